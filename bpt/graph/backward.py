@@ -1,0 +1,75 @@
+"""Which layers and bottoms take part in the backward pass (the marks that Caffe's ``Net::Init`` makes)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bpt.graph.spec import LayerSpec
+
+
+@dataclass
+class BackwardMarks:
+    """For one layer: whether it runs backward at all, and which bottoms get a diff."""
+
+    layer: bool
+    bottoms: list[bool]
+
+
+def mark_backward(
+    specs: Sequence[LayerSpec],
+    bottoms: Sequence[Sequence[int]],
+    tops: Sequence[Sequence[int]],
+    trains: Sequence[bool],
+    loss_weights: Sequence[float],
+    force_backward: bool,
+    allow_force: Sequence[Callable[[int], bool]],
+) -> list[BackwardMarks]:
+    """Decide per layer and bottom, from edge indices, whether backward runs there.
+
+    Args:
+        specs, bottoms, tops: the layers in order with the indices of the edges they read and write.
+        trains: per layer, whether it has a parameter with a nonzero ``lr_mult``.
+        loss_weights: per edge.
+        force_backward: the net's flag; it overrides ``propagate_down: false`` where the layer allows.
+        allow_force: per layer, whether it allows that for a bottom (a loss does not for its labels).
+
+    Two sweeps, as in Caffe: forward, a diff is wanted where something before it learns; backward, it is
+    dropped where nothing after it counts towards the loss.
+    """
+    wants_diff: dict[int, bool] = {}
+    marks: list[BackwardMarks] = []
+    for index, spec in enumerate(specs):
+        incoming = [wants_diff[edge] for edge in bottoms[index]]
+        needs = any(incoming) or trains[index]
+        propagate = spec.param.propagate_down
+        if propagate and len(propagate) != len(incoming):
+            raise spec.error(
+                f"propagate_down must be given once a bottom ({len(incoming)}), not {len(propagate)} times",
+                "propagate_down",
+            )
+        marks.append(BackwardMarks(needs, list(propagate) or incoming))
+        for edge in tops[index]:
+            wants_diff[edge] = needs
+
+    under_loss: set[int] = set()
+    no_diff: set[int] = set()
+    for index in reversed(range(len(specs))):
+        mark = marks[index]
+        contributes = any(loss_weights[edge] or edge in under_loss for edge in tops[index])
+        if mark.layer and tops[index] and all(edge in no_diff for edge in tops[index]):
+            mark.layer, mark.bottoms = False, [False] * len(mark.bottoms)
+        mark.layer = mark.layer and contributes
+        for position, edge in enumerate(bottoms[index]):
+            if contributes:
+                under_loss.add(edge)
+            else:
+                mark.bottoms[position] = False
+            if not mark.bottoms[position]:
+                no_diff.add(edge)
+
+    if force_backward:
+        for mark, allows in zip(marks, allow_force, strict=True):
+            mark.layer = True
+            mark.bottoms = [now or allows(bottom) for bottom, now in enumerate(mark.bottoms)]
+    return marks

@@ -1,0 +1,174 @@
+"""From layer texts to a LayerGraph: filter, split, connect, infer shapes (the work of Caffe's ``Net::Init``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bpt.errors import LayerError, UserError
+from bpt.graph.backward import mark_backward
+from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, Node
+from bpt.graph.sharing import place_params
+from bpt.graph.spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape, check_arity
+from bpt.graph.splits import insert_splits
+from bpt.graph.state import filter_layers
+from bpt.proto import bpt_pb2 as pb
+
+
+def build_graph(
+    name: str,
+    layers: Sequence[LayerSpec],
+    types: LayerTypes,
+    state: pb.NetState,
+    *,
+    force_backward: bool = False,
+    debug_info: bool = False,
+    input_shapes: Mapping[str, Shape] | None = None,
+    source: str | None = None,
+) -> LayerGraph:
+    """Build the graph of the layers that ``state`` admits.
+
+    Args:
+        name: the net's name.
+        layers: all layers of the text, in order.
+        types: what each layer type tells of itself; ``types[name]`` raises a UserError if unknown.
+        state: phase, level and stages.
+        force_backward, debug_info: the net's fields of these names.
+        input_shapes: shapes that replace those of Input layers' tops, by blob name.
+        source: path of the text, for messages.
+
+    Raises:
+        LayerError: unknown type or bottom, wrong number of bottoms or tops, a top made twice, shapes
+            that do not fit. Always names the layer, and its place in the text if known.
+    """
+    admitted = filter_layers(layers, state)
+    _check_names(admitted)
+    drafts, edges = _connect(insert_splits(admitted), types, state.phase, input_shapes or {})
+    specs = [draft.spec for draft in drafts]
+    params = place_params(specs, [draft.shapes.params for draft in drafts])
+    learns = {param.layer for param in params if param.lr_mult != 0}
+    marks = mark_backward(
+        specs,
+        [draft.bottoms for draft in drafts],
+        [draft.tops for draft in drafts],
+        [index in learns for index in range(len(drafts))],
+        [edge.loss_weight for edge in edges],
+        force_backward,
+        [draft.type.allow_force_backward for draft in drafts],
+    )
+    nodes = tuple(
+        Node(
+            index=index,
+            spec=draft.spec,
+            bottoms=tuple(draft.bottoms),
+            tops=tuple(draft.tops),
+            params=tuple(param.index for param in params if param.layer == index),
+            flops=draft.type.flops(draft.spec, [edges[e].shape for e in draft.bottoms], draft.shapes.tops),
+            needs_backward=mark.layer,
+            bottom_needs_diff=tuple(mark.bottoms),
+        )
+        for index, (draft, mark) in enumerate(zip(drafts, marks, strict=True))
+    )
+    return LayerGraph(name, state.phase, nodes, tuple(edges), params, force_backward, debug_info, source)
+
+
+@dataclass
+class _Draft:
+    """A layer on its way to becoming a Node."""
+
+    spec: LayerSpec
+    type: LayerType
+    bottoms: list[int]
+    tops: list[int] = field(default_factory=list)
+    shapes: LayerShapes = field(default_factory=lambda: LayerShapes(()))
+
+
+def _check_names(layers: Sequence[LayerSpec]) -> None:
+    # Weights are found by layer name; Caffe lets the last of two namesakes win in silence.
+    seen: dict[str, LayerSpec] = {}
+    for spec in layers:
+        if spec.name and spec.name in seen:
+            before = seen[spec.name].origin()
+            raise spec.error(f"another layer has the same name{f' ({before})' if before else ''}", "name")
+        seen[spec.name] = spec
+
+
+def _connect(
+    specs: Sequence[LayerSpec], types: LayerTypes, phase: int, input_shapes: Mapping[str, Shape]
+) -> tuple[list[_Draft], list[Edge]]:
+    """Draw the edges in order of execution, and infer each layer's shapes from what it reads."""
+    drafts: list[_Draft] = []
+    edges: list[Edge] = []
+    latest: dict[str, int] = {}
+    for index, spec in enumerate(specs):
+        spec = _with_phase(spec, phase)
+        layer_type = _type_of(spec, types)
+        check_arity(spec, layer_type.arity)
+        draft = _Draft(spec, layer_type, [latest[blob] for blob in spec.bottoms])
+        for edge in draft.bottoms:
+            edges[edge] = _replace_consumer(edges[edge], index)
+        for position, blob in enumerate(spec.tops):
+            if blob in latest and blob not in spec.bottoms:
+                maker = specs[edges[latest[blob]].producer].name
+                raise spec.error(f'top "{blob}" is already made by layer "{maker}"', "top", position)
+        draft.shapes = _infer(spec, layer_type, [edges[edge].shape for edge in draft.bottoms])
+        names = list(spec.tops) + [AUTOMATIC] * (len(draft.shapes.tops) - len(spec.tops))
+        weights = _loss_weights(spec, layer_type, len(names))
+        for blob, shape, weight in zip(names, draft.shapes.tops, weights, strict=True):
+            if spec.type == "Input":
+                shape = input_shapes.get(blob, shape)
+            draft.tops.append(len(edges))
+            latest[blob] = len(edges)
+            edges.append(Edge(len(edges), blob, shape, index, None, weight))
+        drafts.append(draft)
+    return drafts, edges
+
+
+def _replace_consumer(edge: Edge, consumer: int) -> Edge:
+    assert edge.consumer is None, "insert_splits leaves one reader an edge"
+    return Edge(edge.index, edge.blob, edge.shape, edge.producer, consumer, edge.loss_weight)
+
+
+def _type_of(spec: LayerSpec, types: LayerTypes) -> LayerType:
+    try:
+        return types[spec.type]
+    except UserError as error:
+        raise spec.error(str(error), "type") from None
+
+
+def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
+    """A layer without a phase of its own takes the net's."""
+    if spec.param.HasField("phase"):
+        return spec
+    param = pb.LayerParameter()
+    param.CopyFrom(spec.param)
+    param.phase = phase  # type: ignore[assignment]
+    return LayerSpec(param, spec.origins)
+
+
+def _infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> LayerShapes:
+    try:
+        shapes = layer_type.infer(spec, bottoms)
+    except LayerError:
+        raise
+    except UserError as error:
+        raise spec.error(str(error)) from None
+    for shape in (*shapes.tops, *(param.shape for param in shapes.params)):
+        if any(extent < 0 for extent in shape):
+            raise spec.error(f"bottoms {_show(bottoms)} are too small: they would give a blob of shape {shape}")
+    if len(shapes.tops) < len(spec.tops):
+        raise spec.error(f"{spec.type} makes {len(shapes.tops)} tops, {len(spec.tops)} are named", "top")
+    return shapes
+
+
+def _show(shapes: Sequence[Shape]) -> str:
+    return ", ".join(str(shape) for shape in shapes)
+
+
+def _loss_weights(spec: LayerSpec, layer_type: LayerType, tops: int) -> list[float]:
+    given = list(spec.param.loss_weight)
+    if given:
+        if len(given) > tops or (len(given) < tops and len(given) != len(spec.tops)):
+            raise spec.error(f"loss_weight must be given once a top ({tops}), not {len(given)} times", "loss_weight")
+        return given + [0.0] * (tops - len(given))
+    return [1.0 if layer_type.is_loss and top == 0 else 0.0 for top in range(tops)]

@@ -1,0 +1,53 @@
+"""Segments: runs of consecutive layers that execute as one unit, one autograd island each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bpt.graph.layer_graph import LayerGraph
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Layers ``[start, end)`` of a graph, with the edges that cross its borders.
+
+    ``inputs`` are written before ``start`` and read inside; ``outputs`` are written inside and either
+    read after ``end``, or outputs or losses of the net. Both in order of edge number.
+    """
+
+    index: int
+    start: int
+    end: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def cut(graph: LayerGraph, starts: Sequence[int] = (0,)) -> tuple[Segment, ...]:
+    """Cut ``graph`` into segments that begin at ``starts`` (ascending, the first 0)."""
+    assert starts[0] == 0 and list(starts) == sorted(set(starts)) and starts[-1] < max(len(graph), 1)
+    ends = [*starts[1:], len(graph)]
+    return tuple(_segment(graph, index, *span) for index, span in enumerate(zip(starts, ends, strict=True)))
+
+
+def whole(graph: LayerGraph) -> tuple[Segment, ...]:
+    """The whole net as one segment: the default on one process."""
+    return cut(graph)
+
+
+def per_layer(graph: LayerGraph) -> tuple[Segment, ...]:
+    """One segment a layer: every blob and diff can be seen and every layer timed."""
+    return cut(graph, range(len(graph)))
+
+
+def _segment(graph: LayerGraph, index: int, start: int, end: int) -> Segment:
+    inside = range(start, end)
+    inputs = {edge for node in graph.nodes[start:end] for edge in node.bottoms}
+    outputs = [
+        edge.index
+        for edge in graph.edges
+        if edge.producer in inside and (edge.consumer not in inside or edge.loss_weight)
+    ]
+    return Segment(
+        index, start, end, tuple(sorted(e for e in inputs if graph.edges[e].producer not in inside)), tuple(outputs)
+    )

@@ -1,0 +1,130 @@
+"""What one layer of a network text says, and what its type tells about shapes. No tensors here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bpt.errors import LayerError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.origin import Origin
+
+Shape = tuple[int, ...]
+FieldPath = tuple[str | int, ...]
+
+
+def count(shape: Sequence[int]) -> int:
+    """Number of elements of ``shape``; 1 for a scalar, as in Caffe."""
+    return math.prod(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSpec:
+    """One ``layer { … }`` of a network text.
+
+    ``param`` is read-only by agreement. ``origins`` tells where its fields stand: ``()`` is the layer
+    itself, ``("type",)`` its type; it is empty for layers made in memory.
+    """
+
+    param: pb.LayerParameter
+    origins: Mapping[FieldPath, Origin] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.param.name
+
+    @property
+    def type(self) -> str:
+        return self.param.type
+
+    @property
+    def bottoms(self) -> tuple[str, ...]:
+        return tuple(self.param.bottom)
+
+    @property
+    def tops(self) -> tuple[str, ...]:
+        return tuple(self.param.top)
+
+    def origin(self, *path: str | int) -> Origin | None:
+        """Where the field at ``path`` stands, or the nearest enclosing thing whose place is known."""
+        while path and path not in self.origins:
+            path = path[:-1]
+        return self.origins.get(path)
+
+    def error(self, message: str, *path: str | int) -> LayerError:
+        """A LayerError about this layer, placed at the field ``path`` (``"pooling_param", "pad"``)."""
+        return LayerError(self.name, message, self.origin(*path))
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    """A parameter blob that a layer owns: its shape, how it starts, whether a solver may train it."""
+
+    shape: Shape
+    filler: pb.FillerParameter
+    learnable: bool = True  # False: BatchNorm's running statistics (Caffe forces their lr_mult to 0)
+
+
+@dataclass(frozen=True)
+class LayerShapes:
+    """What a layer type derives from its bottoms' shapes: its tops' shapes and its parameters."""
+
+    tops: tuple[Shape, ...]
+    params: tuple[ParamSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arity:
+    """How many bottoms and tops a layer type takes (Caffe: ExactNumBottomBlobs and its kin)."""
+
+    bottoms: tuple[int, int | None] = (1, 1)  # at least, at most (None: any number)
+    tops: tuple[int, int | None] = (1, 1)
+    as_many_tops_as_bottoms: bool = False
+    auto_tops: bool = False  # missing tops are added without a name (loss layers)
+
+
+class LayerType(Protocol):
+    """What the graph needs to know of a layer type; the classes in ``bpt.layers`` provide it."""
+
+    arity: Arity
+    is_loss: bool  # the first top has loss_weight 1 unless the text says otherwise
+
+    def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        """Shapes of tops and parameters; a LayerError that shows the shapes if they do not fit."""
+
+    def flops(self, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        """Floating-point operations of one forward pass (a multiply-add counts as two)."""
+
+    def allow_force_backward(self, bottom: int) -> bool:
+        """Whether ``force_backward`` may ask for a gradient of this bottom (labels: no)."""
+
+
+class LayerTypes(Protocol):
+    """Layer types by name; an unknown name is a UserError (``bpt.layers.LAYERS`` is one)."""
+
+    def __getitem__(self, name: str, /) -> LayerType: ...
+
+
+def check_arity(spec: LayerSpec, arity: Arity) -> None:
+    """Raise a LayerError unless ``spec`` has as many bottoms and tops as its type takes."""
+    for word, names, (least, most) in (
+        ("bottom", spec.bottoms, arity.bottoms),
+        ("top", spec.tops, arity.tops),
+    ):
+        if word == "top" and arity.auto_tops:
+            least = 0
+        if len(names) < least or (most is not None and len(names) > most):
+            if most == least:
+                wanted = f"{least}"
+            elif most is None:
+                wanted = f"at least {least}"
+            else:
+                wanted = f"{least} to {most}"
+            given = f"{len(names)} ({', '.join(names)})" if names else "none"
+            raise spec.error(f"{spec.type} takes {wanted} {word}{'s' * (wanted != '1')}, given {given}", word)
+    if arity.as_many_tops_as_bottoms and len(spec.tops) != len(spec.bottoms):
+        raise spec.error(
+            f"{spec.type} takes as many tops as bottoms, given {len(spec.tops)} and {len(spec.bottoms)}", "top"
+        )

@@ -1,0 +1,94 @@
+"""A blob with several readers gets a Split layer: one copy, hence one diff, a reader (Caffe: InsertSplits)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from bpt.errors import did_you_mean
+from bpt.graph.spec import LayerSpec
+from bpt.proto import bpt_pb2 as pb
+
+Writer = tuple[int, int]  # layer index, top index: one version of a blob
+
+
+def insert_splits(layers: Sequence[LayerSpec]) -> tuple[LayerSpec, ...]:
+    """Return ``layers`` in which every version of a blob is read once. Idempotent; the input is untouched.
+
+    The copies are called ``<blob>_<layer>_<top>_split_<k>`` after the layer that wrote the blob last.
+    A top's ``loss_weight`` moves to the first copy. A bottom that no earlier layer makes is a LayerError.
+    """
+    bottoms, readers = _resolve(layers)
+    out: list[LayerSpec] = []
+    copies_used: dict[Writer, int] = defaultdict(int)
+    for index, spec in enumerate(layers):
+        param = pb.LayerParameter()
+        param.CopyFrom(spec.param)
+        for position, writer in enumerate(bottoms[index]):
+            if _needs_split(layers, writer, readers[writer]):
+                param.bottom[position] = _copy_name(layers, writer, copies_used[writer])
+                copies_used[writer] += 1
+        splits = []
+        for top in range(len(spec.tops)):
+            writer = (index, top)
+            if _needs_split(layers, writer, readers[writer]):
+                splits.append(_split_layer(layers, writer, readers[writer]))
+                if len(param.loss_weight) > top and param.loss_weight[top]:
+                    param.loss_weight[top] = 0
+        out.append(LayerSpec(param, spec.origins))
+        out.extend(splits)
+    return tuple(out)
+
+
+def _resolve(layers: Sequence[LayerSpec]) -> tuple[list[list[Writer]], dict[Writer, int]]:
+    """For each layer the writers of its bottoms; for each writer how many bottoms read it."""
+    latest: dict[str, Writer] = {}
+    bottoms: list[list[Writer]] = []
+    readers: dict[Writer, int] = defaultdict(int)
+    for index, spec in enumerate(layers):
+        sources = []
+        for position, blob in enumerate(spec.bottoms):
+            if blob not in latest:
+                hint = did_you_mean(blob, latest) or (
+                    f" (made so far: {', '.join(latest)})" if latest else " (no layer stands before this one)"
+                )
+                raise spec.error(f'no earlier layer makes bottom "{blob}"{hint}', "bottom", position)
+            sources.append(latest[blob])
+            readers[latest[blob]] += 1
+        bottoms.append(sources)
+        for top, blob in enumerate(spec.tops):
+            latest[blob] = (index, top)
+    return bottoms, readers
+
+
+def _loss_weight(spec: LayerSpec, top: int) -> float:
+    return spec.param.loss_weight[top] if top < len(spec.param.loss_weight) else 0.0
+
+
+def _needs_split(layers: Sequence[LayerSpec], writer: Writer, readers: int) -> bool:
+    """Two readers need two copies; a loss that is also read counts as one reader more."""
+    index, top = writer
+    return readers + (readers > 0 and _loss_weight(layers[index], top) != 0) > 1
+
+
+def _split_name(layers: Sequence[LayerSpec], writer: Writer) -> str:
+    index, top = writer
+    return f"{layers[index].tops[top]}_{layers[index].name}_{top}_split"
+
+
+def _copy_name(layers: Sequence[LayerSpec], writer: Writer, copy: int) -> str:
+    # The first copy of a loss carries the loss weight and has no reader.
+    index, top = writer
+    return f"{_split_name(layers, writer)}_{copy + (_loss_weight(layers[index], top) != 0)}"
+
+
+def _split_layer(layers: Sequence[LayerSpec], writer: Writer, readers: int) -> LayerSpec:
+    index, top = writer
+    loss_weight = _loss_weight(layers[index], top)
+    name = _split_name(layers, writer)
+    split = pb.LayerParameter(name=name, type="Split", bottom=[layers[index].tops[top]])
+    copies = readers + (loss_weight != 0)
+    split.top.extend(f"{name}_{copy}" for copy in range(copies))
+    if loss_weight:
+        split.loss_weight.extend([loss_weight] + [0.0] * (copies - 1))
+    return LayerSpec(split, layers[index].origins)

@@ -1,0 +1,45 @@
+"""Which layers of a network text belong to a net: Caffe's NetState rules (``Net::FilterNet``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bpt.graph.spec import LayerSpec
+from bpt.proto import bpt_pb2 as pb
+
+
+def make_state(phase: int, level: int = 0, stages: Sequence[str] = ()) -> pb.NetState:
+    """A NetState of ``phase`` (``pb.TRAIN`` or ``pb.TEST``), ``level`` and ``stages``."""
+    state = pb.NetState(level=level, stage=stages)
+    state.phase = phase  # type: ignore[assignment]
+    return state
+
+
+def filter_layers(layers: Sequence[LayerSpec], state: pb.NetState) -> tuple[LayerSpec, ...]:
+    """The layers whose include/exclude rules admit ``state``, in order.
+
+    A layer without rules is always in. Several ``include`` are alternatives; with ``exclude`` a layer
+    is out as soon as one rule matches. Both kinds on one layer are a LayerError.
+    """
+    return tuple(layer for layer in layers if _is_in(layer, state))
+
+
+def _is_in(layer: LayerSpec, state: pb.NetState) -> bool:
+    include, exclude = layer.param.include, layer.param.exclude
+    if include and exclude:
+        raise layer.error('use "include" or "exclude" rules, not both', "exclude")
+    if include:
+        return any(_matches(rule, state) for rule in include)
+    return not any(_matches(rule, state) for rule in exclude)
+
+
+def _matches(rule: pb.NetStateRule, state: pb.NetState) -> bool:
+    """Whether ``state`` fulfils every condition of ``rule`` (``Net::StateMeetsRule``)."""
+    stages = set(state.stage)
+    return not (
+        (rule.HasField("phase") and rule.phase != state.phase)
+        or (rule.HasField("min_level") and state.level < rule.min_level)
+        or (rule.HasField("max_level") and state.level > rule.max_level)
+        or not stages.issuperset(rule.stage)
+        or stages.intersection(rule.not_stage)
+    )

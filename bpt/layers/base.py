@@ -1,0 +1,109 @@
+"""The base of all layers, their life cycle, and the registry of layer types.
+
+Life of a layer:
+
+1. ``infer`` (a classmethod) checks the text against the bottoms' shapes and tells the shapes of tops
+   and parameters. It allocates nothing, so a plan or a summary of a net of any size is cheap.
+2. ``Layer(spec, context)`` makes the layer; the Net then gives it its parameters as ``self.blobs``,
+   in Caffe's order and shapes, filled by the text's fillers.
+3. ``forward(*bottoms)`` computes the tops from the bottoms, in Caffe's arithmetic. Gradients come from
+   autograd, or from a ``torch.autograd.Function`` where Caffe's rule differs from calculus or ours is
+   faster. Bottoms are never modified, except through the in-place rule of ``Layer.in_place``.
+
+How many bottoms and tops a type takes stands in ``arity`` and is checked by the graph, never by a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.registry import Registry
+
+
+class Layer(nn.Module):
+    """One layer of a net: what is computed, not where or when."""
+
+    arity: Arity = Arity()
+    is_loss: bool = False
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__()
+        self.spec = spec
+        self.context = context
+        self.blobs = nn.ParameterList()
+        self._blob_shapes: list[Shape] = []
+        self.train(spec.param.phase == 0)  # pb.TRAIN
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        """Shapes of tops and parameters for these bottoms.
+
+        Raises:
+            LayerError: the text or the shapes do not fit; by ``spec.error(message, *field_path)``. A
+                message about shapes shows them.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        """Floating-point operations of a forward pass; by default one for each element of the tops."""
+        return sum(count(top) for top in tops)
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        """Whether ``force_backward`` may ask for a diff of this bottom."""
+        return True
+
+    def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
+        """Give the layer its next parameter blob; the Net calls this."""
+        self.blobs.append(values)
+        self._blob_shapes.append(shape)
+
+    def blob(self, index: int) -> Tensor:
+        """Parameter blob ``index`` in this layer's shape.
+
+        The values may belong to another layer; under ``share_mode: PERMISSIVE`` even in another shape.
+        """
+        values = self.blobs[index]
+        shape = self._blob_shapes[index]
+        return values if values.shape == shape else values.view(shape)
+
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The tops: a tensor if there is one, else a tuple of them in order."""
+        raise NotImplementedError
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the text names the same blob as bottom and top."""
+        return bool(self.spec.tops) and self.spec.tops[:1] == self.spec.bottoms[:1]
+
+    def extra_repr(self) -> str:
+        return f"{self.spec.name}: {', '.join(self.spec.bottoms)} -> {', '.join(self.spec.tops)}"
+
+
+class DataLayer(Layer):
+    """A layer without bottoms that hands out the samples of a data set, in order, for ever.
+
+    ``position`` counts the samples handed out since the start of training. It is saved in snapshots;
+    setting it makes the next forward continue there.
+    """
+
+    arity = Arity(bottoms=(0, 0), tops=(1, None))
+
+    @property
+    def position(self) -> int:
+        raise NotImplementedError
+
+    @position.setter
+    def position(self, samples: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop reading ahead and close the source. The layer is not used afterwards."""
+
+
+LAYERS: Registry[type[Layer]] = Registry("layer type")

@@ -1,0 +1,157 @@
+"""Net: a torch.nn.Module made from a LayerGraph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bpt.context import RunContext
+from bpt.errors import LayerError, RunError, UserError
+from bpt.fillers import fill
+from bpt.graph.layer_graph import LayerGraph, Node, Param
+from bpt.layers import LAYERS, DataLayer, Layer
+from bpt.proto import bpt_pb2 as pb
+
+
+class Net(nn.Module):
+    """The layers of a graph with their parameters, ready to run.
+
+    Called with one tensor for each of ``graph.inputs`` it returns ``graph.outputs`` (a tensor if there
+    is one, else a tuple), like any module of the PyTorch world.
+
+    Args:
+        graph: what to build.
+        context: seed and clock of the run; fillers draw from it.
+        shared: parameters to use instead of own ones, by (layer name, blob index): a test net uses its
+            train net's (Caffe: ``ShareTrainedLayersWith``). Shapes must be equal.
+    """
+
+    def __init__(
+        self,
+        graph: LayerGraph,
+        context: RunContext | None = None,
+        shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+    ) -> None:
+        super().__init__()
+        self.graph = graph
+        self.context = context or RunContext()
+        self.layers = nn.ModuleList()
+        self._values: list[nn.Parameter] = []  # by Param.index
+        for node in graph.nodes:
+            layer = LAYERS[node.type](node.spec, self.context)
+            for index in node.params:
+                param = graph.params[index]
+                self._values.append(self._make(param, shared or {}))
+                layer.add_blob(self._values[index], param.shape)
+            self.layers.append(layer)
+        self.train(graph.phase == pb.TRAIN)
+
+    def _make(self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter]) -> nn.Parameter:
+        node = self.graph.nodes[param.layer]
+        given = shared.get((node.name, param.blob))
+        if given is not None:
+            if tuple(given.shape) != param.shape:
+                raise node.spec.error(
+                    f"parameter {param.blob} has shape {param.shape}, but the net that shares its "
+                    f"parameters has {tuple(given.shape)}"
+                )
+            return given
+        if param.shared:
+            return self._values[param.owner]  # under share_mode PERMISSIVE in the owner's shape
+        try:
+            value = torch.empty(param.shape)
+        except RuntimeError as error:
+            raise RunError(f'layer "{node.name}": no memory for a parameter of shape {param.shape}') from error
+        try:
+            fill(value, param.filler, self.context.generator("filler", node.name, param.blob))
+        except LayerError:
+            raise
+        except UserError as error:
+            raise node.spec.error(str(error)) from None
+        trains = param.learnable and (param.lr_mult != 0 or self.graph.force_backward)
+        return nn.Parameter(value, requires_grad=trains)
+
+    def value(self, param: Param) -> nn.Parameter:
+        """The values (and ``.grad``) of a parameter blob of this net's graph."""
+        return self._values[param.index]
+
+    def values_by_name(self) -> dict[tuple[str, int], nn.Parameter]:
+        """(layer name, blob index) → values, for another net to share."""
+        return {(self.graph.nodes[p.layer].name, p.blob): self._values[p.index] for p in self.graph.params}
+
+    def layer(self, node: Node) -> Layer:
+        layer = self.layers[node.index]
+        assert isinstance(layer, Layer)
+        return layer
+
+    def data_layers(self) -> dict[str, DataLayer]:
+        """Layer name → layer, for the layers that read a data set."""
+        return {l.spec.name: l for l in self.layers if isinstance(l, DataLayer)}
+
+    def close(self) -> None:
+        """Stop reading ahead and close all data sources."""
+        for layer in self.data_layers().values():
+            layer.close()
+
+    def reshape(self, graph: LayerGraph) -> None:
+        """Take over ``graph``: the same layers and parameters with other blob shapes."""
+        for old, new in zip(self.graph.params, graph.params, strict=True):
+            if old.shape != new.shape:
+                raise graph.nodes[new.layer].spec.error(
+                    f"the new input shape would change parameter {new.blob} from {old.shape} to {new.shape}"
+                )
+        self.graph = graph
+
+    def run(
+        self,
+        start: int,
+        end: int,
+        values: dict[int, Tensor],
+        keep: Collection[int] | None = None,
+        place: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    ) -> None:
+        """Run layers ``[start, end)`` forward.
+
+        Args:
+            values: edge index → tensor; must hold what these layers read, and receives what they write.
+            keep: edges that stay in ``values`` though a layer of the run has read them, so that they can
+                be looked at; ``None`` keeps all. Others are dropped at once, to give memory back.
+            place: puts what a layer without bottoms makes on the right device and in the right layout.
+        """
+        grad = torch.is_grad_enabled()
+        for node, layer in zip(self.graph.nodes[start:end], self.layers[start:end], strict=True):
+            if node.type == "Input":
+                continue  # the caller has set its tops
+            bottoms = [
+                values[edge] if wanted else values[edge].detach()
+                for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
+            ]
+            with torch.set_grad_enabled(grad and node.needs_backward):
+                tops = _call(layer, node, bottoms)
+            for edge in node.bottoms:
+                if keep is not None and edge not in keep:
+                    del values[edge]
+            if not bottoms:
+                tops = tuple(map(place, tops))
+            del bottoms
+            values.update(zip(node.tops, tops, strict=True))
+
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        sources = [edge for edge in self.graph.edges if self.graph.nodes[edge.producer].type == "Input"]
+        if len(inputs) != len(sources):
+            raise UserError(f"the net takes {len(sources)} inputs ({', '.join(self.graph.inputs)}), given {len(inputs)}")
+        values = {edge.index: tensor for edge, tensor in zip(sources, inputs, strict=True)}
+        outputs = self.graph.outputs
+        self.run(0, len(self.graph), values, frozenset(edge.index for edge in outputs))
+        tensors = tuple(values[edge.index] for edge in outputs)
+        return tensors[0] if len(tensors) == 1 else tensors
+
+
+def _call(layer: nn.Module, node: Node, bottoms: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    try:
+        tops = layer(*bottoms)
+    except torch.OutOfMemoryError as error:
+        raise RunError(f'layer "{node.name}": out of memory; a smaller batch_size needs less') from error
+    return (tops,) if isinstance(tops, Tensor) else tuple(tops)

@@ -1,0 +1,1 @@
+"""Where and how: operators execute the instructions of a segment."""

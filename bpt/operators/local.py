@@ -1,0 +1,123 @@
+"""LocalOperator: runs segments on one device, each as an autograd island of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bpt.graph.segments import Segment, whole
+from bpt.net import Net
+
+
+@dataclass
+class Island:
+    """What a segment's forward leaves for its backward: its own leaves, and what came of them."""
+
+    leaves: dict[int, Tensor] = field(default_factory=dict)  # input edge → detached tensor
+    tops: dict[int, Tensor] = field(default_factory=dict)  # output edge → tensor with its autograd graph
+
+
+class LocalOperator:
+    """Executes ``Forward`` and ``Backward`` for a net on one device.
+
+    Between segments tensors are detached, so ``backward(s)`` differentiates segment ``s`` alone. Diffs
+    of the edges at its end come from the segments behind it, from ``loss_weight`` and from
+    ``set_diff``.
+
+    Args:
+        net: the net, already on ``device``.
+        segments: how the graph is cut; the whole net is one by default.
+        device: where layers without bottoms put their tops.
+        memory_format: layout of blobs with four axes.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        segments: Sequence[Segment] | None = None,
+        device: torch.device | str = "cpu",
+        memory_format: torch.memory_format = torch.contiguous_format,
+    ) -> None:
+        self.net = net
+        self.segments = tuple(segments or whole(net.graph))
+        self.device = torch.device(device)
+        self.memory_format = memory_format
+        self.values: dict[int, Tensor] = {}  # edges at the segments' borders, detached
+        self.diffs: dict[int, Tensor] = {}
+        self._islands: dict[int, Island] = {}
+
+    def feed(self, inputs: Mapping[int, Tensor]) -> None:
+        """Set the tops of Input layers, by edge index, for the passes that follow."""
+        for edge, tensor in inputs.items():
+            self.values[edge] = self._place(tensor)
+
+    def _place(self, tensor: Tensor) -> Tensor:
+        layout = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
+        return tensor.to(self.device, non_blocking=True, memory_format=layout)
+
+    def forward(self, index: int, grad: bool = True) -> None:
+        """Run segment ``index``; its inputs must stand in ``values``. ``grad``: backward will follow."""
+        segment = self.segments[index]
+        island = Island()
+        env: dict[int, Tensor] = {}
+        for edge in (*segment.inputs, *self._fed(segment)):
+            wants = grad and self._wants_diff(edge)
+            env[edge] = island.leaves[edge] = self.values[edge].detach().requires_grad_(wants)
+        with torch.set_grad_enabled(grad):
+            self.net.run(segment.start, segment.end, env, set(segment.outputs), self._place)
+        for edge in segment.outputs:
+            self.values[edge] = env[edge].detach()
+            if env[edge].requires_grad:
+                island.tops[edge] = env[edge]
+        if grad:
+            self._islands[index] = island
+
+    def _fed(self, segment: Segment) -> list[int]:
+        """Edges of the segment's Input layers; those that nobody has set hold zeros, as in Caffe."""
+        graph = self.net.graph
+        edges = [e for node in graph.nodes[segment.start : segment.end] if node.type == "Input" for e in node.tops]
+        for edge in edges:
+            if edge not in self.values:
+                self.feed({edge: torch.zeros(graph.edges[edge].shape)})
+        return edges
+
+    def _wants_diff(self, edge: int) -> bool:
+        """Whether the layer that reads ``edge`` is to hand a diff back."""
+        consumer = self.net.graph.edges[edge].consumer
+        if consumer is None:
+            return False
+        node = self.net.graph.nodes[consumer]
+        return node.needs_backward and node.bottom_needs_diff[node.bottoms.index(edge)]
+
+    def backward(self, index: int) -> None:
+        """Run segment ``index`` backward: sets its inputs' diffs, adds to its parameters' ``.grad``."""
+        island = self._islands.pop(index)
+        roots, grads = [], []
+        for edge, top in island.tops.items():
+            diff = self._starting_diff(edge, top)
+            if diff is not None:
+                roots.append(top)
+                grads.append(diff)
+        if roots:
+            torch.autograd.backward(roots, grads)
+        for edge, leaf in island.leaves.items():
+            if leaf.requires_grad:
+                self.diffs[edge] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+
+    def _starting_diff(self, edge: int, top: Tensor) -> Tensor | None:
+        """The diff that flows into ``edge`` from behind; ``None`` if nothing does."""
+        diff = self.diffs.get(edge)
+        if diff is not None:
+            return diff
+        weight = self.net.graph.edges[edge].loss_weight
+        return torch.full_like(top, weight) if weight else None
+
+    def loss(self) -> Tensor:
+        """The sum of all losses, each times its ``loss_weight``; a scalar on the device."""
+        total = torch.zeros((), device=self.device)
+        for edge in self.net.graph.losses:
+            total = total + self.values[edge.index].sum() * edge.loss_weight
+        return total
