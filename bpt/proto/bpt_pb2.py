@@ -1,8 +1,8 @@
 """The messages and enums of ``bpt.proto`` as classes, made when this module is first imported.
 
-Reads the compiled schema ``bpt.desc``, adds it to protobuf's default descriptor pool and exposes what a generated
-module would: every top-level message class, every top-level enum and its values (``TRAIN``, ``TEST``), and
-``DESCRIPTOR``. Nested enums and messages hang on their message class, as in
+Reads the compiled schema ``bpt.desc``, adds it to protobuf's default descriptor pool and exposes what a
+generated module would: every top-level message class, every top-level enum and its values (``TRAIN``,
+``TEST``), and ``DESCRIPTOR``. Nested enums and messages hang on their message class, as in
 ``ConvolutionParameter.CUDNN``. ``bpt_pb2.pyi`` tells mypy the types.
 
 Why the module is written by hand is said in :mod:`bpt.proto.compile`, which writes the other two files.
@@ -11,7 +11,8 @@ Why the module is written by hand is said in :mod:`bpt.proto.compile`, which wri
 from pathlib import Path
 
 from google.protobuf import descriptor_pb2, descriptor_pool
-# "internal", yet what every module written by protoc since 3.20 imports: it cannot go away without breaking them.
+
+# Internal, yet imported by every module that protoc has written since 3.20: it is here to stay.
 from google.protobuf.internal import builder
 
 _FILES = descriptor_pb2.FileDescriptorSet.FromString(Path(__file__).with_name("bpt.desc").read_bytes())

@@ -1,4 +1,4 @@
-"""Compiles the schema: ``python -m bpt.proto.compile`` (or ``make proto``) after every change of ``bpt.proto``.
+"""Compiles the schema: run ``python -m bpt.proto.compile`` (``make proto``) when ``bpt.proto`` has changed.
 
 Writes two files next to the schema, both of which are committed:
 
@@ -8,8 +8,8 @@ Writes two files next to the schema, both of which are committed:
     The types of the messages, for mypy and for editors.
 
 Why not the ``bpt_pb2.py`` that protoc generates? Because such a module refuses to run with a protobuf runtime
-older than the compiler that wrote it, and is promised to work for one major version after it only. A descriptor is
-plain data in a format that does not change, so one ``bpt.desc`` serves every protobuf from 4.21 on.
+older than the compiler that wrote it, and is promised to work with one major version after it only. A
+descriptor is plain data in a format that does not change: one ``bpt.desc`` serves all protobufs from 4.21 on.
 
 The compiler is that of the development dependency ``grpcio-tools``, so that no protoc need be installed.
 """
@@ -27,6 +27,12 @@ FOLDER = Path(__file__).resolve().parent
 PROTO_NAME = "bpt/proto/bpt.proto"
 DESCRIPTOR_NAME = "bpt.desc"
 STUB_NAME = "bpt_pb2.pyi"
+
+# The stub is protoc's own, down to its long lines and bare generics.
+_STUB_HEADER = b"""# Written by `python -m bpt.proto.compile`; do not edit.
+# ruff: noqa
+# mypy: disable-error-code="type-arg"
+"""
 
 
 def compile_schema(folder: Path) -> dict[str, bytes]:
@@ -50,7 +56,7 @@ def compile_schema(folder: Path) -> dict[str, bytes]:
             raise RuntimeError(f"{folder / 'bpt.proto'} does not compile")
         return {
             DESCRIPTOR_NAME: (out / DESCRIPTOR_NAME).read_bytes(),
-            STUB_NAME: (out / "bpt" / "proto" / STUB_NAME).read_bytes(),
+            STUB_NAME: _STUB_HEADER + (out / "bpt" / "proto" / STUB_NAME).read_bytes(),
         }
 
 

@@ -22,11 +22,11 @@ class Origin:
         return f"{self.path}:{self.line}:{self.column}"
 
 
-def nearest(origins: Mapping[FieldPath, Origin], path: FieldPath) -> Origin | None:
-    """The origin of the field at ``path`` or, if it was not written, of the nearest message around it.
+def locate(origins: Mapping[FieldPath, Origin], where: FieldPath, path: str) -> Origin:
+    """The origin of the field at ``where`` or, if it was not written, of the nearest message around it.
 
-    ``None`` if nothing around it was written either.
+    If nothing around it was written either, the start of the file at ``path``.
     """
-    while path and path not in origins:
-        path = path[:-1]
-    return origins.get(path)
+    while where and where not in origins:
+        where = where[:-1]
+    return origins.get(where) or Origin(path, 1, 1)

@@ -1,7 +1,8 @@
 """Cuts text format into tokens that know their place.
 
-The rules are those of protobuf's C++ tokenizer, which Caffe uses, where they matter for files that exist: ``#``
-starts a comment, a string ends on its line, adjacent strings are joined later, a number must not run into a name.
+The rules are those of protobuf's C++ tokenizer, which Caffe uses, where they matter for files that exist:
+``#`` starts a comment, a string ends on its line, adjacent strings are joined later, a number must not run
+into a name.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ class Token(NamedTuple):
     column: int
 
     def __str__(self) -> str:
-        if self.kind is Kind.END:
-            return "the end of the text"
-        return self.text if self.kind is Kind.STRING else f'"{self.text}"'
+        return "the end" if self.kind is Kind.END else self.text
 
 
 _SKIPPED = re.compile(r"(?:[ \t\r\n\v\f]+|#[^\n]*)+")
@@ -49,15 +48,15 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-# What str.decode("utf-8", "surrogateescape") makes of a byte that is not UTF-8.
-_UNDECODED = re.compile("[\udc80-\udcff]")
+# Half characters. Decoding with "surrogateescape" makes those from DC80 on out of bytes that are not UTF-8.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenize(text: str, path: str) -> Iterator[Token]:
     """Yields the tokens of ``text``, last of all one of kind END. ``path`` is what errors call the text.
 
-    Raises PrototxtError at the first character that starts no token. Comments may hold anything, even bytes that are
-    not UTF-8 (decoded by ``surrogateescape``): Caffe does not mind them, and old files have them.
+    Raises PrototxtError at the first character that starts no token. Comments may hold anything, even bytes
+    that are not UTF-8 (decoded by ``surrogateescape``): Caffe does not mind them, and old files have them.
     """
     position, line, line_start = 0, 1, 0
     while True:
@@ -75,7 +74,7 @@ def tokenize(text: str, path: str) -> Iterator[Token]:
         token = _TOKEN.match(text, position)
         if not token:
             raise PrototxtError(_complaint(text[position]), Origin(path, line, column))
-        stray = _UNDECODED.search(token.group())
+        stray = _SURROGATE.search(token.group())
         if stray:
             raise PrototxtError(_complaint(stray.group()), Origin(path, line, column + stray.start()))
         assert token.lastgroup is not None
@@ -84,7 +83,7 @@ def tokenize(text: str, path: str) -> Iterator[Token]:
 
 
 def _complaint(character: str) -> str:
-    if _UNDECODED.match(character):
+    if "\udc80" <= character <= "\udcff":
         return f"byte 0x{ord(character) - 0xDC00:02x} is not UTF-8; save the file as UTF-8"
     if character in "\"'":
         return f"the text that starts with {character} does not end on its line"

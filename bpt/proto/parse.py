@@ -1,0 +1,214 @@
+"""Text format in: a recursive-descent parser that knows where everything stands.
+
+protobuf's own parser is not used because it does not say where a field was written, once it is read, and
+because the words and places of its errors differ between versions. This one accepts what the C++ parser in
+Caffe accepts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from bpt.errors import PrototxtError, did_you_mean
+from bpt.proto.fields import field_by_name, is_message, is_repeated
+from bpt.proto.origin import FieldPath, Origin, locate
+from bpt.proto.tokens import Kind, Token, tokenize
+from bpt.proto.values import RANGES, BadValueError, to_bool, to_enum, to_float, to_integer, unquote
+
+M = TypeVar("M", bound=Message)
+Scalar = int | float | bool | str | bytes
+
+_CLOSING = {"{": "}", "<": ">"}
+_FLOATS = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE)
+
+
+@dataclass(frozen=True)
+class ParsedText(Generic[M]):
+    """A message read from text, and where each of its fields was written.
+
+    ``origins`` has an entry for every field that the text sets: ``("base_lr",)``, ``("layer", 3)``,
+    ``("layer", 3, "type")``. A list has one for each element and one under its plain name, ``("layer",)``:
+    the place where it starts. ``path`` is the file, or what stands for it in messages.
+    """
+
+    message: M
+    origins: dict[FieldPath, Origin]
+    path: str
+
+    def origin(self, *where: str | int) -> Origin:
+        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        return locate(self.origins, where, self.path)
+
+
+def parse_text(text: str, message_class: type[M], path: str = "<string>", *, partial: bool = False) -> ParsedText[M]:
+    """Reads a message of ``message_class`` from text format.
+
+    ``path`` is what errors and origins call the text. ``partial``: fields that the schema requires may be
+    missing.
+
+    Raises PrototxtError, with line and column, for everything that Caffe refuses: malformed text,
+    unknown fields and values, values of the wrong type or out of range, single fields given twice, missing
+    required fields.
+
+    Nesting is as deep as the schema at most, and no message of the schema contains itself: no text can
+    exhaust the stack.
+    """
+    message = message_class()
+    parser = _Parser(text, path)
+    parser.read_fields(message, (), opened_by=None)
+    parsed = ParsedText(message, parser.origins, path)
+    if not partial:
+        check_complete(message, parsed.origins, path)
+    return parsed
+
+
+def check_complete(message: Message, origins: dict[FieldPath, Origin], path: str) -> None:
+    """Raises PrototxtError if a required field is missing somewhere in ``message``."""
+    errors: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
+    for missing in errors:
+        steps = re.findall(r"\w+", missing)
+        where: FieldPath = tuple(int(step) if step.isdigit() else step for step in steps)
+        raise PrototxtError(f'"{where[-1]}" is missing', locate(origins, where, path))
+
+
+class _Parser:
+    """One pass over the tokens of one text."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.origins: dict[FieldPath, Origin] = {}
+        self._path = path
+        self._tokens = tokenize(text, path)
+        self._token = next(self._tokens)
+
+    def read_fields(self, message: Message, where: FieldPath, opened_by: Token | None) -> None:
+        """Reads fields into ``message`` up to the bracket that closes ``opened_by`` (None: to the end)."""
+        closing = _CLOSING[opened_by.text] if opened_by else None
+        while self._token.kind is Kind.NAME:
+            self._read_field(message, where)
+        if closing is None and self._token.kind is Kind.END:
+            return
+        if closing is not None and self._token.text == closing:
+            self._advance()
+            return
+        expected = f"a field of {message.DESCRIPTOR.name}"
+        if opened_by:
+            expected += f' or the "{closing}" that closes the "{opened_by.text}" of line {opened_by.line}'
+        raise self._error(f"expected {expected}, found: {self._token}")
+
+    def _read_field(self, message: Message, where: FieldPath) -> None:
+        name = self._advance()
+        field = field_by_name(message, name.text)
+        if field is None:
+            hint = did_you_mean(name.text, message.DESCRIPTOR.fields_by_name)
+            raise self._error(f'{message.DESCRIPTOR.name} has no field "{name.text}"{hint}', name)
+        where = (*where, name.text)
+        if where in self.origins and not is_repeated(field):
+            first = self.origins[where]
+            raise self._error(f'"{name.text}" is given twice; first in line {first.line}', name)
+        self.origins.setdefault(where, self._origin(name))
+        if not self._take(":") and not is_message(field):
+            raise self._error(f'expected ":" after "{name.text}", found: {self._token}')
+        if not is_repeated(field):
+            self._read_value(message, field, where)
+        elif self._token.text == "[":
+            self._read_list(message, field, where)
+        else:
+            self._read_element(message, field, where, self._origin(name))
+        if not self._take(","):
+            self._take(";")
+
+    def _read_list(self, message: Message, field: FieldDescriptor, where: FieldPath) -> None:
+        """Reads ``[a, b, c]``."""
+        self._advance()
+        if self._take("]"):
+            return
+        while True:
+            self._read_element(message, field, where, self._origin(self._token))
+            if self._take("]"):
+                return
+            if not self._take(","):
+                raise self._error(f'expected "," or "]" in the list of "{field.name}", found: {self._token}')
+
+    def _read_element(self, message: Message, field: FieldDescriptor, where: FieldPath, origin: Origin) -> None:
+        """Reads one more element of a list; ``where`` is the list."""
+        where = (*where, len(getattr(message, field.name)))
+        self.origins[where] = origin
+        self._read_value(message, field, where)
+
+    def _read_value(self, message: Message, field: FieldDescriptor, where: FieldPath) -> None:
+        """Reads what follows the name of a field: one value, or a message in brackets."""
+        if is_message(field):
+            if self._token.text not in _CLOSING:
+                raise self._error(f'expected "{{" after "{field.name}", found: {self._token}')
+            opened_by = self._advance()
+            self.read_fields(_new_child(message, field), where, opened_by)
+        elif is_repeated(field):
+            getattr(message, field.name).append(self._scalar(field))
+        else:
+            setattr(message, field.name, self._scalar(field))
+
+    def _scalar(self, field: FieldDescriptor) -> Scalar:
+        start = self._token
+        text = self._advance().text
+        if text == "-":
+            text += self._advance().text
+        try:
+            if field.type in RANGES:
+                return to_integer(text, *RANGES[field.type])
+            if field.type in _FLOATS:
+                return to_float(text)
+            if field.type == FieldDescriptor.TYPE_BOOL:
+                return to_bool(text)
+            if field.enum_type is not None:
+                return to_enum(text, field.enum_type)
+            return self._text(text, field)
+        except BadValueError as error:
+            complaint = f'"{field.name}" takes {error.takes}, found: {text or start}{error.hint}'
+            raise self._error(complaint, start) from None
+
+    def _text(self, first: str, field: FieldDescriptor) -> str | bytes:
+        content = unquote(first)
+        while self._token.kind is Kind.STRING:
+            content += unquote(self._advance().text)
+        if field.type == FieldDescriptor.TYPE_BYTES:
+            return content
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise BadValueError("text in UTF-8") from None
+
+    def _advance(self) -> Token:
+        """Goes to the next token; returns the one left behind. The end is never left."""
+        token = self._token
+        if token.kind is not Kind.END:
+            self._token = next(self._tokens)
+        return token
+
+    def _take(self, symbol: str) -> bool:
+        """Goes over the next token if it is ``symbol``."""
+        if self._token.text != symbol:
+            return False
+        self._advance()
+        return True
+
+    def _origin(self, token: Token) -> Origin:
+        return Origin(self._path, token.line, token.column)
+
+    def _error(self, message: str, token: Token | None = None) -> PrototxtError:
+        return PrototxtError(message, self._origin(token or self._token))
+
+
+def _new_child(message: Message, field: FieldDescriptor) -> Message:
+    """The message that ``field`` is to hold, or a new last one of its list."""
+    child: Message
+    if is_repeated(field):
+        child = getattr(message, field.name).add()
+    else:
+        child = getattr(message, field.name)
+        child.SetInParent()  # so that it is there even if no field in it is set
+    return child

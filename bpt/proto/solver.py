@@ -1,0 +1,92 @@
+"""Reads the two files that every command starts from: the solver and the net."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.merge import apply_set
+from bpt.proto.origin import FieldPath, Origin, locate
+from bpt.proto.text import read_text
+from bpt.proto.upgrade import upgrade_net, upgrade_solver
+
+
+@dataclass(frozen=True)
+class SolverSource:
+    """A solver as read from ``path``, with old fields upgraded and ``--set`` applied.
+
+    ``origins`` tells where each field was written. ``notes`` are for the log: what was changed, in words.
+    """
+
+    param: pb.SolverParameter
+    path: str
+    origins: Mapping[FieldPath, Origin]
+    notes: tuple[str, ...] = ()
+
+    def origin(self, *where: str | int) -> Origin:
+        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        return locate(self.origins, where, self.path)
+
+
+@dataclass(frozen=True)
+class NetSource:
+    """A net as read from ``path``, with old fields upgraded; see SolverSource."""
+
+    param: pb.NetParameter
+    path: str
+    origins: Mapping[FieldPath, Origin]
+    notes: tuple[str, ...] = ()
+
+    def origin(self, *where: str | int) -> Origin:
+        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        return locate(self.origins, where, self.path)
+
+
+def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> SolverSource:
+    """Reads the solver at ``path`` and lays the ``overrides`` (the texts of ``--set``) over it.
+
+    Paths in it stay as written; see :func:`resolve_path`. A ``snapshot_prefix`` that is not set, or that is a
+    folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
+    override is wrong, or if ``type`` is given along with ``solver_type``.
+    """
+    parsed = read_text(path, pb.SolverParameter)
+    param, origins = parsed.message, parsed.origins
+    notes = upgrade_solver(param, origins, parsed.path)
+    apply_set(param, overrides, origins)
+    notes += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
+    notes += _complete_snapshot_prefix(param, parsed.path)
+    return SolverSource(param, parsed.path, origins, tuple(notes))
+
+
+def read_net(path: str | os.PathLike[str]) -> NetSource:
+    """Reads the net at ``path``; its old fields ``input``, ``input_shape`` and ``input_dim`` become a layer.
+
+    Raises PrototxtError if the file is wrong or uses the old field ``layers``.
+    """
+    parsed = read_text(path, pb.NetParameter)
+    notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
+    return NetSource(parsed.message, parsed.path, parsed.origins, tuple(notes))
+
+
+def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
+    """The file or folder that ``path``, written in the file ``relative_to``, means.
+
+    Like Caffe, from the current directory; if nothing is there, from the folder of the file it is written in.
+    If nothing is there either, ``path`` as it is, so that the error about it shows what was written.
+    """
+    beside = os.path.join(os.path.dirname(relative_to), path)
+    return beside if not os.path.exists(path) and os.path.exists(beside) else path
+
+
+def _complete_snapshot_prefix(param: pb.SolverParameter, path: str) -> list[str]:
+    """Caffe's rule, and its words."""
+    if not param.HasField("snapshot_prefix"):
+        param.snapshot_prefix = os.path.splitext(path)[0]
+        return [f"snapshot_prefix was not specified and is set to {param.snapshot_prefix}"]
+    if os.path.isdir(param.snapshot_prefix):
+        param.snapshot_prefix = os.path.join(param.snapshot_prefix, Path(path).stem)
+        return [f"snapshot_prefix was a directory and is replaced to {param.snapshot_prefix}"]
+    return []

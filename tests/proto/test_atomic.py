@@ -1,0 +1,104 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from bpt.errors import WriteError
+from bpt.proto import atomic
+from bpt.proto.atomic import atomic_file, atomic_path
+
+
+def test_writes_a_new_file(tmp_path: Path) -> None:
+    target = tmp_path / "a.h5"
+    with atomic_path(target) as temporary:
+        assert temporary.parent == tmp_path
+        assert temporary.suffix == ".h5"
+        assert temporary.name.startswith(".a.")
+        temporary.write_text("new")
+        assert not target.exists()
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_replaces_a_file(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_text("old")
+    target.chmod(0o640)
+    with atomic_file(target) as file:
+        file.write(b"new")
+        file.flush()
+        assert target.read_text() == "old"
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_new_files_have_ordinary_permissions(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "a"):
+        pass
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_follows_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "latest"
+    link.symlink_to(tmp_path / "folder" / "a")
+    with atomic_file(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert (tmp_path / "folder" / "a").read_text() == "new"
+
+
+def _write_half(file: BinaryIO, error: type[BaseException]) -> None:
+    file.write(b"half")
+    raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_interrupted_writing_changes_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    target = tmp_path / "a"
+    target.write_text("old")
+    with pytest.raises(error), atomic_file(target) as file:
+        _write_half(file, error)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_failure_to_finish_changes_nothing(tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    target = tmp_path / "a"
+    target.write_text("old")
+    monkeypatch.setattr(atomic.os, function, fail)
+    with pytest.raises(WriteError) as caught, atomic_file(target) as file:
+        file.write(b"new")
+    assert str(caught.value) == f"{target}: could not be written: No space left on device"
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="No space left on device"), atomic_path(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    def complaint(path: Path) -> str:
+        with pytest.raises(WriteError) as caught, atomic_file(path):
+            pytest.fail("the block must not be entered")
+        return str(caught.value).removeprefix(f"{path}: could not be written: ")
+
+    assert complaint(tmp_path / "no" / "a") == f'there is no folder "{tmp_path}/no"'
+    assert complaint(tmp_path) == "there is a folder or a device of that name"
+    assert complaint(Path("/dev/null")) == "there is a folder or a device of that name"
+    (tmp_path / "file").touch()
+    assert complaint(tmp_path / "file" / "a") == f'there is no folder "{tmp_path}/file"'

@@ -1,0 +1,166 @@
+"""The schema is Caffe's, number by number, and the compiled files belong to it."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+import bpt.proto
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.compile import DESCRIPTOR_NAME, FOLDER, compile_schema
+from bpt.proto.fields import is_message, is_own, is_repeated
+
+SCHEMA = Path(__file__).with_name("caffe_schema.tsv")
+ROWS = list(csv.DictReader(SCHEMA.read_text().splitlines(), delimiter="\t"))
+OWN_MESSAGES = {
+    "DataPosition",
+    "ParallelParameter",
+    "CgdpParameter",
+    "AgwuParameter",
+    "BalanceParameter",
+    "FcParameter",
+    "PipelineParameter",
+    "InnerParameter",
+    "LayerParallelParameter",
+}
+TYPE_NAMES = {
+    getattr(FieldDescriptor, f"TYPE_{name.upper()}"): name
+    for name in ("int32", "int64", "uint32", "uint64", "float", "double", "bool", "string", "bytes")
+}
+
+
+def all_messages() -> dict[str, Descriptor]:
+    return dict(pb.DESCRIPTOR.message_types_by_name)
+
+
+def all_enums() -> dict[str, EnumDescriptor]:
+    enums = dict(pb.DESCRIPTOR.enum_types_by_name)
+    for message in all_messages().values():
+        enums |= {f"{message.name}.{enum.name}": enum for enum in message.enum_types}
+    return enums
+
+
+def short_name(full_name: str) -> str:
+    return full_name.removeprefix("bpt.")
+
+
+def as_row(field: FieldDescriptor) -> dict[str, str]:
+    """The row of the table that describes ``field``."""
+    if field.enum_type is not None:
+        type_name = short_name(field.enum_type.full_name)
+    elif field.message_type is not None:
+        type_name = short_name(field.message_type.full_name)
+    else:
+        type_name = TYPE_NAMES[field.type]
+    required = field.name in getattr(pb, field.containing_type.name)().FindInitializationErrors()
+    return {
+        "kind": "field",
+        "scope": field.containing_type.name,
+        "name": field.name,
+        "number": str(field.number),
+        "label": "repeated" if is_repeated(field) else "required" if required else "optional",
+        "type": type_name,
+        "default": default_of(field),
+        "packed": "packed" if field.GetOptions().packed else "",
+    }
+
+
+def default_of(field: FieldDescriptor) -> str:
+    if not field.has_default_value or is_message(field):
+        return ""
+    if field.enum_type is not None:
+        return str(field.enum_type.values_by_number[field.default_value].name)
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return str(field.default_value).lower()
+    if field.type == FieldDescriptor.TYPE_FLOAT:
+        return f"{field.default_value:.6g}"
+    return str(field.default_value)
+
+
+def test_every_caffe_field_is_as_in_caffe() -> None:
+    fields = {(message.name, field.name): field for message in all_messages().values() for field in message.fields}
+    for row in ROWS:
+        if row["kind"] == "field":
+            assert as_row(fields[row["scope"], row["name"]]) == row
+
+
+def test_every_caffe_enum_is_as_in_caffe() -> None:
+    expected: dict[str, dict[str, int]] = {}
+    for row in ROWS:
+        if row["kind"] == "enum":
+            expected.setdefault(row["scope"], {})[row["name"]] = int(row["number"])
+    enums = {name: {value.name: value.number for value in enum.values} for name, enum in all_enums().items()}
+    assert {name: enums[name] for name in expected} == expected
+
+
+def own_fields() -> Iterator[FieldDescriptor]:
+    known = {(row["scope"], row["name"]) for row in ROWS}
+    for message in all_messages().values():
+        if message.name not in OWN_MESSAGES:
+            yield from (field for field in message.fields if (message.name, field.name) not in known)
+
+
+def test_own_fields_leave_caffe_numbers_free() -> None:
+    assert {f"{field.containing_type.name}.{field.name}": field.number for field in own_fields()} == {
+        "SolverParameter.parallel_param": 1000,
+        "SolverParameter.engine": 1001,
+        "LayerParameter.parallel_param": 1000,
+        "DataParameter.shuffle": 1000,
+        "BatchNormParameter.sync": 1000,
+        "SolverState.data_position": 1000,
+        "SolverState.engine": 1001,
+        "SolverState.loss_history": 1002,
+        "SolverState.random_seed": 1003,
+    }
+    assert set(all_messages()) == OWN_MESSAGES | {row["scope"] for row in ROWS if row["kind"] == "field"}
+
+
+def test_is_own_tells_own_fields_from_caffes() -> None:
+    own = {field.full_name for field in own_fields()}
+    for message in all_messages().values():
+        for field in message.fields:
+            assert is_own(field) == (field.full_name in own)
+
+
+def test_no_message_contains_itself() -> None:
+    """The parser recurses as deep as the schema, so the schema must have a bottom."""
+
+    def depth(message: Descriptor, above: tuple[str, ...]) -> int:
+        assert message.name not in above
+        below = (field.message_type for field in message.fields if field.message_type is not None)
+        return 1 + max((depth(child, (*above, message.name)) for child in below), default=0)
+
+    assert max(depth(message, ()) for message in all_messages().values()) < 10
+
+
+def test_compiled_schema_is_up_to_date() -> None:
+    """If this fails, run ``make proto``."""
+    fresh = FileDescriptorSet.FromString(compile_schema(FOLDER)[DESCRIPTOR_NAME])
+    committed = FileDescriptorSet.FromString((FOLDER / DESCRIPTOR_NAME).read_bytes())
+    assert fresh == committed
+
+
+def test_schema_is_installed_with_the_package() -> None:
+    folder = Path(bpt.proto.__file__).parent
+    assert {"bpt.proto", "bpt.desc", "bpt_pb2.pyi"} <= {file.name for file in folder.iterdir()}
+
+
+def test_module_looks_like_a_generated_one() -> None:
+    assert (pb.TRAIN, pb.TEST) == (0, 1)
+    assert pb.Phase.Name(1) == "TEST"
+    assert pb.PoolingParameter.AVE == 1
+    assert pb.SolverParameter.Engine.items() == [("AUTO", 0), ("CONTIGUOUS", 1), ("CHANNELS_LAST", 2)]
+    assert pb.LayerParameter.__module__ == "bpt.proto.bpt_pb2"
+    solver = pb.SolverParameter(net="a.prototxt", parallel_param={"exchange": "CGDP"})
+    assert pickle.loads(pickle.dumps(solver)) == solver
+
+
+@pytest.mark.parametrize("field", ["num_stages", "num_shards"])
+def test_parallel_defaults_are_one_process(field: str) -> None:
+    assert getattr(pb.ParallelParameter(), field) == 1
