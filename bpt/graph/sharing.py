@@ -32,7 +32,7 @@ def place_params(specs: Sequence[LayerSpec], owned: Sequence[Sequence[ParamSpec]
             if owner != index:
                 _check_shapes(specs, params[owner], spec, position, blob, text)
             for field in ("lr_mult", "decay_mult"):
-                if text.HasField(field):  # type: ignore[arg-type]
+                if text.HasField(field):
                     value = getattr(text, field)
                     if explicit.setdefault((owner, field), value) != value:
                         raise spec.error(

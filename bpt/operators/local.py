@@ -54,6 +54,12 @@ class LocalOperator:
         for edge, tensor in inputs.items():
             self.values[edge] = self._place(tensor)
 
+    def reset(self) -> None:
+        """Forget all values and diffs: the net's blobs have got other shapes."""
+        self.values.clear()
+        self.diffs.clear()
+        self._islands.clear()
+
     def _place(self, tensor: Tensor) -> Tensor:
         layout = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
         return tensor.to(self.device, non_blocking=True, memory_format=layout)

@@ -1,0 +1,53 @@
+# The commands of the project; CONTRIBUTING.md explains them. Everything runs in .venv/.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+# Under pytest every worker gets one thread: the machine's cores are shared out by -n.
+WORKERS ?= auto
+
+.PHONY: help env demo test test-all check lint types contract bench proto clean
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+env: $(STAMP)  ## make the environment in .venv/ (Python >= 3.10)
+
+$(STAMP): setup.cfg pyproject.toml scripts/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "error: $(PYTHON) is older than 3.10; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv || { echo "error: no venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --constraint scripts/constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: env  ## train LeNet on handwritten digits, in about a minute
+	$(BIN)/python scripts/make_digits.py
+	$(BIN)/bpt train --solver prototxt/lenet/solver.prototxt
+	@echo
+	@echo "LeNet is trained; 'Test net output #0: accuracy' above is its score on digits it has never seen. Next:"
+	@echo "  $(BIN)/bpt test --model prototxt/lenet/train_val.prototxt --iterations 6 \\"
+	@echo "    --weights snapshots/lenet/lenet_iter_1000.caffemodel"
+
+test: env  ## run the tests, but for those marked slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m 'not slow'
+
+test-all: env  ## run all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+check: lint types contract test  ## all that must pass before a commit
+
+lint: env  ## ruff
+	$(BIN)/ruff check .
+
+types: env  ## mypy
+	$(BIN)/mypy
+
+contract: env  ## the import contract: who may import whom
+	$(BIN)/lint-imports
+
+bench: env  ## time bpt against a plain PyTorch loop
+	$(BIN)/python scripts/bench loop
+
+proto: env  ## compile bpt/proto/bpt.proto
+	$(BIN)/python -m bpt.proto.compile
+
+clean:  ## remove what can be made again, but not data/ and snapshots/
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,7 @@
+"""``python -m bpt`` is ``bpt``."""
+
+import sys
+
+from bpt.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,63 @@
+"""``bpt <command> <flags>``: finds the command, and turns errors into one line and an exit status.
+
+Exit status: 0 done; 1 failed while running; 2 the command line or a file the user wrote is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import bpt
+from bpt.cli import device_query, test, time, train
+from bpt.cli.options import Parser
+from bpt.errors import BptError
+
+COMMANDS = {"train": train, "test": test, "time": time, "device_query": device_query}
+
+DESCRIPTION = """\
+Trains and tests convolutional networks described in Caffe's prototxt.
+
+  bpt train --solver prototxt/lenet/solver.prototxt      train; snapshots and log as Caffe's
+  bpt train --solver S --snapshot auto                   go on from the newest snapshot
+  bpt train --solver S --weights W.caffemodel            fine-tune
+  bpt train --solver S --set 'max_iter: 100'             override any field of the solver
+  bpt test  --model M --weights W --iterations 100       score a model
+  bpt time  --model M                                    time every layer
+"""
+
+
+def make_parser() -> Parser:
+    """The parser of the whole command line."""
+    parser = Parser(prog="bpt", description=DESCRIPTION)
+    parser.add_argument("-version", "--version", action="version", version=f"bpt version {bpt.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
+        module.add_arguments(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = make_parser()
+    try:
+        arguments = parser.parse_args(argv)
+        if arguments.command is None:
+            parser.print_help()
+            return 0
+        COMMANDS[arguments.command].run(arguments)
+    except BptError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

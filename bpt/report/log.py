@@ -1,0 +1,49 @@
+"""Log lines in glog's shape on stderr, which Caffe's own log parsers read.
+
+``I1120 18:05:09.083197 14421 solver.py:347] Iteration 0, Testing net (#0)``: level, month and day, time,
+process, file and line, text. All of bpt logs through ``logging.getLogger("bpt")``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+from tqdm import tqdm
+
+LOG = logging.getLogger("bpt")
+
+
+class GlogFormatter(logging.Formatter):
+    """Formats a record as glog does; further lines of a text stand alone, as in Caffe's dumps."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        now = time.localtime(record.created)
+        stamp = f"{time.strftime('%m%d %H:%M:%S', now)}.{int(record.created % 1 * 1e6):06d}"
+        place = f"{record.process} {record.filename}:{record.lineno}"
+        return f"{record.levelname[0]}{stamp} {place}] {record.getMessage()}"
+
+
+class StderrHandler(logging.Handler):
+    """Writes to stderr, above the progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            tqdm.write(self.format(record), file=sys.stderr)
+        except (OSError, ValueError):
+            self.handleError(record)
+
+
+def start_logging(level: int = logging.INFO) -> None:
+    """Send bpt's log to stderr. A program that uses bpt as a library configures ``logging`` itself."""
+    handler = StderrHandler()
+    handler.setFormatter(GlogFormatter())
+    LOG.handlers[:] = [handler]
+    LOG.setLevel(level)
+    LOG.propagate = False
+
+
+def number(value: float) -> str:
+    """A number as Caffe prints it: six significant digits."""
+    return f"{value:g}"

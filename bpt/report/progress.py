@@ -1,0 +1,44 @@
+"""A progress bar over the iterations of a run, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+
+class Progress:
+    """Shows iterations done, speed and loss; silent where stderr is not a terminal.
+
+    Args:
+        total: iterations of the whole run.
+        done: iterations done before (a resumed run).
+        label: what is being done, in a word or two.
+    """
+
+    def __init__(self, total: int, done: int = 0, label: str = "") -> None:
+        self._bar: tqdm[Any] = tqdm(
+            total=total,
+            initial=done,
+            desc=label,
+            unit="iter",
+            file=sys.stderr,
+            disable=not sys.stderr.isatty(),
+            dynamic_ncols=True,
+        )
+
+    def advance(self, loss: float | None = None) -> None:
+        """One more iteration is done."""
+        if loss is not None and not self._bar.disable:
+            self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
+        self._bar.update()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.close()

@@ -1,0 +1,44 @@
+"""The lines in which a run shows a net's outputs, as Caffe's log parsers expect them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor
+
+from bpt.graph.layer_graph import LayerGraph
+from bpt.report.log import number
+
+
+class Lap:
+    """Iterations and seconds between two displayed iterations."""
+
+    def __init__(self, iteration: int) -> None:
+        self._iteration, self._start = iteration, time.perf_counter()
+
+    def take(self, iteration: int) -> tuple[int, float]:
+        """Iterations and seconds since the last call; the next lap begins."""
+        now = time.perf_counter()
+        lap = iteration - self._iteration, now - self._start
+        self._iteration, self._start = iteration, now
+        return lap
+
+
+def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
+    """One line for each element of each output blob: ``Train net output #0: loss = 2.3 (* 1 = 2.3 loss)``.
+
+    Args:
+        values: data of the output blobs, by name.
+        prefix: ``"Train"`` or ``"Test"``.
+    """
+    index = 0
+    for edge in graph.outputs:
+        for value in values[edge.blob].flatten().tolist():
+            yield f"    {prefix} net output #{index}: {edge.blob} = {number(value)}{loss_note(edge.loss_weight, value)}"
+            index += 1
+
+
+def loss_note(weight: float, value: float) -> str:
+    """Caffe's note on how an output counts towards the loss; empty if it does not."""
+    return f" (* {number(weight)} = {number(weight * value)} loss)" if weight else ""

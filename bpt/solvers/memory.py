@@ -1,0 +1,46 @@
+"""Tensors as runs of memory: what element-wise arithmetic needs to know of a tensor's layout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+PIECE = 2**16
+"""Elements (256 KiB of float32) of which a few runs fit into a core's cache together."""
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements of ``tensor`` fill one run of memory without gaps, in whatever order of axes."""
+    expected = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def same_layout(a: Tensor, b: Tensor) -> bool:
+    """Whether tensors of one shape lie on one device with their axes in the same order of memory."""
+    strides = zip(a.stride(), b.stride(), a.shape, strict=True)
+    return a.device == b.device and all(x == y for x, y, extent in strides if extent != 1)
+
+
+def laid_out_like(tensor: Tensor, model: Tensor) -> Tensor:
+    """``tensor`` in the layout of ``model``, which has the same shape; itself if it has that layout."""
+    return tensor if same_layout(tensor, model) else torch.empty_like(model).copy_(tensor)
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """All elements as one axis in their order of memory: a view, or a copy if there are gaps."""
+    if is_dense(tensor):
+        return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+    return tensor.reshape(-1)
+
+
+def split(tensor: Tensor) -> tuple[Tensor, ...]:
+    """``tensor`` in pieces of at most ``PIECE`` elements on a CPU; a GPU takes it whole."""
+    if tensor.device.type != "cpu" or tensor.numel() <= PIECE:
+        return (tensor,)
+    return torch.split(flat(tensor), PIECE)

@@ -1,0 +1,256 @@
+"""The training loop (Caffe: ``Solver::Solve`` and ``Solver::Step``)."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from types import TracebackType
+
+import torch
+from bpt.solvers.update_rules import make_rule
+from torch import nn
+
+from bpt.context import RunContext
+from bpt.device import CPU
+from bpt.graph.segments import per_layer, whole
+from bpt.net import Net
+from bpt.operators.local import LocalOperator
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.proto.text import to_text
+from bpt.report.log import number
+from bpt.report.progress import Progress
+from bpt.schedule.instructions import Backward, Forward, Update
+from bpt.schedule.sequential import sequential
+from bpt.solvers import debug_info, lr_policy, snapshot
+from bpt.solvers.check import check_solver
+from bpt.solvers.display import Lap, output_lines
+from bpt.solvers.losses import SmoothedLoss
+from bpt.solvers.nets import NetPlan, test_plans, train_plan
+from bpt.solvers.signals import Action, SignalActions
+from bpt.solvers.testing import run_test
+
+LOG = logging.getLogger("bpt")
+
+Built = tuple[NetPlan, LocalOperator]
+
+
+class Solver:
+    """Trains the net that a solver text names, tests it and writes snapshots.
+
+    Args:
+        source: the solver's text, as ``read_solver`` gives it.
+        device: where to compute.
+        signals: where signals are noted; ``None``: signals keep their usual effect.
+        observable: cut the nets into one segment a layer, so that every blob and diff can be looked at
+            between steps (the Python interface and ``debug_info`` want that); costs speed and memory.
+    """
+
+    def __init__(
+        self,
+        source: SolverSource,
+        *,
+        device: torch.device = CPU,
+        signals: SignalActions | None = None,
+        observable: bool = False,
+    ) -> None:
+        self.param = source.param
+        self.device = device
+        self.iter = 0
+        self._signals = signals
+        self._stopped = False
+        for note in source.notes:
+            LOG.info("%s", note)
+        LOG.info("Use %s.", "CPU" if device.type == "cpu" else f"GPU with device ID {device.index}")
+        LOG.info("Initializing solver from parameters: \n%s", to_text(self.param).rstrip())
+        check_solver(source)
+        self.context = RunContext(seed=_choose_seed(self.param))
+        self._cut = per_layer if observable or self.param.debug_info else whole
+        self.train = self._build("training net", train_plan(source))
+        for path in self.param.weights:
+            LOG.info("Finetuning from %s", path)
+            snapshot.load_weights(self.net, path)
+        shared = self.net.values_by_name()
+        plans = enumerate(test_plans(source))
+        self.tests = [self._build(f"test net (#{index})", plan, shared) for index, plan in plans]
+        self.rule = make_rule(self.param, self.net)
+        self._losses = SmoothedLoss(self.param.average_loss)
+        self._lap = Lap(0)
+
+    def _build(self, what: str, plan: NetPlan, shared: Mapping[tuple[str, int], nn.Parameter] | None = None) -> Built:
+        LOG.info("Creating %s specified by %s", what, plan.described_by)
+        for note in plan.source.notes:
+            LOG.info("%s", note)
+        graph = plan.graph()
+        net = Net(graph, self.context, shared).to(self.device)
+        outputs = ", ".join(edge.blob for edge in graph.outputs)
+        LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
+        return plan, LocalOperator(net, self._cut(graph), self.device)
+
+    @property
+    def net(self) -> Net:
+        """The net that is trained."""
+        return self.train[1].net
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop reading ahead and close all data sources."""
+        for _, operator in (self.train, *self.tests):
+            operator.net.close()
+
+    def solve(self, resume: str = "") -> None:
+        """Train up to ``max_iter``, then snapshot and test as the solver says.
+
+        Args:
+            resume: a solver state to go on from; "auto" takes the newest good one, if there is any.
+        """
+        param = self.param
+        LOG.info("Solving %s", self.net.graph.name)
+        LOG.info("Learning Rate Policy: %s", param.lr_policy)
+        if resume == "auto":
+            resume = snapshot.find_newest(param.snapshot_prefix) or ""
+            if not resume:
+                LOG.info("No snapshot under %s to resume from; starting anew", param.snapshot_prefix)
+        if resume:
+            self.restore(resume)
+        self._stopped = False
+        with Progress(param.max_iter, self.iter, "training") as progress:
+            self.step(param.max_iter - self.iter, progress)
+        if param.snapshot_after_train and (not param.snapshot or self.iter % param.snapshot):
+            self.snapshot()
+        if self._stopped:
+            LOG.info("Optimization stopped early.")
+            return
+        # The loss and scores after the last update, where the display falls on it.
+        if param.display and self.iter % param.display == 0:
+            self._losses.add(self.iter, self._forward())
+            LOG.info("Iteration %d, loss = %s", self.iter, number(self._losses.value))
+        if param.test_interval and self.iter % param.test_interval == 0:
+            self.test_all()
+        LOG.info("Optimization Done.")
+
+    def step(self, iterations: int, progress: Progress | None = None) -> None:
+        """Train ``iterations`` more iterations; test and write snapshots when they are due."""
+        param = self.param
+        last = self.iter + iterations
+        self._lap = Lap(self.iter)
+        while self.iter < last:
+            testing = param.test_interval and self.iter % param.test_interval == 0
+            if testing and (self.iter > 0 or param.test_initialization):
+                self.test_all()
+                if self._stopped:
+                    return
+            loss = self._iterate()
+            self.iter += 1
+            if progress:
+                progress.advance(loss)
+            action = self._action()
+            if (param.snapshot and self.iter % param.snapshot == 0) or action is Action.SNAPSHOT:
+                self.snapshot()
+            if action is Action.STOP:
+                self._stopped = True
+                return
+
+    def _iterate(self) -> float:
+        """Execute the instructions of one iteration; returns its loss, the mean over ``iter_size`` passes."""
+        self.context.iteration, self.context.micro = self.iter, -1
+        operator = self.train[1]
+        display = bool(self.param.display) and self.iter % self.param.display == 0
+        debug = display and self.param.debug_info
+        last = len(operator.segments) - 1
+        loss = 0.0
+        for instruction in sequential(len(operator.segments), self.param.iter_size):
+            match instruction:
+                case Forward(segment):
+                    self.context.micro += segment == 0
+                    operator.forward(segment)
+                    if debug:
+                        debug_info.log_forward(operator, segment)
+                    if segment == last:
+                        loss += operator.loss().item() / self.param.iter_size
+                case Backward(segment):
+                    operator.backward(segment)
+                    if debug:
+                        debug_info.log_backward(operator, segment)
+                        if segment == 0:
+                            debug_info.log_totals(operator)
+                case Update():
+                    self._update(loss, display)
+        return loss
+
+    def _update(self, loss: float, display: bool) -> None:
+        """Show the iteration if it is due, and update the parameters; in this order, as Caffe does."""
+        self._losses.add(self.iter, loss)
+        rate = lr_policy.learning_rate(self.param, self.iter)
+        if display:
+            self._show(rate)
+        self.rule.update(rate, self.iter)
+
+    def _forward(self) -> float:
+        """One forward pass in the training phase, without gradients; its loss."""
+        operator = self.train[1]
+        for segment in range(len(operator.segments)):
+            operator.forward(segment, grad=False)
+        return operator.loss().item()
+
+    def _show(self, rate: float) -> None:
+        iterations, seconds = self._lap.take(self.iter)
+        LOG.info(
+            "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
+            self.iter,
+            number(iterations / seconds),
+            number(seconds),
+            self.param.display,
+            number(self._losses.value),
+        )
+        graph, values = self.net.graph, self.train[1].values
+        for line in output_lines(graph, {edge.blob: values[edge.index] for edge in graph.outputs}, "Train"):
+            LOG.info("%s", line)
+        LOG.info("Iteration %d, lr = %s", self.iter, number(rate))
+
+    def test_all(self) -> None:
+        """Test every test net and log its scores."""
+        for index in range(len(self.tests)):
+            if not self._stopped:
+                self._test(index)
+
+    def _test(self, index: int) -> None:
+        LOG.info("Iteration %d, Testing net (#%d)", self.iter, index)
+        operator = self.tests[index][1]
+        scores = run_test(operator, self.param.test_iter[index], self._interrupted)
+        if scores is None:
+            LOG.info("Test interrupted.")
+            return
+        if self.param.test_compute_loss:
+            LOG.info("Test loss: %s", number(scores.loss))
+        for line in output_lines(operator.net.graph, scores.outputs, "Test"):
+            LOG.info("%s", line)
+
+    def _interrupted(self) -> bool:
+        """Serve the signals that came during a test; whether to stop."""
+        while (action := self._action()) is not Action.NONE:
+            if action is Action.SNAPSHOT:
+                self.snapshot()
+            else:
+                self._stopped = True
+        return self._stopped
+
+    def _action(self) -> Action:
+        return self._signals.take() if self._signals else Action.NONE
+
+
+def _choose_seed(param: pb.SolverParameter) -> int:
+    """The solver's ``random_seed``, or one from the system; logged, so that a run can be repeated."""
+    if param.random_seed >= 0:
+        return param.random_seed
+    seed = secrets.randbits(31)
+    LOG.info("random_seed is not set; using %d", seed)
+    return seed

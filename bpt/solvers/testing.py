@@ -1,0 +1,51 @@
+"""Testing a net: the mean of its outputs over a number of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bpt.operators.local import LocalOperator
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Means over the batches of a test: each output blob by name, and the weighted loss."""
+
+    outputs: dict[str, Tensor]
+    loss: float
+
+
+def run_test(
+    operator: LocalOperator,
+    iterations: int,
+    stop: Callable[[], bool] = lambda: False,
+    each: Callable[[int, dict[str, Tensor]], None] = lambda batch, outputs: None,
+) -> Scores | None:
+    """Run a test net forward ``iterations`` times and average its outputs.
+
+    Args:
+        stop: asked before each batch; if it answers True the test ends without a result.
+        each: called after each batch with its number and its outputs.
+
+    Returns:
+        The means, or ``None`` if the test was stopped.
+    """
+    graph = operator.net.graph
+    sums: dict[str, Tensor] = {}
+    loss = 0.0
+    for batch in range(iterations):
+        if stop():
+            return None
+        with torch.no_grad():
+            for segment in range(len(operator.segments)):
+                operator.forward(segment, grad=False)
+        outputs = {edge.blob: operator.values[edge.index].float() for edge in graph.outputs}
+        each(batch, outputs)
+        loss += operator.loss().item()
+        for blob, value in outputs.items():
+            sums[blob] = sums[blob] + value if blob in sums else value.clone()
+    return Scores({blob: total / iterations for blob, total in sums.items()}, loss / iterations)

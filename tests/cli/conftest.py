@@ -1,0 +1,61 @@
+"""Runs ``bpt`` in this process, in a copy of the folder in which Caffe's command line was recorded."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bpt.cli.main import main
+from tests.golden_cases import GOLDEN
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The line that says what went wrong; there must be exactly one, and no traceback."""
+        assert "Traceback" not in self.err
+        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, self.err
+        return lines[0].removeprefix("error: ")
+
+
+Bpt = Callable[..., Outcome]
+
+
+@pytest.fixture
+def bpt(capsys: pytest.CaptureFixture[str]) -> Iterator[Bpt]:
+    """A function that runs ``bpt`` with the given words."""
+
+    def run(*words: str) -> Outcome:
+        capsys.readouterr()
+        status = main(words)
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    yield run
+    logger = logging.getLogger("bpt")
+    logger.handlers[:] = []
+    logger.propagate = True
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of Caffe's inputs; the current folder during the test."""
+    folder = tmp_path / "inputs"
+    shutil.copytree(GOLDEN / "cli" / "inputs", folder)
+    for product in folder.glob("lenet_*_iter_*"):
+        product.chmod(0o644)
+    monkeypatch.chdir(folder)
+    return folder

@@ -1,0 +1,32 @@
+"""Log lines are read by Caffe's own parsers: their regular expressions stand here."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from bpt.report.log import GlogFormatter, number
+
+
+def line(message: str, level: int = logging.INFO) -> str:
+    record = logging.LogRecord("bpt", level, "solvers/solver.py", 45, message, None, None)
+    return GlogFormatter().format(record)
+
+
+def test_shape_is_glogs() -> None:
+    assert re.fullmatch(r"I\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ solver\.py:45\] Solving LeNet", line("Solving LeNet"))
+
+
+@pytest.mark.parametrize(("level", "letter"), [(logging.WARNING, "W"), (logging.ERROR, "E")])
+def test_level(level: int, letter: str) -> None:
+    assert line("x", level)[0] == letter
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.302585093, "2.30259"), (0.01, "0.01"), (1.0, "1"), (1e-5, "1e-05"), (123456789.0, "1.23457e+08")],
+)
+def test_numbers_as_caffe_prints_them(value: float, text: str) -> None:
+    assert number(value) == text
