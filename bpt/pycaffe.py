@@ -328,7 +328,9 @@ class Solver:
 
     def solve(self, path: str | None = None) -> None:
         """Train to ``max_iter``, from the solver state at ``path`` if given."""
-        self._run(lambda: self._solver.solve(path or ""))
+        if path is not None:
+            self.restore(path)
+        self._run(self._solver.solve)
 
     def snapshot(self) -> None:
         """Write weights and solver state under ``snapshot_prefix``."""

@@ -58,6 +58,6 @@ def run(arguments: argparse.Namespace) -> None:
     device = choose_device(source.param, arguments.gpu)
     with (
         SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect)) as signals,
-        Solver(source, device=device, signals=signals) as solver,
+        Solver(source, device=device, signals=signals, resume=arguments.snapshot) as solver,
     ):
-        solver.solve(resume=arguments.snapshot)
+        solver.solve()

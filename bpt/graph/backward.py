@@ -35,8 +35,30 @@ def mark_backward(
         allow_force: per layer, whether it allows that for a bottom (a loss does not for its labels).
 
     Two sweeps, as in Caffe: forward, a diff is wanted where something before it learns; backward, it is
-    dropped where nothing after it counts towards the loss.
+    dropped where nothing after it counts towards the loss. Unlike in Caffe a loss counts even if all that
+    reads it (a Silence, say) hands no diff back.
+
+    Raises:
+        LayerError: ``propagate_down`` is not given once a bottom, or a bottom is to get a diff although the
+            layer cannot give one (a loss to its labels; Caffe aborts in the first backward pass).
     """
+    marks = _sweep_forward(specs, bottoms, tops, trains)
+    _sweep_backward(marks, bottoms, tops, loss_weights)
+    for spec, mark, allows in zip(specs, marks, allow_force, strict=True):
+        _check_possible(spec, mark, allows)
+        if force_backward:
+            mark.layer = True
+            mark.bottoms = [now or allows(bottom) for bottom, now in enumerate(mark.bottoms)]
+    return marks
+
+
+def _sweep_forward(
+    specs: Sequence[LayerSpec],
+    bottoms: Sequence[Sequence[int]],
+    tops: Sequence[Sequence[int]],
+    trains: Sequence[bool],
+) -> list[BackwardMarks]:
+    """A diff is wanted where something before learns, unless ``propagate_down`` says otherwise."""
     wants_diff: dict[int, bool] = {}
     marks: list[BackwardMarks] = []
     for index, spec in enumerate(specs):
@@ -51,13 +73,22 @@ def mark_backward(
         marks.append(BackwardMarks(needs, list(propagate) or incoming))
         for edge in tops[index]:
             wants_diff[edge] = needs
+    return marks
 
+
+def _sweep_backward(
+    marks: Sequence[BackwardMarks],
+    bottoms: Sequence[Sequence[int]],
+    tops: Sequence[Sequence[int]],
+    loss_weights: Sequence[float],
+) -> None:
+    """A diff is dropped where nothing behind counts towards the loss, or nothing behind hands one on."""
     under_loss: set[int] = set()
     no_diff: set[int] = set()
-    for index in reversed(range(len(specs))):
+    for index in reversed(range(len(marks))):
         mark = marks[index]
         contributes = any(loss_weights[edge] or edge in under_loss for edge in tops[index])
-        if mark.layer and tops[index] and all(edge in no_diff for edge in tops[index]):
+        if mark.layer and tops[index] and all(edge in no_diff and not loss_weights[edge] for edge in tops[index]):
             mark.layer, mark.bottoms = False, [False] * len(mark.bottoms)
         mark.layer = mark.layer and contributes
         for position, edge in enumerate(bottoms[index]):
@@ -68,8 +99,13 @@ def mark_backward(
             if not mark.bottoms[position]:
                 no_diff.add(edge)
 
-    if force_backward:
-        for mark, allows in zip(marks, allow_force, strict=True):
-            mark.layer = True
-            mark.bottoms = [now or allows(bottom) for bottom, now in enumerate(mark.bottoms)]
-    return marks
+
+def _check_possible(spec: LayerSpec, mark: BackwardMarks, allows: Callable[[int], bool]) -> None:
+    for bottom, wanted in enumerate(mark.bottoms):
+        if mark.layer and wanted and not allows(bottom):
+            raise spec.error(
+                f'{spec.type} cannot give bottom "{spec.bottom_names[bottom]}" a diff, which layers before it or '
+                "propagate_down ask for; set propagate_down: false for it",
+                "bottom",
+                bottom,
+            )

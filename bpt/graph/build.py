@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bpt.errors import LayerError, UserError
 from bpt.graph.backward import mark_backward
@@ -108,9 +108,10 @@ def _connect(
         for edge in draft.bottoms:
             edges[edge] = _replace_consumer(edges[edge], index)
         for position, blob in enumerate(spec.tops):
-            if blob in latest and blob not in spec.bottoms:
-                maker = specs[edges[latest[blob]].producer].name
-                raise spec.error(f'top "{blob}" is already made by layer "{maker}"', "top", position)
+            if blob in spec.tops[:position]:
+                raise spec.error(f'top "{blob}" is named twice', "top", position)
+            if blob in latest and spec.bottoms[position : position + 1] != (blob,):
+                raise _made_before(spec, position, specs[edges[latest[blob]].producer])
         draft.shapes = _infer(spec, layer_type, [edges[edge].shape for edge in draft.bottoms])
         names = list(spec.tops) + [AUTOMATIC] * (len(draft.shapes.tops) - len(spec.tops))
         weights = _loss_weights(spec, layer_type, len(names))
@@ -122,6 +123,18 @@ def _connect(
             edges.append(Edge(len(edges), blob, shape, index, None, weight))
         drafts.append(draft)
     return drafts, edges
+
+
+def _made_before(spec: LayerSpec, top: int, maker: LayerSpec) -> LayerError:
+    blob = spec.tops[top]
+    if spec.bottom_names[top : top + 1] == (blob,):
+        return spec.error(
+            f'cannot work in place on "{blob}": other layers read what layer "{maker.name}" made there; '
+            "give the top a name of its own",
+            "top",
+            top,
+        )
+    return spec.error(f'top "{blob}" is already made by layer "{maker.name}"', "top", top)
 
 
 def _replace_consumer(edge: Edge, consumer: int) -> Edge:
@@ -143,7 +156,7 @@ def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
     param = pb.LayerParameter()
     param.CopyFrom(spec.param)
     param.phase = phase  # type: ignore[assignment]
-    return LayerSpec(param, spec.origins)
+    return replace(spec, param=param)
 
 
 def _infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -155,7 +168,8 @@ def _infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> 
         raise spec.error(str(error)) from None
     for shape in (*shapes.tops, *(param.shape for param in shapes.params)):
         if any(extent < 0 for extent in shape):
-            raise spec.error(f"bottoms {_show(bottoms)} are too small: they would give a blob of shape {shape}")
+            cause = f"bottoms {_show(bottoms)} are too small: they" if bottoms else "the text"
+            raise spec.error(f"{cause} would give a blob of shape {shape}")
     if len(shapes.tops) < len(spec.tops):
         raise spec.error(f"{spec.type} makes {len(shapes.tops)} tops, {len(spec.tops)} are named", "top")
     return shapes

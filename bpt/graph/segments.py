@@ -37,7 +37,7 @@ def whole(graph: LayerGraph) -> tuple[Segment, ...]:
 
 def per_layer(graph: LayerGraph) -> tuple[Segment, ...]:
     """One segment a layer: every blob and diff can be seen and every layer timed."""
-    return cut(graph, range(len(graph)))
+    return cut(graph, range(len(graph))) if len(graph) else ()
 
 
 def _segment(graph: LayerGraph, index: int, start: int, end: int) -> Segment:

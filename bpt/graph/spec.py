@@ -25,11 +25,13 @@ class LayerSpec:
     """One ``layer { … }`` of a network text.
 
     ``param`` is read-only by agreement. ``origins`` tells where its fields stand: ``()`` is the layer
-    itself, ``("type",)`` its type; it is empty for layers made in memory.
+    itself, ``("type",)`` its type; it is empty for layers made in memory. ``written_bottoms`` are the
+    bottoms' names in the text, once ``insert_splits`` has renamed them.
     """
 
     param: pb.LayerParameter
     origins: Mapping[FieldPath, Origin] = field(default_factory=dict)
+    written_bottoms: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -42,6 +44,11 @@ class LayerSpec:
     @property
     def bottoms(self) -> tuple[str, ...]:
         return tuple(self.param.bottom)
+
+    @property
+    def bottom_names(self) -> tuple[str, ...]:
+        """The bottoms as the text names them, for messages."""
+        return self.written_bottoms or self.bottoms
 
     @property
     def tops(self) -> tuple[str, ...]:
@@ -110,7 +117,7 @@ class LayerTypes(Protocol):
 def check_arity(spec: LayerSpec, arity: Arity) -> None:
     """Raise a LayerError unless ``spec`` has as many bottoms and tops as its type takes."""
     for word, names, (least, most) in (
-        ("bottom", spec.bottoms, arity.bottoms),
+        ("bottom", spec.bottom_names, arity.bottoms),
         ("top", spec.tops, arity.tops),
     ):
         if word == "top" and arity.auto_tops:

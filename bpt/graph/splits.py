@@ -35,7 +35,7 @@ def insert_splits(layers: Sequence[LayerSpec]) -> tuple[LayerSpec, ...]:
                 splits.append(_split_layer(layers, writer, readers[writer]))
                 if len(param.loss_weight) > top and param.loss_weight[top]:
                     param.loss_weight[top] = 0
-        out.append(LayerSpec(param, spec.origins))
+        out.append(LayerSpec(param, spec.origins, spec.bottom_names))
         out.extend(splits)
     return tuple(out)
 

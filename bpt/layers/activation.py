@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, Layer
 
@@ -24,6 +25,25 @@ class Neuron(Layer):
 class ReLU(Neuron):
     """``max(x, 0) + negative_slope · min(x, 0)``; at 0 the gradient is ``negative_slope``."""
 
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.slope = spec.param.relu_param.negative_slope
+
     def forward(self, *bottoms: Tensor) -> Tensor:
-        slope = self.spec.param.relu_param.negative_slope
-        return functional.leaky_relu(bottoms[0], slope) if slope else torch.relu(bottoms[0])
+        return functional.leaky_relu(bottoms[0], self.slope) if self.slope else torch.relu(bottoms[0])
+
+
+@LAYERS.register("Sigmoid")
+class Sigmoid(Neuron):
+    """``1 / (1 + exp(-x))``."""
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return torch.sigmoid(bottoms[0])
+
+
+@LAYERS.register("TanH")
+class TanH(Neuron):
+    """``tanh(x)``."""
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return torch.tanh(bottoms[0])

@@ -16,6 +16,7 @@ How many bottoms and tops a type takes stands in ``arity`` and is checked by the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -27,8 +28,8 @@ from bpt.registry import Registry
 class Layer(nn.Module):
     """One layer of a net: what is computed, not where or when."""
 
-    arity: Arity = Arity()
-    is_loss: bool = False
+    arity: ClassVar[Arity] = Arity()
+    is_loss: ClassVar[bool] = False
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class Layer(nn.Module):
 
         The values may belong to another layer; under ``share_mode: PERMISSIVE`` even in another shape.
         """
-        values = self.blobs[index]
+        values: Tensor = self.blobs[index]
         shape = self._blob_shapes[index]
         return values if values.shape == shape else values.view(shape)
 
@@ -92,7 +93,7 @@ class DataLayer(Layer):
     setting it makes the next forward continue there.
     """
 
-    arity = Arity(bottoms=(0, 0), tops=(1, None))
+    arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
 
     @property
     def position(self) -> int:

@@ -7,6 +7,7 @@ import math
 from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.solvers import lr_policy, snapshot, update_rules
 
 _AT_LEAST = {
     "max_iter": 0, "display": 0, "average_loss": 1, "iter_size": 1, "snapshot": 0, "test_interval": 0, "device_id": 0,
@@ -31,6 +32,8 @@ def check_solver(solver: SolverSource) -> None:
         if iterations < 1:
             raise PrototxtError(f"test_iter is {iterations}; it must be at least 1", solver.origin("test_iter", index))
     _check_parallel(solver)
+    for check in (lr_policy.check, update_rules.check, snapshot.check):
+        check(param, solver.origin)
 
 
 def _check_parallel(solver: SolverSource) -> None:

@@ -23,7 +23,7 @@ from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.schedule.instructions import Backward, Forward, Update
 from bpt.schedule.sequential import sequential
-from bpt.solvers import debug_info, lr_policy, snapshot
+from bpt.solvers import debug_info, lr_policy, snapshot, state
 from bpt.solvers.check import check_solver
 from bpt.solvers.display import Lap, output_lines
 from bpt.solvers.losses import SmoothedLoss
@@ -45,6 +45,8 @@ class Solver:
         signals: where signals are noted; ``None``: signals keep their usual effect.
         observable: cut the nets into one segment a layer, so that every blob and diff can be looked at
             between steps (the Python interface and ``debug_info`` want that); costs speed and memory.
+        resume: a solver state to go on from; "auto" takes the newest good one under ``snapshot_prefix``,
+            if there is any.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Solver:
         device: torch.device = CPU,
         signals: SignalActions | None = None,
         observable: bool = False,
+        resume: str = "",
     ) -> None:
         self.param = source.param
         self.device = device
@@ -65,7 +68,8 @@ class Solver:
         LOG.info("Use %s.", "CPU" if device.type == "cpu" else f"GPU with device ID {device.index}")
         LOG.info("Initializing solver from parameters: \n%s", to_text(self.param).rstrip())
         check_solver(source)
-        self.context = RunContext(seed=_choose_seed(self.param))
+        resume = self._resolve(resume)
+        self.context = RunContext(seed=self._choose_seed(resume))
         self._cut = per_layer if observable or self.param.debug_info else whole
         self.train = self._build("training net", train_plan(source))
         for path in self.param.weights:
@@ -77,6 +81,25 @@ class Solver:
         self.rule = make_rule(self.param, self.net)
         self._losses = SmoothedLoss(self.param.average_loss)
         self._lap = Lap(0)
+        if resume:
+            self.restore(resume)
+
+    def _resolve(self, resume: str) -> str:
+        """The path of the state to resume from, or "" to start anew."""
+        if resume != "auto":
+            return resume
+        newest = snapshot.find_newest(self.param.snapshot_prefix)
+        if newest is None:
+            LOG.info("No snapshot under %s to resume from; starting anew", self.param.snapshot_prefix)
+        return newest or ""
+
+    def _choose_seed(self, resume: str) -> int:
+        """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
+        if self.param.random_seed >= 0:
+            return self.param.random_seed
+        seed = secrets.randbits(31)
+        LOG.info("random_seed is not set; using %d", seed)
+        return seed
 
     def _build(self, what: str, plan: NetPlan, shared: Mapping[tuple[str, int], nn.Parameter] | None = None) -> Built:
         LOG.info("Creating %s specified by %s", what, plan.described_by)
@@ -106,21 +129,44 @@ class Solver:
         for _, operator in (self.train, *self.tests):
             operator.net.close()
 
-    def solve(self, resume: str = "") -> None:
-        """Train up to ``max_iter``, then snapshot and test as the solver says.
+    def restore(self, path: str) -> None:
+        """Go on from the solver state at ``path``.
 
-        Args:
-            resume: a solver state to go on from; "auto" takes the newest good one, if there is any.
+        Raises:
+            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
         """
+        LOG.info("Resuming from %s", path)
+        saved = snapshot.restore(path, self.net, self.rule)
+        self.iter = saved.iter
+        self._losses = SmoothedLoss(self.param.average_loss, saved.loss_history)
+        state.restore_positions(saved, self._nets())
+        if saved.HasField("random_seed") and saved.random_seed != self.context.seed:
+            LOG.warning(
+                "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
+                "go on with other random numbers",
+                saved.random_seed,
+                self.context.seed,
+            )
+
+    def snapshot(self) -> str:
+        """Write weights and solver state under ``snapshot_prefix``; returns the state's path.
+
+        Raises:
+            WriteError: a file could not be written; what stood there before is intact.
+        """
+        saved = pb.SolverState(iter=self.iter, loss_history=self._losses.history, random_seed=self.context.seed)
+        saved.data_position.extend(state.positions(self._nets()))
+        return snapshot.write(self.param, self.net, self.rule, saved)
+
+    def _nets(self) -> dict[str, Net]:
+        """The nets under the names that a snapshot gives them."""
+        return {"train": self.net} | {f"test#{i}": operator.net for i, (_, operator) in enumerate(self.tests)}
+
+    def solve(self) -> None:
+        """Train up to ``max_iter``, then snapshot and test as the solver says."""
         param = self.param
         LOG.info("Solving %s", self.net.graph.name)
         LOG.info("Learning Rate Policy: %s", param.lr_policy)
-        if resume == "auto":
-            resume = snapshot.find_newest(param.snapshot_prefix) or ""
-            if not resume:
-                LOG.info("No snapshot under %s to resume from; starting anew", param.snapshot_prefix)
-        if resume:
-            self.restore(resume)
         self._stopped = False
         with Progress(param.max_iter, self.iter, "training") as progress:
             self.step(param.max_iter - self.iter, progress)
@@ -246,11 +292,3 @@ class Solver:
     def _action(self) -> Action:
         return self._signals.take() if self._signals else Action.NONE
 
-
-def _choose_seed(param: pb.SolverParameter) -> int:
-    """The solver's ``random_seed``, or one from the system; logged, so that a run can be repeated."""
-    if param.random_seed >= 0:
-        return param.random_seed
-    seed = secrets.randbits(31)
-    LOG.info("random_seed is not set; using %d", seed)
-    return seed

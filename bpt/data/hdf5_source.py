@@ -1,0 +1,138 @@
+"""Hdf5Source: rows of the datasets in HDF5 files that a text file lists."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.data.sampler import Integers
+from bpt.errors import FileError, UserError, did_you_mean
+from bpt.graph.spec import Shape
+from bpt.proto.files import UnreadableError, read_bytes
+
+if TYPE_CHECKING:
+    import h5py
+
+Rows = NDArray[np.float32]
+
+
+class Hdf5Source:
+    """The rows of ``datasets`` in all listed files, file after file; one file is held in memory, as in Caffe.
+
+    Args:
+        path: the list, one file a line, relative to the working directory or else to the list's folder.
+        datasets: names in each file. All of a file have as many rows; of one name all have rows of one
+            shape; numbers of any kind, which become float32.
+
+    Raises:
+        FileError: the list or a file is missing or not as above.
+        UserError: the package h5py is missing.
+    """
+
+    def __init__(self, path: str, datasets: Sequence[str]) -> None:
+        self._datasets = tuple(datasets)
+        self._paths = _listed(path)
+        counts = []
+        self.row_shapes: list[Shape] = []
+        for file in self._paths:
+            shapes = _shapes(file, self._datasets)
+            counts.append(shapes[0][0])
+            rows = [shape[1:] for shape in shapes]
+            self.row_shapes = self.row_shapes or rows
+            for name, row, first in zip(self._datasets, rows, self.row_shapes, strict=True):
+                if row != first:
+                    raise FileError(file, f'rows of "{name}" have shape {row}, those of {self._paths[0]} {first}')
+        self.file_sizes = tuple(counts)
+        self._ends = np.cumsum(counts)
+        self._loaded: tuple[int, list[Rows]] | None = None
+
+    def rows(self, indices: Integers) -> list[Rows]:
+        """For each dataset its rows at ``indices``, counted over all files: (len(indices), *row shape)."""
+        result = [np.empty((len(indices), *shape), np.float32) for shape in self.row_shapes]
+        files = np.searchsorted(self._ends, indices, side="right")
+        for file in dict.fromkeys(files.tolist()):
+            here = files == file
+            local = indices[here] - (self._ends[file] - self.file_sizes[file])
+            for target, values in zip(result, self._load(file), strict=True):
+                target[here] = values[local]
+        return result
+
+    def _load(self, file: int) -> list[Rows]:
+        if self._loaded is None or self._loaded[0] != file:
+            self._loaded = None  # give the memory back before taking more
+            with _opened(self._paths[file]) as content:
+                self._loaded = file, [content[name][()].astype(np.float32, copy=False) for name in self._datasets]
+        return self._loaded[1]
+
+    def close(self) -> None:
+        """Give the memory back. No file stays open."""
+        self._loaded = None
+
+
+def _listed(path: str) -> list[Path]:
+    try:
+        lines = read_bytes(path).decode().splitlines()
+    except UnreadableError as error:
+        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text file that lists HDF5 files, one a line") from None
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise FileError(path, "lists no HDF5 files; name one a line")
+    return [_resolve(path, name) for name in names]
+
+
+def _resolve(listing: str, name: str) -> Path:
+    places = [Path(name), Path(listing).parent / name]
+    for place in places:
+        if place.exists():
+            return place
+    looked = " and ".join(dict.fromkeys(str(place.absolute()) for place in places))
+    raise FileError(listing, f'lists "{name}", which does not exist (looked for {looked})')
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    try:
+        import h5py  # noqa: PLC0415  optional package
+    except ImportError:
+        raise UserError("HDF5 data needs the package h5py: pip install 'bpt[hdf5]'") from None
+    try:
+        with h5py.File(path, "r", locking=False) as file:  # locks fail on some network file systems
+            yield file
+    except OSError as error:
+        raise FileError(path, f"is not an HDF5 file, or a damaged one: {error}") from None
+
+
+def _shapes(path: Path, datasets: Sequence[str]) -> list[Shape]:
+    """The shape of each dataset, checked."""
+    with _opened(path) as file:
+        shapes = [_shape(path, file, name) for name in datasets]
+    if len({shape[0] for shape in shapes}) > 1:
+        given = ", ".join(f'"{name}" {shape}' for name, shape in zip(datasets, shapes, strict=True))
+        raise FileError(path, f"datasets have different numbers of rows: {given}")
+    if not shapes[0][0]:
+        raise FileError(path, "has no rows")
+    return shapes
+
+
+def _shape(path: Path, file: h5py.File, name: str) -> Shape:
+    import h5py  # noqa: PLC0415  optional package
+
+    if name not in file:
+        names = list(file)
+        hint = did_you_mean(name, names) or f" (it has: {', '.join(names) or 'nothing'})"
+        raise FileError(path, f'has no dataset "{name}", which a top is called{hint}')
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset):
+        raise FileError(path, f'"{name}" is a group, not a dataset')
+    if dataset.dtype.kind not in "fiu":
+        raise FileError(path, f'dataset "{name}" holds {dataset.dtype}, not numbers')
+    if not dataset.ndim:
+        raise FileError(path, f'dataset "{name}" is a single number, not rows')
+    return tuple(dataset.shape)

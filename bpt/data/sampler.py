@@ -1,0 +1,71 @@
+"""Sampler: which samples stand where in the endless stream that a data layer hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.context import derive_seed
+from bpt.data.counter_hash import hash_samples
+
+Integers = NDArray[np.int64]
+
+
+class Draw(NamedTuple):
+    """Samples of a stretch of the stream: for each its epoch and its index in the source."""
+
+    epochs: Integers
+    samples: Integers
+
+
+class Sampler:
+    """The stream runs through all samples, epoch after epoch.
+
+    Args:
+        files: number of samples in each file of the source; together they are its samples, in order.
+        shuffle: every epoch has an order of its own, drawn from the seed: the files are permuted, and
+            the samples within each. Otherwise every epoch has the source's order.
+        seed: of the order.
+        skip: the stream starts so many samples after the beginning (Caffe: rand_skip).
+    """
+
+    def __init__(self, files: Sequence[int], *, shuffle: bool = False, seed: int = 0, skip: int = 0) -> None:
+        self._files = np.asarray(files, np.int64)
+        self._size = int(self._files.sum())
+        self._shuffle = shuffle
+        self._seed = seed
+        self._skip = skip
+        self._orders: dict[int, Integers] = {}
+
+    def indices(self, position: int, count: int) -> Draw:
+        """What stands at ``[position, position + count)`` of the stream.
+
+        The answer depends on nothing else, so ranks may draw disjoint stretches, in any order.
+        """
+        start = position + self._skip
+        epochs, samples = np.divmod(np.arange(start, start + count), self._size)
+        if self._shuffle:
+            for epoch in np.unique(epochs).tolist():
+                now = epochs == epoch
+                samples[now] = self._order(epoch)[samples[now]]
+        return Draw(epochs, samples)
+
+    def _order(self, epoch: int) -> Integers:
+        if epoch not in self._orders:
+            # A batch seldom spans more than the end of one epoch and the start of the next.
+            self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}
+            self._orders[epoch] = self._permutation(epoch)
+        return self._orders[epoch]
+
+    def _permutation(self, epoch: int) -> Integers:
+        # Sorting by hashes gives the same order with every version of NumPy; its generators do not promise that.
+        by_file = self._hashes("files", epoch, len(self._files))
+        by_sample = self._hashes("samples", epoch, self._size)
+        return np.lexsort((by_sample, np.repeat(by_file, self._files))).astype(np.int64, copy=False)
+
+    def _hashes(self, what: str, epoch: int, count: int) -> NDArray[np.uint64]:
+        counter = np.arange(count)
+        return hash_samples(derive_seed(self._seed, what), np.full_like(counter, epoch), counter)

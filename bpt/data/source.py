@@ -1,0 +1,33 @@
+"""What every source of images offers, whatever its format."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Image: TypeAlias = NDArray[np.uint8] | NDArray[np.float32]
+"""An image (C, H, W). Color images have the channels blue, green, red, as in Caffe."""
+
+
+class Sample(NamedTuple):
+    """One record of a source; ``key`` is its name in messages."""
+
+    key: str
+    image: Image
+    label: float
+
+
+class Source(Protocol):
+    """A finite list of samples. Used by one thread at a time."""
+
+    path: str  # as the user wrote it, for messages
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> Sample:
+        """Sample ``index`` of ``[0, len)``; a DataError names path and record if it cannot be used."""
+
+    def close(self) -> None:
+        """Give the files back. The source is not used afterwards."""

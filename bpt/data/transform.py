@@ -1,0 +1,146 @@
+"""Transform: what is done to images before the net sees them (Caffe: DataTransformer)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.context import derive_seed
+from bpt.data.counter_hash import below, hash_samples
+from bpt.data.mean import read_mean
+from bpt.data.sampler import Draw
+from bpt.data.source import Sample
+from bpt.errors import DataError, UserError
+from bpt.graph.spec import Shape
+from bpt.proto import bpt_pb2 as pb
+
+Batch = NDArray[np.float32]
+
+
+class Transform:
+    """``(x - mean) * scale`` on a square crop, perhaps mirrored, as a TransformationParameter says.
+
+    The crop is at random in TRAIN, in the centre (rounded up and left) in TEST; the mean image is cut at
+    the same place. ``mirror`` flips at random in both phases. Random choices depend only on
+    (``seed``, epoch, sample).
+
+    Raises:
+        UserError: settings that contradict each other.
+        FileError: ``mean_file`` cannot be used.
+    """
+
+    def __init__(self, param: pb.TransformationParameter, phase: int, seed: int = 0) -> None:
+        if param.HasField("mean_file") and param.mean_value:
+            raise UserError("give mean_file or mean_value, not both")
+        if param.force_color and param.force_gray:
+            raise UserError("set force_color or force_gray, not both")
+        self.channels = 3 if param.force_color else 1 if param.force_gray else None  # of decoded images
+        self._crop: int = param.crop_size
+        self._at_random = phase == pb.TRAIN
+        self._mirror = param.mirror
+        self._scale = np.float32(param.scale)
+        self._mean_values = np.array(param.mean_value, np.float32)
+        self._mean = read_mean(param.mean_file) if param.HasField("mean_file") else None
+        self._seed = seed
+
+    def infer(self, image: Shape) -> Shape:
+        """The shape (C, h, w) that an image of shape (C, H, W) gets.
+
+        Raises:
+            UserError: the image does not fit the crop or the mean.
+        """
+        channels, height, width = image
+        if self.channels not in (None, channels):
+            word = "force_color" if self.channels == 3 else "force_gray"
+            raise UserError(f"{word} converts encoded images only; this one is raw, {_show(image)}")
+        if self._crop > min(height, width):
+            raise UserError(f"crop_size {self._crop} is larger than the image {_show(image)}")
+        if self._mean is not None and self._mean.shape != image:
+            raise UserError(f"the mean image is {_show(self._mean.shape)}, the image {_show(image)}")
+        if len(self._mean_values) not in (0, 1, channels):
+            raise UserError(
+                f"give mean_value once, or once for each of the {channels} channels of the image {_show(image)}, "
+                f"not {len(self._mean_values)} times"
+            )
+        return (channels, self._crop, self._crop) if self._crop else image
+
+    def common_shape(self, samples: Sequence[Sample]) -> Shape:
+        """The one shape (C, h, w) that all ``samples`` get.
+
+        Raises:
+            DataError: an image does not fit, or gets another shape than the first; names its key.
+        """
+        common: Shape = ()
+        seen: set[Shape] = set()
+        for sample in samples:
+            if sample.image.shape in seen:
+                continue
+            seen.add(sample.image.shape)
+            try:
+                shape = self.infer(sample.image.shape)
+            except UserError as error:
+                raise DataError(f'record "{sample.key}": {error}') from None
+            common = common or shape
+            if shape != common:
+                remedy = "" if self._crop else "; set crop_size, or make all images of one size"
+                raise DataError(
+                    f'record "{sample.key}" gives {_show(shape)}, but "{samples[0].key}", '
+                    f"the first of its batch, {_show(common)}{remedy}"
+                )
+        return common
+
+    def __call__(self, samples: Sequence[Sample], draw: Draw, out: Batch) -> None:
+        """Transform ``samples``, which are those of ``draw``, into ``out`` (B, C, h, w).
+
+        ``(C, h, w)`` is their ``common_shape``.
+        """
+        size = out.shape[2:]
+        tops, lefts = self._offsets(samples, draw)
+        flips = self._flips(draw)
+        images = [sample.image for sample in samples]
+        kinds = {image.dtype for image in images}
+        # Gathered as they are, then converted all at once: far cheaper than arithmetic image by image.
+        pixels = np.empty(out.shape, kinds.pop() if len(kinds) == 1 else np.float32)
+        for target, image, top, left, flip in zip(pixels, images, tops, lefts, flips, strict=True):
+            target[...] = _window(image, top, left, size, flip)
+        if self._mean is not None:
+            for target, top, left, flip in zip(out, tops, lefts, flips, strict=True):
+                target[...] = _window(self._mean, top, left, size, flip)
+            np.subtract(pixels, out, out=out)
+        elif len(self._mean_values):
+            np.subtract(pixels, self._mean_values[:, np.newaxis, np.newaxis], out=out)
+        else:
+            out[...] = pixels
+        if self._scale != 1:
+            out *= self._scale
+
+    def _offsets(self, samples: Sequence[Sample], draw: Draw) -> tuple[list[int], list[int]]:
+        """The upper left corner of each sample's crop."""
+        if not self._crop:
+            return [0] * len(samples), [0] * len(samples)
+        room = np.array([sample.image.shape[1:] for sample in samples], np.int64).reshape(-1, 2) - self._crop
+        if not self._at_random:
+            return (room[:, 0] // 2).tolist(), (room[:, 1] // 2).tolist()
+        tops = below(room[:, 0] + 1, self._hashes("crop top", draw))
+        lefts = below(room[:, 1] + 1, self._hashes("crop left", draw))
+        return tops.tolist(), lefts.tolist()
+
+    def _flips(self, draw: Draw) -> list[int]:
+        if not self._mirror:
+            return [0] * len(draw.samples)
+        flips: list[int] = below(2, self._hashes("mirror", draw)).tolist()
+        return flips
+
+    def _hashes(self, what: str, draw: Draw) -> NDArray[np.uint64]:
+        return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
+
+
+def _window(image: NDArray[np.generic], top: int, left: int, size: Sequence[int], flip: int) -> NDArray[np.generic]:
+    window = image[:, top : top + size[0], left : left + size[1]]
+    return window[:, :, ::-1] if flip else window
+
+
+def _show(shape: Shape) -> str:
+    return "×".join(map(str, shape))

@@ -1,0 +1,81 @@
+"""Accuracy: the share of labels among the best scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.layers.axes import canonical_axis
+from bpt.layers.base import LAYERS, Layer
+from bpt.layers.labels import by_class, check_label_count, class_indices
+
+
+@LAYERS.register("Accuracy")
+class Accuracy(Layer):
+    """The share of predictions whose label is among the ``accuracy_param { top_k }`` (default 1) best scores.
+
+    A score equal to the label's counts as better, so a net that tells nothing apart scores 0; so does a
+    score that is NaN. No label, or only ignored ones: 0.
+
+    Bottoms: scores with the classes along ``axis`` (default 1), and one label for each of the other
+    positions. Tops: the accuracy and, if named, that of each class. It never runs backward.
+
+    Raises:
+        DataError: in ``forward``, for a label that is neither a class nor ``ignore_label``.
+    """
+
+    arity = Arity(bottoms=(2, 2), tops=(1, 2))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.accuracy_param
+        axis = canonical_axis(spec, param.axis, bottoms[0], "accuracy_param", "axis")
+        check_label_count(spec, bottoms, axis)
+        classes = bottoms[0][axis]
+        if not 1 <= param.top_k <= classes:
+            raise spec.error(
+                f'top_k {param.top_k} is outside [1, {classes}]: bottom "{spec.bottoms[0]}" {bottoms[0]} has '
+                f"{classes} classes along axis {axis}",
+                "accuracy_param",
+                "top_k",
+            )
+        return LayerShapes(((), (classes,))[: len(spec.tops)])
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 2 * count(bottoms[0])  # compare, count
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return False
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.accuracy_param
+        self.axis, self.top_k = param.axis, param.top_k
+        self.ignore_label = param.ignore_label if param.HasField("ignore_label") else None
+        self.gives_classes = len(spec.tops) == 2
+
+    @torch.no_grad()
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        scores = by_class(bottoms[0], self.axis)
+        labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
+        counts = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
+        labels = labels * counts  # an ignored label need not be a class
+        own = scores.gather(1, labels.unsqueeze(1))
+        no_worse = (scores < own).logical_not_().sum(1) - 1  # itself aside
+        right = (no_worse < self.top_k) & ~own.squeeze(1).isnan() & (counts > 0)
+        accuracy = right.sum() / counts.sum().clamp(min=1)
+        if not self.gives_classes:
+            return accuracy
+        return accuracy, _per_class(labels, right, scores) / _per_class(labels, counts, scores).clamp(min=1)
+
+
+def _per_class(labels: Tensor, values: Tensor, scores: Tensor) -> Tensor:
+    """For each class the sum of ``values`` over its labels."""
+    sums = scores.new_zeros(scores.shape[1])
+    return sums.scatter_add_(0, labels.flatten(), values.flatten().to(sums.dtype))

@@ -1,0 +1,91 @@
+"""BatchNorm: normalises each channel over the batch (without scale and bias; see Scale)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.layers.base import LAYERS, Layer
+from bpt.proto import bpt_pb2 as pb
+
+FIELD = "batch_norm_param"
+
+
+@LAYERS.register("BatchNorm")
+class BatchNorm(Layer):
+    """``(x - mean) / sqrt(variance + eps)`` for each channel.
+
+    Bottom and top ``(N, channels, …)``; a bottom of one axis is one channel. Mean and (biased) variance are
+    the batch's, or the stored ones under ``use_global_stats``, which is on when testing unless the text says
+    otherwise.
+
+    Blobs, which no solver trains: sums of means ``(channels,)``, sums of unbiased variances ``(channels,)``
+    and their weight ``(1,)``. A forward pass with the batch's statistics multiplies all three by
+    ``moving_average_fraction`` and adds the batch's, with weight 1. The stored statistics are the sums over
+    their weight, or 0 if that is 0. A batch without elements changes nothing.
+    """
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.batch_norm_param
+        self.fraction = param.moving_average_fraction
+        self.eps = param.eps
+        self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        bottom = bottoms[0]
+        if not bottom:
+            raise spec.error("needs a bottom of at least 1 axis, not a scalar", "bottom")
+        if spec.param.batch_norm_param.sync:
+            raise spec.error("sync: true is not supported yet", FIELD, "sync")
+        for position, param in enumerate(spec.param.param):
+            if param.lr_mult:
+                raise spec.error(
+                    f"param {position} has lr_mult {param.lr_mult:g}, but the statistics of a BatchNorm are not "
+                    "trained; write lr_mult: 0 or leave param out",
+                    "param",
+                    position,
+                )
+        channels = bottom[1] if len(bottom) > 1 else 1
+        zero = pb.FillerParameter(type="constant", value=0)
+        params = (ParamSpec(shape, zero, learnable=False) for shape in ((channels,), (channels,), (1,)))
+        return LayerShapes((bottom,), tuple(params))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        param = spec.param.batch_norm_param
+        stored = param.use_global_stats if param.HasField("use_global_stats") else spec.param.phase == pb.TEST
+        return count(tops[0]) * (2 if stored else 5)  # subtract, divide; and sum, square, sum
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x = bottoms[0] if bottoms[0].dim() > 1 else bottoms[0].unsqueeze(1)
+        stored = not self.training if self.use_global_stats is None else self.use_global_stats
+        y = self._by_stored(x) if stored else self._by_batch(x)
+        return y.view(bottoms[0].shape)
+
+    def _by_stored(self, x: Tensor) -> Tensor:
+        mean, variance, weight = (self.blob(index) for index in range(3))
+        factor = torch.where(weight == 0, 0, 1 / weight)
+        return self._normalise(x, mean * factor, variance * factor, by_batch=False)
+
+    def _by_batch(self, x: Tensor) -> Tensor:
+        elements = x.shape[0] * count(x.shape[2:])
+        if not elements:
+            return x
+        mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+        y = self._normalise(x, mean, variance, by_batch=True)
+        if elements == 1:
+            variance = torch.zeros_like(variance)  # unbiased, it would be 0 / 0
+        with torch.no_grad():
+            for index, news in enumerate((mean, variance, torch.ones_like(self.blob(2)))):
+                self.blob(index).mul_(self.fraction).add_(news)
+        return y
+
+    def _normalise(self, x: Tensor, mean: Tensor, variance: Tensor, by_batch: bool) -> Tensor:
+        """By ``mean`` and ``variance``; or by the batch's, which are then left in them, the latter unbiased."""
+        return torch.batch_norm(x, None, None, mean, variance, by_batch, 1, self.eps, torch.backends.cudnn.enabled)

@@ -1,0 +1,118 @@
+"""Convolution over any number of spatial axes up to three."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.layers.axes import canonical_axis
+from bpt.layers.base import LAYERS, Layer
+from bpt.layers.windows import FIELD, ConvolutionWindow
+
+
+@LAYERS.register("Convolution")
+class Convolution(Layer):
+    """Slides ``num_output`` filters over each bottom; all bottoms share the filters.
+
+    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``; top the same with
+    ``num_output`` channels and ``(in + 2·pad - extent) // stride + 1`` places on each spatial axis.
+    Blobs: filters ``(num_output, channels / group, kernel …)``, and ``(num_output,)`` if ``bias_term``.
+    ``engine`` and ``force_nd_im2col`` choose among Caffe's implementations and change nothing here.
+    """
+
+    arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.convolution_param
+        self.window = ConvolutionWindow.read(spec)
+        self.group = param.group
+        self.axis = param.axis
+        self.bias_term = param.bias_term
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.convolution_param
+        bottom = bottoms[0]
+        axis = canonical_axis(spec, param.axis, bottom, FIELD, "axis")
+        window = ConvolutionWindow.read(spec).expand(spec, bottom, axis + 1)
+        _check_bottoms(spec, bottoms, axis)
+        _check_channels(spec, bottom, axis)
+        places = tuple(
+            (size + 2 * pad - extent) // stride + 1
+            for size, pad, extent, stride in zip(
+                bottom[axis + 1 :], window.pad, window.extent, window.stride, strict=True
+            )
+        )
+        if min(places) < 1:
+            raise spec.error(
+                f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} "
+                f"with pad {window.pad}",
+                FIELD,
+                "kernel_size",
+            )
+        params = [ParamSpec((param.num_output, bottom[axis] // param.group, *window.kernel), param.weight_filler)]
+        if param.bias_term:
+            params.append(ParamSpec((param.num_output,), param.bias_filler))
+        top = (*bottom[:axis], param.num_output, *places)
+        return LayerShapes((top,) * len(bottoms), tuple(params))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        param = spec.param.convolution_param
+        weights = cls.infer(spec, bottoms).params[0].shape
+        return sum(count(top) for top in tops) * (2 * count(weights[1:]) + param.bias_term)
+
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        tops = tuple(self._convolve(bottom) for bottom in bottoms)
+        return tops[0] if len(tops) == 1 else tops
+
+    def _convolve(self, x: Tensor) -> Tensor:
+        window = self.window
+        axis = self.axis % x.dim()
+        leading = x.shape[:axis]
+        if axis != 1:  # torch wants exactly one axis in front of the channels
+            x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
+        bias = self.blob(1) if self.bias_term else None
+        y = torch.convolution(
+            x, self.blob(0), bias, window.stride, window.pad, window.dilation, False, (0,), self.group
+        )  # a tuple of one number holds for all axes there, too
+        return y if axis == 1 else y.reshape(*leading, *y.shape[1:])
+
+
+def _check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
+    bottom = bottoms[0]
+    for position, other in enumerate(bottoms):
+        if other != bottom:
+            raise spec.error(
+                f'all bottoms must have one shape: "{spec.bottoms[0]}" has {bottom}, '
+                f'"{spec.bottoms[position]}" {other}',
+                "bottom",
+                position,
+            )
+    if not 1 <= len(bottom) - axis - 1 <= 3:
+        raise spec.error(
+            f"needs 1 to 3 spatial axes after the channels (axis {axis}), "
+            f"a bottom of shape {bottom} has {len(bottom) - axis - 1}",
+            "bottom",
+        )
+
+
+def _check_channels(spec: LayerSpec, bottom: Shape, axis: int) -> None:
+    param = spec.param.convolution_param
+    if not param.num_output:
+        raise spec.error("needs num_output, at least 1", FIELD, "num_output")
+    if not param.group:
+        raise spec.error("group must be at least 1, not 0", FIELD, "group")
+    if bottom[axis] % param.group:
+        raise spec.error(
+            f"the {bottom[axis]} channels of a bottom of shape {bottom} do not divide into {param.group} groups",
+            FIELD,
+            "group",
+        )
+    if param.num_output % param.group:
+        raise spec.error(f"num_output {param.num_output} does not divide into {param.group} groups", FIELD, "group")

@@ -1,0 +1,71 @@
+"""Data: images and labels from an LMDB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bpt.context import RunContext, derive_seed
+from bpt.data.batches import ImageBatches
+from bpt.data.lmdb_source import LmdbSource
+from bpt.data.sampler import Sampler
+from bpt.data.transform import Transform
+from bpt.errors import FileError, UserError
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS
+from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, notice, seed_of, source_of
+from bpt.layers.transform_param import old_transform_fields, transform_of
+from bpt.proto import bpt_pb2 as pb
+
+FIELD = "data_param"
+
+
+@LAYERS.register("Data")
+class Data(PrefetchingDataLayer):
+    """Tops: the images (B, C, H, W) and, if named, the labels (B,) of an LMDB of Datum records.
+
+    The records come in the order of their keys, round and round, also within a batch; with ``shuffle``
+    (bpt's own field) in a new order every epoch. ``rand_skip`` skips a random number of records at the
+    start, less than it. ``backend: LEVELDB``, Caffe's default, reads an LMDB too, if ``source`` is one.
+    """
+
+    arity = Arity(bottoms=(0, 0), tops=(1, 2))
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        param = spec.param.data_param
+        seed = seed_of(spec, context)
+        skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
+        transform = transform_of(spec, FIELD, seed)
+        source = _open(spec, transform)
+        sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
+        batches = ImageBatches(source, sampler, transform, param.batch_size)
+        super().__init__(spec, context, batches, param.batch_size, param.prefetch)
+        for name in old_transform_fields(spec, FIELD):
+            notice(spec, f"{FIELD}.{name} is out of date; write it in transform_param", FIELD, name)
+        if param.backend == pb.DataParameter.LEVELDB:
+            notice(spec, f'"{param.source}" is read as the LMDB that it is; set backend: LMDB', FIELD, "backend")
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        batch_size = batch_size_of(spec, FIELD)
+        if spec.param.data_param.prefetch < 1:
+            raise spec.error("prefetch must be at least 1", FIELD, "prefetch")
+        transform = transform_of(spec, FIELD)
+        source = _open(spec, transform)
+        try:
+            first = source.read(0).image.shape
+        finally:
+            source.close()
+        try:
+            shape = transform.infer(first)
+        except UserError as error:
+            raise spec.error(str(error), "transform_param") from None
+        return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
+
+
+def _open(spec: LayerSpec, transform: Transform) -> LmdbSource:
+    param = spec.param.data_param
+    channels = 3 if param.force_encoded_color else transform.channels
+    try:
+        return LmdbSource(source_of(spec, FIELD), random_access=param.shuffle, channels=channels)
+    except FileError as error:
+        raise spec.error(str(error), FIELD, "source") from None

@@ -1,0 +1,45 @@
+"""Dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import LayerShapes, LayerSpec, Shape
+from bpt.layers.activation import Neuron
+from bpt.layers.base import LAYERS
+from bpt.layers.draw import draw_uniform
+
+
+@LAYERS.register("Dropout")
+class Dropout(Neuron):
+    """When training, sets each element to 0 with probability ``dropout_ratio`` and divides the others by
+    ``1 - dropout_ratio``; when testing, hands its bottom on. The mask follows the elements in their logical
+    order, whatever the memory format.
+    """
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.name = spec.name
+        self.ratio = spec.param.dropout_param.dropout_ratio
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        ratio = spec.param.dropout_param.dropout_ratio
+        if not 0 <= ratio < 1:
+            raise spec.error(
+                f"dropout_ratio must be at least 0 and below 1, not {ratio:g}", "dropout_param", "dropout_ratio"
+            )
+        return super().infer(spec, bottoms)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        if not self.training or not self.ratio:
+            return bottoms[0]
+        return bottoms[0] * self._mask(bottoms[0])
+
+    def _mask(self, x: Tensor) -> Tensor:
+        """0 or ``1 / (1 - dropout_ratio)`` for each element of ``x``."""
+        draw = draw_uniform(self.context, x.shape, x.device, "dropout", self.name)
+        return draw.ge_(self.ratio).mul_(1 / (1 - self.ratio)).to(x.dtype)

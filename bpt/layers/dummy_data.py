@@ -1,0 +1,91 @@
+"""DummyData: tops made by fillers, for tests and timing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.errors import UserError
+from bpt.fillers import fill
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS, Layer
+from bpt.proto import bpt_pb2 as pb
+
+T = TypeVar("T")
+OLD_DIMS = ("num", "channels", "height", "width")
+
+
+@LAYERS.register("DummyData")
+class DummyData(Layer):
+    """Tops of the given shapes, filled by ``data_filler`` (default: constant 0).
+
+    A ``shape`` (or its old form ``num``, ``channels``, ``height`` and ``width``) and a ``data_filler`` are
+    given once for all tops or once a top. Constant tops are filled once, others in each forward pass.
+    """
+
+    arity = Arity(bottoms=(0, 0), tops=(1, None))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.dummy_data_param
+        if param.data_filler:
+            _check_count(spec, "data_filler")
+        if not any(getattr(param, dim) for dim in OLD_DIMS):
+            _check_count(spec, "shape")
+            return LayerShapes(tuple(tuple(_for_top(param.shape, top).dim) for top in range(len(spec.tops))))
+        if param.shape:
+            raise spec.error(f"give shape or {', '.join(OLD_DIMS)} (its old form), not both", "dummy_data_param")
+        for dim in OLD_DIMS:
+            _check_count(spec, dim)
+        return LayerShapes(
+            tuple(tuple(_for_top(getattr(param, dim), top) for dim in OLD_DIMS) for top in range(len(spec.tops)))
+        )
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self._shapes = self.infer(spec, ()).tops
+        for top in range(len(spec.tops)):
+            values = self._draw(top)  # a filler that cannot fill its top is found here, before the run
+            self.register_buffer(f"top{top}", values if self._is_constant(top) else None, persistent=False)
+
+    def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
+        return tuple(
+            getattr(self, f"top{top}") if self._is_constant(top) else self._draw(top)
+            for top in range(len(self.spec.tops))
+        )
+
+    def _filler(self, top: int) -> pb.FillerParameter:
+        given = self.spec.param.dummy_data_param.data_filler
+        return _for_top(given, top) if given else pb.FillerParameter()
+
+    def _is_constant(self, top: int) -> bool:
+        return self._filler(top).type == "constant"
+
+    def _draw(self, top: int) -> Tensor:
+        values = torch.empty(self._shapes[top])
+        try:
+            fill(values, self._filler(top), self.context.pass_generator("dummy_data", self.spec.name, top))
+        except UserError as error:
+            raise self.spec.error(str(error), "dummy_data_param", "data_filler", top) from None
+        return values
+
+
+def _for_top(given: Sequence[T], top: int) -> T:
+    """The entry for ``top`` of a list that has one for all tops or one for each."""
+    return given[0] if len(given) == 1 else given[top]
+
+
+def _check_count(spec: LayerSpec, field: str) -> None:
+    given, tops = len(getattr(spec.param.dummy_data_param, field)), len(spec.tops)
+    if given not in (1, tops):
+        raise spec.error(
+            f"needs one {field} for all tops, or one a top ({tops}), not {given}", "dummy_data_param", field
+        )

@@ -1,0 +1,43 @@
+"""Flatten: several axes of a blob made one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
+from bpt.layers.axes import canonical_axis
+from bpt.layers.base import LAYERS, Layer
+
+
+@LAYERS.register("Flatten")
+class Flatten(Layer):
+    """Makes one axis of those from ``axis`` (default 1) to ``end_axis`` (default the last), both included."""
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param, shape = spec.param.flatten_param, bottoms[0]
+        first = canonical_axis(spec, param.axis, shape, "flatten_param", "axis")
+        last = canonical_axis(spec, param.end_axis, shape, "flatten_param", "end_axis")
+        if last < first:
+            raise spec.error(
+                f'end_axis {param.end_axis} stands before axis {param.axis}: bottom "{spec.bottoms[0]}" '
+                f"has shape {shape}",
+                "flatten_param",
+                "end_axis",
+            )
+        return LayerShapes(((*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :]),))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.axis = spec.param.flatten_param.axis
+        self.end_axis = spec.param.flatten_param.end_axis
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].flatten(self.axis, self.end_axis)

@@ -1,0 +1,54 @@
+"""InnerProduct: a fully connected layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.nn import functional
+
+from bpt.context import RunContext
+from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.layers.axes import canonical_axis
+from bpt.layers.base import LAYERS, Layer
+
+FIELD = "inner_product_param"
+
+
+@LAYERS.register("InnerProduct")
+class InnerProduct(Layer):
+    """``num_output`` weighted sums of the axes from ``axis`` on, which are flattened.
+
+    Bottom ``(outer …, inner …)``, top ``(outer …, num_output)``. Blobs: weights ``(num_output, inputs)``,
+    or ``(inputs, num_output)`` under ``transpose``; and ``(num_output,)`` if ``bias_term``.
+    """
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.inner_product_param
+        self.axis = param.axis
+        self.transpose = param.transpose
+        self.bias_term = param.bias_term
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.inner_product_param
+        bottom = bottoms[0]
+        if not param.num_output:
+            raise spec.error("needs num_output, at least 1", FIELD, "num_output")
+        axis = canonical_axis(spec, param.axis, bottom, FIELD, "axis")
+        inputs = count(bottom[axis:])
+        weight = (inputs, param.num_output) if param.transpose else (param.num_output, inputs)
+        params = [ParamSpec(weight, param.weight_filler)]
+        if param.bias_term:
+            params.append(ParamSpec((param.num_output,), param.bias_filler))
+        return LayerShapes(((*bottom[:axis], param.num_output),), tuple(params))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        param = spec.param.inner_product_param
+        return 2 * count(bottoms[0]) * param.num_output + count(tops[0]) * param.bias_term
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        weight = self.blob(0).t() if self.transpose else self.blob(0)
+        return functional.linear(bottoms[0].flatten(self.axis), weight, self.blob(1) if self.bias_term else None)

@@ -1,0 +1,68 @@
+"""Labels: class indices that arrive as floats, one for each prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.errors import DataError
+from bpt.graph.spec import LayerSpec, Shape, count
+from bpt.layers.axes import show_bottoms
+
+
+def check_label_count(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
+    """Raise a LayerError unless there is one label for each prediction along ``axis`` of the first bottom."""
+    scores = bottoms[0]
+    wanted = count(scores[:axis]) * count(scores[axis + 1 :])
+    given = count(bottoms[1])
+    if given != wanted:
+        raise spec.error(
+            f"number of labels ({given}) must match number of predictions ({wanted}): {show_bottoms(spec, bottoms)}. "
+            "If the axis of the classes is 1 and predictions are (N, C, H, W), there must be N*H*W labels, "
+            "integers in 0 ... C-1",
+            "bottom",
+            1,
+        )
+
+
+def by_class(scores: Tensor, axis: int) -> Tensor:
+    """``scores`` as (outer, classes, inner), or (outer, classes) where inner is 1, the classes along ``axis``."""
+    axis %= scores.dim()
+    outer, inner = count(scores.shape[:axis]), count(scores.shape[axis + 1 :])
+    classes = scores.shape[axis]
+    return scores.reshape(outer, classes) if inner == 1 else scores.reshape(outer, classes, inner)
+
+
+def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label: int | None) -> Tensor:
+    """The labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
+
+    Args:
+        labels: of any shape with the right count.
+        scores: as ``by_class`` returns them.
+
+    Raises:
+        DataError: a label is neither a class nor ``ignore_label``.
+    """
+    classes = scores.shape[1]
+    indices = labels.long().reshape(scores.shape[:1] + scores.shape[2:])
+    # A traced graph cannot branch on data; nor does it need to: it serves, it does not train.
+    if not torch.compiler.is_compiling() and indices.numel():
+        low, high = torch.stack(indices.aminmax()).tolist()
+        if low < 0 or high >= classes:
+            _refuse(spec, labels, indices, classes, ignore_label)
+    return indices
+
+
+def _refuse(spec: LayerSpec, labels: Tensor, indices: Tensor, classes: int, ignore_label: int | None) -> None:
+    wrong = (indices < 0) | (indices >= classes)
+    if ignore_label is not None:
+        wrong &= indices != ignore_label
+    places = wrong.flatten().nonzero()
+    if len(places):
+        place = int(places[0])
+        raise DataError(
+            f'layer "{spec.name}": label {labels.flatten()[place].item():g} at position {place} '
+            f"is outside [0, {classes})"
+        )

@@ -1,0 +1,80 @@
+"""Loss: the base of the layers whose top counts towards what is minimised (Caffe: LossLayer)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.layers.axes import show_bottoms
+from bpt.layers.base import Layer
+from bpt.proto import bpt_pb2 as pb
+
+
+class Loss(Layer):
+    """Predictions and labels in, one scalar out: a sum over samples or labels, divided by their number.
+
+    The labels get no diff. The top may be left out of the text.
+    """
+
+    arity = Arity(bottoms=(2, 2), auto_tops=True)
+    is_loss = True
+    default_normalization: int = pb.LossParameter.VALID
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        """One scalar top.
+
+        Raises:
+            LayerError: the first two bottoms are not of equally many samples.
+        """
+        if bottoms[0][:1] != bottoms[1][:1]:
+            raise spec.error(
+                f"predictions and labels must have as many samples (axis 0): {show_bottoms(spec, bottoms)}", "bottom"
+            )
+        return LayerShapes(((),))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return sum(map(count, bottoms))
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom != 1
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.loss_param
+        self.ignore_label = param.ignore_label if param.HasField("ignore_label") else None
+        self.normalization = self._normalization(param)
+
+    def _normalization(self, param: pb.LossParameter) -> int:
+        """``normalization``, or what its old form ``normalize`` says."""
+        if param.HasField("normalization"):
+            return param.normalization
+        if param.HasField("normalize"):
+            return pb.LossParameter.VALID if param.normalize else pb.LossParameter.BATCH_SIZE
+        return self.default_normalization
+
+    def normalizer(self, samples: int, labels: int, valid: Tensor | int) -> Tensor | int:
+        """What the sum is divided by under the text's ``normalization`` (Caffe: ``GetNormalizer``).
+
+        Args:
+            samples: the batch size.
+            labels: number of all labels, spatial positions included.
+            valid: number of those that are not ``ignore_label``.
+        """
+        if self.normalization == pb.LossParameter.NONE:
+            return 1
+        if self.normalization == pb.LossParameter.BATCH_SIZE:
+            return self.divisor(samples)
+        return self.divisor(labels if self.normalization == pb.LossParameter.FULL else valid)
+
+    def divisor(self, number: Tensor | int) -> Tensor | int:
+        """``number`` of samples or labels of this pass as a divisor: at least 1, so that none give a loss of 0.
+
+        Here and nowhere else does a number of this process become what a loss is divided by.
+        """
+        return number.clamp(min=1) if isinstance(number, Tensor) else max(number, 1)

@@ -1,0 +1,72 @@
+"""Pooling: the maximum, the average or a random pick of each window of a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.layers.base import LAYERS, Layer
+from bpt.layers.draw import draw_uniform
+from bpt.layers.pooling_functions import average_pool, max_pool, stochastic_pool
+from bpt.layers.pooling_window import FIELD, PoolingWindow
+from bpt.proto import bpt_pb2 as pb
+
+
+@LAYERS.register("Pooling")
+class Pooling(Layer):
+    """One value for each window of each channel.
+
+    Bottom ``(N, channels, spatial axes …)`` with 1 to 3 spatial axes (Caffe knows 2 only); top the same
+    with fewer places, by the rule of ``PoolingWindow``. A second top under ``MAX`` holds the place of each
+    maximum as a flat index into its channel's plane, as a float; the first of equal maxima counts.
+
+    ``AVE`` divides by the window's size without what reaches over the far pad; the near pad counts.
+    ``STOCHASTIC``, for bottoms of at least 0, picks an element with a probability in proportion to it when
+    training, and takes the average with these probabilities as weights when testing.
+    """
+
+    arity = Arity(tops=(1, 2))
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.window = PoolingWindow.read(spec)
+        self.method = spec.param.pooling_param.pool
+        self.name = spec.name
+        self.wants_places = len(spec.tops) == 2
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        bottom = bottoms[0]
+        method = spec.param.pooling_param.pool
+        window = PoolingWindow.read(spec)
+        if method == pb.PoolingParameter.STOCHASTIC and any(window.pad):
+            raise spec.error("pad is for MAX and AVE pooling only", FIELD, "pad")
+        if method != pb.PoolingParameter.MAX and len(spec.tops) == 2:
+            raise spec.error("only MAX pooling has a second top (the places of the maxima)", "top", 1)
+        if not 3 <= len(bottom) <= 5:
+            raise spec.error(f"needs 1 to 3 spatial axes after (N, channels), not shape {bottom}", "bottom")
+        window.check(spec, bottom)
+        top = (*bottom[:2], *window.expand(bottom[2:]).places(bottom[2:]))
+        return LayerShapes((top,) * max(1, len(spec.tops)))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        window = PoolingWindow.read(spec).expand(bottoms[0][2:])
+        return count(tops[0]) * count(window.kernel)
+
+    def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        x = bottoms[0]
+        window = self.window.expand(x.shape[2:])
+        if self.method == pb.PoolingParameter.AVE:
+            return average_pool(x, window)
+        if self.method == pb.PoolingParameter.STOCHASTIC:
+            return stochastic_pool(x, window, self._draw(x, window) if self.training else None)
+        return max_pool(x, window, self.wants_places)
+
+    def _draw(self, x: Tensor, window: PoolingWindow) -> Tensor:
+        """A number in [0, 1) for each element of the top."""
+        shape = (*x.shape[:2], *window.places(x.shape[2:]))
+        return draw_uniform(self.context, shape, x.device, "pooling", self.name).to(x.dtype)

@@ -1,0 +1,55 @@
+"""Scale: products with factors that are learned or computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.layers.base import LAYERS, Layer
+from bpt.layers.coefficients import coefficient_shape, spread
+from bpt.proto import bpt_pb2 as pb
+
+FIELD = "scale_param"
+
+
+@LAYERS.register("Scale")
+class Scale(Layer):
+    """The first bottom times factors that stand for ``num_axes`` of its axes from ``axis`` on.
+
+    The factors are the second bottom, or else the first blob, which starts at 1. Under ``bias_term`` a blob
+    of the same shape, which starts at 0, is added. Top as the first bottom.
+    """
+
+    arity = Arity(bottoms=(1, 2))
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.axis = spec.param.scale_param.axis
+        self.bias_term = spec.param.scale_param.bias_term
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.scale_param
+        shape = coefficient_shape(spec, bottoms, FIELD)
+        params = []
+        if len(bottoms) == 1:
+            ones = pb.FillerParameter(type="constant", value=1)
+            params.append(ParamSpec(shape, param.filler if param.HasField("filler") else ones))
+        if param.bias_term:
+            params.append(ParamSpec(shape, param.bias_filler))
+        return LayerShapes((bottoms[0],), tuple(params))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return count(tops[0]) * (1 + spec.param.scale_param.bias_term)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x = bottoms[0]
+        factors = spread(bottoms[1] if len(bottoms) == 2 else self.blob(0), x, self.axis)
+        if not self.bias_term:
+            return x * factors
+        return torch.addcmul(spread(self.blob(len(self.blobs) - 1), x, self.axis), x, factors)

@@ -1,0 +1,24 @@
+"""Silence: reads blobs so that they are no outputs of the net."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS, Layer
+
+
+@LAYERS.register("Silence")
+class Silence(Layer):
+    """Takes any number of bottoms and makes nothing of them; their diff is 0."""
+
+    arity = Arity(bottoms=(1, None), tops=(0, 0))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        return LayerShapes(())
+
+    def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
+        return ()

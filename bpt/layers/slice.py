@@ -1,0 +1,72 @@
+"""Slice: a bottom cut into several tops along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.axes import axis_or_dim, show_bottoms
+from bpt.layers.base import LAYERS, Layer
+
+
+@LAYERS.register("Slice")
+class Slice(Layer):
+    """Cuts along ``axis`` (default 1; the old form is ``slice_dim``) at each ``slice_point``, or in equal parts."""
+
+    arity = Arity(tops=(1, None))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        axis = axis_or_dim(spec, bottoms[0], "slice_param", "slice_dim")
+        _check_points(spec, bottoms[0], axis)
+        borders = _borders(bottoms[0][axis], spec.param.slice_param.slice_point, len(spec.tops))
+        before, after = bottoms[0][:axis], bottoms[0][axis + 1 :]
+        return LayerShapes(tuple((*before, end - start, *after) for start, end in pairwise(borders)))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.slice_param
+        self.axis = param.slice_dim if param.HasField("slice_dim") else param.axis
+        self.points = list(param.slice_point)
+        self.parts = len(spec.tops)
+
+    def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
+        x = bottoms[0]
+        borders = _borders(x.shape[self.axis], self.points, self.parts)
+        # Not torch.split, whose parts an in-place layer may not change.
+        return tuple(x.narrow(self.axis, start, end - start) for start, end in pairwise(borders))
+
+
+def _borders(extent: int, points: Sequence[int], parts: int) -> list[int]:
+    """Where the parts begin and end: one number more than parts."""
+    return [0, *(points or [extent // parts * part for part in range(1, parts)]), extent]
+
+
+def _check_points(spec: LayerSpec, shape: Shape, axis: int) -> None:
+    """Raise a LayerError unless ``axis`` of a bottom of ``shape`` can be cut as the text says."""
+    points = list(spec.param.slice_param.slice_point)
+    tops, extent = len(spec.tops), shape[axis]
+    if not points and extent % tops:
+        raise spec.error(
+            f'{tops} tops cannot share axis {axis} of bottom {show_bottoms(spec, [shape])} equally; give slice_points',
+            "slice_param",
+        )
+    if points and len(points) != tops - 1:
+        raise spec.error(
+            f"needs one slice_point fewer than tops ({tops - 1}), not {len(points)}", "slice_param", "slice_point"
+        )
+    if points and any(start >= end for start, end in pairwise([0, *points, extent])):
+        raise spec.error(
+            f"slice_points {points} must ascend between 0 and {extent}, axis {axis} of bottom "
+            f"{show_bottoms(spec, [shape])}",
+            "slice_param",
+            "slice_point",
+        )

@@ -1,0 +1,39 @@
+"""Softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
+from bpt.layers.axes import canonical_axis
+from bpt.layers.base import LAYERS, Layer
+
+
+def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
+    """``softmax_param { axis }``, counted from 0."""
+    return canonical_axis(spec, spec.param.softmax_param.axis, bottom, "softmax_param", "axis")
+
+
+@LAYERS.register("Softmax")
+class Softmax(Layer):
+    """``exp(x) / Σ exp(x)`` along ``softmax_param { axis }`` (default 1)."""
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        softmax_axis(spec, bottoms[0])
+        return LayerShapes((bottoms[0],))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 4 * count(bottoms[0])  # subtract the largest, exp, add up, divide
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.axis = spec.param.softmax_param.axis
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return torch.softmax(bottoms[0], self.axis)

@@ -1,0 +1,34 @@
+"""Split: copies of a blob, one for each of its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS, Layer
+
+
+@LAYERS.register("Split")
+class Split(Layer):
+    """Hands its bottom to every top; the bottom's diff is the sum of theirs. Put in by ``insert_splits``."""
+
+    arity = Arity(tops=(1, None))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        return LayerShapes((bottoms[0],) * len(spec.tops))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.copies = len(spec.tops)
+
+    def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
+        # Views share the data, but each is a tensor of its own and so has a diff of its own.
+        return tuple(bottoms[0].view_as(bottoms[0]) for _ in range(self.copies))

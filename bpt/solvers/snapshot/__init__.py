@@ -1,0 +1,12 @@
+"""Snapshots: the weights of a net and the state of its solver, in files that Caffe reads and writes too.
+
+``<snapshot_prefix>_iter_<N>.caffemodel`` and ``….solverstate``, or both with ``.h5`` under
+``snapshot_format: HDF5``; N is the number of iterations done. The state is a ``pb.SolverState`` whose history is
+kept apart, as tensors of the update rule.
+"""
+
+from bpt.solvers.snapshot.resuming import find_newest, restore
+from bpt.solvers.snapshot.weights import load_weights, save_weights
+from bpt.solvers.snapshot.writing import check, write
+
+__all__ = ["check", "find_newest", "load_weights", "restore", "save_weights", "write"]

@@ -1,0 +1,110 @@
+"""Going on from a snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+
+from bpt.errors import BptError, FileError
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.solvers.snapshot import binary, hdf5
+from bpt.solvers.snapshot.stored import StoredBlob, shape_string
+from bpt.solvers.snapshot.weights import copy_blobs, kind_of_file, match_layers, open_weights
+from bpt.solvers.update_rules import UpdateRule
+
+LOG = logging.getLogger("bpt")
+
+
+def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
+    """Put weights and history back as the snapshot with the solver state at ``path`` holds them.
+
+    Returns:
+        The state, without its history.
+
+    Raises:
+        FileError: a file is missing, damaged or of another kind, or belongs to another net or solver type; it says
+            which layer or blob differs, and how.
+    """
+    with contextlib.ExitStack() as stack:
+        state, history = stack.enter_context(_open_state(path))
+        pairs = []
+        if state.HasField("learned_net"):
+            model = _learned_net(state, path)
+            pairs = match_layers(net, stack.enter_context(open_weights(model)), model)
+        _check_history(history, rule, path)
+        LOG.info("SGDSolver: restoring history")
+        copy_blobs([*pairs, *zip(rule.history, history, strict=True)])
+    return state
+
+
+def find_newest(prefix: str) -> str | None:
+    """The solver state of the newest good snapshot under ``prefix``: the one after the most iterations.
+
+    A snapshot is good if all of its state and its weights can be read. One that is not is skipped with a warning.
+    """
+    folder, name = os.path.split(prefix)
+    pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.solverstate(\.h5)?")
+    try:
+        found = [match for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match]
+    except OSError:
+        return None
+    for match in sorted(found, key=lambda match: (int(match[1]), match[0]), reverse=True):
+        path = os.path.join(folder, match[0])
+        try:
+            _read_through(path)
+        except BptError as error:
+            LOG.warning("Skipping snapshot %s: %s", path, error)
+        else:
+            return path
+    return None
+
+
+def _read_through(path: str) -> None:
+    with _open_state(path) as (state, history):
+        for blob in history:
+            blob.read()
+    with open_weights(_learned_net(state, path)) as layers:
+        for blobs in layers.values():
+            for blob in blobs.values():
+                blob.read()
+
+
+@contextlib.contextmanager
+def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
+    """A solver state of either format and its history, to be read while the file is open."""
+    kind = kind_of_file(path)
+    if kind == "caffemodel":
+        raise FileError(path, "is a file of weights, not a solver state; give the .solverstate file, or use --weights")
+    if kind == "hdf5":
+        with hdf5.open_state(path) as state:
+            yield state
+    else:
+        yield binary.read_state(path)
+
+
+def _learned_net(state: pb.SolverState, path: str) -> str:
+    """Where the weights of the state at ``path`` are: as written, which is relative, or beside the state."""
+    beside = os.path.join(os.path.dirname(path), os.path.basename(state.learned_net))
+    return beside if not os.path.exists(state.learned_net) and os.path.exists(beside) else state.learned_net
+
+
+def _check_history(history: list[StoredBlob], rule: UpdateRule, path: str) -> None:
+    solver = rule.param.type
+    if len(history) != len(rule.history):
+        raise FileError(
+            path,
+            f"Incorrect length of history blobs: {len(history)} in the file, but {solver} on this net has "
+            f"{len(rule.history)}; it was written with another solver type or for another net",
+        )
+    for index, (blob, tensor) in enumerate(zip(history, rule.history, strict=True)):
+        if not blob.fits(tuple(tensor.shape)):
+            name = rule.parameters[index % len(rule.parameters)].name
+            raise FileError(
+                path,
+                f"history blob {index}, of parameter {name}, has shape {shape_string(blob.shape)}, but the "
+                f"parameter's is {shape_string(tuple(tensor.shape))}; it was written for another net",
+            )

@@ -1,0 +1,115 @@
+"""Weights of a net from and to a file of either format."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from bpt.errors import FileError
+from bpt.graph.layer_graph import Node
+from bpt.net import Net
+from bpt.proto.binary import sniff
+from bpt.proto.kinds import FileKind
+from bpt.solvers.snapshot import binary, hdf5
+from bpt.solvers.snapshot.stored import Diffs, StoredBlob, StoredLayers, shape_string
+
+LOG = logging.getLogger("bpt")
+
+_REMEDY = "To learn this layer's parameters from scratch rather than copying from a saved net, rename the layer."
+
+
+def save_weights(net: Net, path: str, diffs: Diffs | None = None) -> None:
+    """Write all parameters of ``net``, so that Caffe reads them: HDF5 if ``path`` ends in ``.h5``, else binary.
+
+    Args:
+        diffs: also write these, one for each learnable parameter, in the order of ``net.graph.learnable``.
+
+    Raises:
+        WriteError: the file could not be written; what stood there before is intact.
+        FileError: HDF5 without the package h5py.
+    """
+    write = hdf5.write_weights if path.endswith(".h5") else binary.write_weights
+    write(net, path, diffs)
+
+
+def load_weights(net: Net, path: str) -> None:
+    """Take the parameters of ``net`` from the layers of the same name in the file at ``path``.
+
+    Both formats are read, told apart by their content. Layers of the file that the net does not have are ignored,
+    layers of the net that the file does not have keep their values; both are logged.
+
+    Raises:
+        FileError: not a file of weights or a damaged one, or a layer in it has other shapes or another number of
+            blobs than the net's; in the last case nothing has been loaded.
+    """
+    with open_weights(path) as stored:
+        copy_blobs(match_layers(net, stored, path))
+
+
+@contextlib.contextmanager
+def open_weights(path: str) -> Iterator[StoredLayers]:
+    """The layers in a file of weights of either format, to be read while it is open."""
+    kind = kind_of_file(path)
+    if kind == "solverstate":
+        raise FileError(path, "is a solver state, not weights; these are in the .caffemodel file of the same name")
+    if kind == "hdf5":
+        with hdf5.open_weights(path) as layers:
+            yield layers
+    else:
+        yield binary.read_weights(path)
+
+
+def kind_of_file(path: str) -> FileKind:
+    """What the content of the file at ``path`` is; unknown if it cannot be read, which reading it will explain."""
+    try:
+        return sniff(path)
+    except OSError:
+        return "unknown"
+
+
+def match_layers(net: Net, stored: StoredLayers, path: str) -> list[tuple[Tensor, StoredBlob]]:
+    """Which tensors of ``net`` take which blobs (Caffe: ``Net::CopyTrainedLayersFrom``)."""
+    for name in stored:
+        if name not in net.graph.index_of:
+            LOG.info("Ignoring source layer %s", name)
+    pairs = []
+    for node in net.graph.nodes:
+        if node.name in stored:
+            pairs += _match_blobs(net, node, stored[node.name], path)
+        elif any(not net.graph.params[index].shared for index in node.params):
+            LOG.info("Layer %s is not in %s; it keeps its parameters", node.name, path)
+    if not pairs and any(stored.values()):
+        LOG.warning("%s: no layer with weights has the name of one in the net; nothing was loaded", path)
+    return pairs
+
+
+def _match_blobs(net: Net, node: Node, blobs: dict[int, StoredBlob], path: str) -> list[tuple[Tensor, StoredBlob]]:
+    params = [net.graph.params[index] for index in node.params]
+    # HDF5 files leave out blobs that belong to another layer.
+    if any(p.blob not in blobs and not p.shared for p in params) or any(index >= len(params) for index in blobs):
+        raise FileError(
+            path,
+            f"Incompatible number of blobs for layer '{node.name}': {len(blobs)} in the file, {len(params)} in the "
+            f"net. {_REMEDY}",
+        )
+    for param in params:
+        if param.blob in blobs and not blobs[param.blob].fits(param.shape):
+            raise FileError(
+                path,
+                f"Cannot copy param {param.blob} weights from layer '{node.name}'; shape mismatch.  Source param "
+                f"shape is {shape_string(blobs[param.blob].shape)}; target param shape is "
+                f"{shape_string(param.shape)}. {_REMEDY}",
+            )
+    layer = net.layer(node)
+    return [(layer.blob(param.blob), blobs[param.blob]) for param in params if param.blob in blobs]
+
+
+@torch.no_grad()
+def copy_blobs(pairs: list[tuple[Tensor, StoredBlob]]) -> None:
+    """Copy each blob's values into its tensor, which has as many elements."""
+    for target, blob in pairs:
+        target.copy_(torch.from_numpy(blob.read()).view(target.shape))

@@ -1,0 +1,69 @@
+"""Writing snapshots, and whether they can be written."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from bpt.errors import PrototxtError
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.solvers.fields import Locate, nowhere
+from bpt.solvers.lr_policy import current_step
+from bpt.solvers.snapshot import binary, hdf5
+from bpt.solvers.snapshot.weights import save_weights
+from bpt.solvers.update_rules import UpdateRule
+
+LOG = logging.getLogger("bpt")
+
+
+def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
+    """Raise a PrototxtError, at the field that is wrong, unless snapshots can be written: asked before training.
+
+    Args:
+        origin: where fields stand, for the message.
+    """
+    folder = os.path.dirname(param.snapshot_prefix) or "."
+    if not os.path.isdir(folder):
+        problem = f'there is no folder "{folder}"'
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        problem = f'the folder "{folder}" is not writable'
+    else:
+        problem = ""
+    if problem:
+        raise PrototxtError(
+            f'cannot write to snapshot_prefix "{param.snapshot_prefix}": {problem}', origin("snapshot_prefix")
+        )
+    if param.snapshot_format == pb.SolverParameter.HDF5 and not hdf5.available():
+        raise PrototxtError(
+            "snapshot_format: HDF5 needs the package h5py: pip install 'bpt[hdf5]'", origin("snapshot_format")
+        )
+
+
+def write(param: pb.SolverParameter, net: Net, rule: UpdateRule, state: pb.SolverState) -> str:
+    """Write a snapshot after ``state.iter`` iterations: the weights, then the state. Returns the state's path.
+
+    Either file is written all or not at all, and a state stands for weights that are there.
+
+    Args:
+        param: the solver; says where, in which format, and whether with diffs.
+        net: the net that is trained.
+        rule: its history is saved. ``snapshot_diff`` saves its last updates, which is what Caffe's diffs hold then.
+        state: ``iter`` and bpt's own fields; the others are filled in.
+
+    Raises:
+        WriteError: a file could not be written; what stood there before is intact.
+    """
+    in_hdf5 = param.snapshot_format == pb.SolverParameter.HDF5
+    words, suffix = ("HDF5", ".h5") if in_hdf5 else ("binary proto", "")
+    start = f"{param.snapshot_prefix}_iter_{state.iter}"
+    model, path = f"{start}.caffemodel{suffix}", f"{start}.solverstate{suffix}"
+    LOG.info("Snapshotting to %s file %s", words, model)
+    save_weights(net, model, rule.updates if param.snapshot_diff else None)
+    full = pb.SolverState()
+    full.CopyFrom(state)
+    full.learned_net = model
+    full.current_step = current_step(param, state.iter - 1)
+    LOG.info("Snapshotting solver state to %s file %s", words, path)
+    (hdf5 if in_hdf5 else binary).write_state(full, rule.history, path)
+    return path

@@ -1,0 +1,142 @@
+"""LmdbSource against what a real Caffe wrote, and against databases that are not as they should be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from bpt.data.lmdb_source import LmdbSource
+from bpt.errors import DataError, FileError, UserError
+from bpt.proto import bpt_pb2 as pb
+from tests.data.lmdbs import write_images, write_records
+from tests.golden_cases import GOLDEN
+
+LMDB = GOLDEN / "lmdb"
+CONTENTS = dict(np.load(LMDB / "lmdb_contents.npz"))
+
+
+@pytest.mark.parametrize("random_access", [False, True])
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("digits_train_lmdb", 1), ("digits_test_lmdb", 1), ("color_lmdb", 1), ("float_lmdb", 255)],
+)
+def test_reads_what_caffe_wrote(name: str, factor: int, random_access: bool) -> None:
+    source = LmdbSource(str(LMDB / name), random_access=random_access)
+    samples = [source.read(index) for index in range(len(source))]
+    source.close()
+    # float_lmdb holds the recorded bytes / 255 as floats.
+    images = np.stack([sample.image for sample in samples]) * np.float32(factor)
+    np.testing.assert_allclose(images, CONTENTS[f"{name}/data"], rtol=1e-6)
+    assert [sample.label for sample in samples] == CONTENTS[f"{name}/label"].tolist()
+    assert [sample.key for sample in samples] == [f"{index:08d}" for index in range(len(samples))]
+
+
+@pytest.mark.parametrize("random_access", [False, True])
+def test_reads_in_any_order(random_access: bool) -> None:
+    source = LmdbSource(str(LMDB / "digits_test_lmdb"), random_access=random_access)
+    order = [99, 0, 0, 57, 3, 98, 99, 0]
+    images = [source.read(index).image for index in order]
+    source.close()
+    np.testing.assert_array_equal(np.stack(images), CONTENTS["digits_test_lmdb/data"][order])
+
+
+def test_order_is_that_of_the_keys(tmp_path: Path) -> None:
+    records = {
+        key: pb.Datum(channels=1, height=1, width=1, data=b"x", label=label).SerializeToString()
+        for key, label in ((b"b", 1), (b"a/2.png", 0), (b"\xff\x00", 2))
+    }
+    source = LmdbSource(write_records(tmp_path / "db", records))
+    samples = [source.read(index) for index in range(3)]
+    source.close()
+    assert [(sample.key, sample.label) for sample in samples] == [("a/2.png", 0), ("b", 1), ("\\xff\x00", 2)]
+
+
+def test_two_readers_share_a_folder_and_leave_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_images(tmp_path / "db", [np.full((1, 2, 2), value, np.uint8) for value in (5, 6)])
+    before = (tmp_path / "db" / "data.mdb").read_bytes()
+    first = LmdbSource(path)
+    monkeypatch.chdir(tmp_path)
+    second = LmdbSource("db")
+    first.close()
+    first.close()  # closing twice does not take the folder away from the other
+    assert second.read(1).image.tolist() == [[[6, 6], [6, 6]]]
+    second.close()
+    assert [file.name for file in (tmp_path / "db").iterdir()] == ["data.mdb"]
+    assert (tmp_path / "db" / "data.mdb").read_bytes() == before
+    lmdb.open(path).close()  # LMDB would refuse if it were still open
+
+
+def test_missing_folder_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileError) as caught:
+        LmdbSource("nets/train_lmdb")
+    assert str(caught.value) == f"nets/train_lmdb: no such folder (looked for {tmp_path}/nets/train_lmdb)"
+
+
+GOOD = (LMDB / "digits_train_lmdb" / "data.mdb").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "its data.mdb is empty"),
+        (b"garbage " * 2000, "is not an LMDB that can be read: File is not an LMDB file"),
+        (GOOD[:100_000], f"its data.mdb is truncated: 100000 bytes of {len(GOOD)}; copy or make it again"),
+    ],
+)
+def test_damaged_file(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "data.mdb").write_bytes(content)
+    with pytest.raises(FileError) as caught:
+        LmdbSource(str(tmp_path))
+    assert str(caught.value) == f"{tmp_path}: {message}"
+
+
+def test_a_file_is_not_an_lmdb(tmp_path: Path) -> None:
+    (tmp_path / "db").write_text("")
+    with pytest.raises(FileError, match="db: is a file; an LMDB is a folder"):
+        LmdbSource(str(tmp_path / "db"))
+
+
+def test_a_leveldb_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "CURRENT").write_text("MANIFEST-000002\n")
+    with pytest.raises(FileError, match=r"LevelDB is not read; write the data as an LMDB .* and set backend: LMDB"):
+        LmdbSource(str(tmp_path))
+
+
+def test_no_records(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="db: is an LMDB without records"):
+        LmdbSource(write_records(tmp_path / "db", {}))
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"\x08", "not a Datum, or a damaged one"),
+        (b"", "a Datum of channels × height × width = 0×0×0; each must be at least 1"),
+        (
+            pb.Datum(channels=3, height=2, width=2, data=b"1234567").SerializeToString(),
+            "a Datum of channels × height × width = 3×2×2 needs 12 values, has 7",
+        ),
+        (
+            pb.Datum(channels=1, height=1, width=2, float_data=[1.0]).SerializeToString(),
+            "a Datum of channels × height × width = 1×1×2 needs 2 values, has 1",
+        ),
+        (pb.Datum(encoded=True, data=b"\x89PNG").SerializeToString(), "4 bytes that are no image file"),
+    ],
+)
+def test_bad_record_is_named(tmp_path: Path, record: bytes, reason: str) -> None:
+    source = LmdbSource(write_records(tmp_path / "db", {b"00000007": record}))
+    with pytest.raises(DataError) as caught:
+        source.read(0)
+    source.close()
+    assert str(caught.value) == f'{tmp_path}/db: record "00000007": {reason}'
+
+
+def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(UserError, match=r"pip install 'bpt\[lmdb\]'"):
+        LmdbSource(str(LMDB / "color_lmdb"))

@@ -1,0 +1,106 @@
+"""Prefetcher: order, how far ahead, errors, seeking, and the end of its thread."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from bpt.data.prefetch import Prefetcher
+
+
+@pytest.fixture
+def started() -> Callable[[], int]:
+    """How many threads run that did not when the test began."""
+    before = set(threading.enumerate())
+    return lambda: len(set(threading.enumerate()) - before)
+
+
+def test_hands_out_in_order_and_counts_what_it_handed_out() -> None:
+    prefetcher = Prefetcher(lambda position: position * 10, step=4, depth=3)
+    assert prefetcher.position == 0
+    assert [prefetcher.next() for _ in range(5)] == [0, 40, 80, 120, 160]
+    assert prefetcher.position == 20
+    prefetcher.close()
+    assert prefetcher.position == 20
+
+
+def test_prepares_depth_batches_ahead_and_no_more() -> None:
+    loaded = []
+    third = threading.Event()
+
+    def load(position: int) -> int:
+        loaded.append((position, threading.current_thread().name))
+        if position == 2:
+            third.set()
+        return position
+
+    prefetcher = Prefetcher(load, step=1, depth=2)
+    prefetcher.next()
+    assert third.wait(60)  # one handed out, two ahead
+    prefetcher.close()
+    assert loaded == [(0, "bpt prefetch"), (1, "bpt prefetch"), (2, "bpt prefetch")]
+
+
+def test_setting_the_position_discards_what_was_read_ahead() -> None:
+    prefetcher = Prefetcher(lambda position: position, step=2, depth=4)
+    assert [prefetcher.next(), prefetcher.next()] == [0, 2]
+    prefetcher.position = 100
+    assert [prefetcher.next(), prefetcher.next()] == [100, 102]
+    prefetcher.position = 2
+    assert prefetcher.next() == 2
+    prefetcher.close()
+
+
+def test_an_exception_arrives_in_its_turn_as_itself(started: Callable[[], int]) -> None:
+    error = KeyError("record")
+    failing = True
+
+    def load(position: int) -> int:
+        if position == 2 and failing:
+            raise error
+        return position
+
+    prefetcher = Prefetcher(load, step=1, depth=4)
+    assert [prefetcher.next(), prefetcher.next()] == [0, 1]
+    with pytest.raises(KeyError) as caught:
+        prefetcher.next()
+    assert caught.value is error
+    assert prefetcher.position == 2
+    assert started() == 0
+    failing = False
+    assert prefetcher.next() == 2  # it can be asked again
+    prefetcher.close()
+
+
+def test_no_thread_before_the_first_batch_or_after_close(started: Callable[[], int]) -> None:
+    prefetcher = Prefetcher(lambda position: position, step=1, depth=1)
+    assert started() == 0
+    prefetcher.close()
+    prefetcher.next()
+    assert started() == 1
+    prefetcher.close()
+    prefetcher.close()
+    assert started() == 0
+
+
+def test_a_forgotten_prefetcher_ends_its_thread(started: Callable[[], int]) -> None:
+    prefetcher = Prefetcher(lambda position: position, step=1, depth=1)
+    prefetcher.next()
+    del prefetcher
+    gc.collect()
+    assert started() == 0
+
+
+def test_the_program_ends_without_close() -> None:
+    program = (
+        "from bpt.data.prefetch import Prefetcher\n"
+        "prefetcher = Prefetcher(lambda position: bytes(1000), 1, 4)\n"
+        "prefetcher.next()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

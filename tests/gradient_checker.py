@@ -1,0 +1,47 @@
+"""Checks any layer's gradients by finite differences, in one call (the habit of Caffe's GradientChecker)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.proto import bpt_pb2 as pb
+from tests.one_layer import Shape, one_layer, randomise, tops_of
+
+
+def spaced(shape: Shape, seed: int = 0) -> Tensor:
+    """Float64 numbers in (-2, 2) in random order; any two, and any one and 0, are well apart.
+
+    So a step of a finite difference never crosses the kink of a maximum or a ReLU.
+    """
+    number = torch.Size(shape).numel()
+    order = torch.randperm(number, generator=torch.Generator().manual_seed(seed)).double()
+    return ((order + 0.5) / max(1, number) * 4 - 2 + 0.5 / max(1, number)).reshape(shape)
+
+
+def check_gradients(
+    body: str, *bottoms: Shape | Tensor, phase: int = pb.TRAIN, tops: int = 1, constant: tuple[int, ...] = ()
+) -> None:
+    """Compare each top's gradient by each bottom and trained parameter with finite differences, in float64.
+
+    Args:
+        body: the layer's text, such as ``type: "ReLU"``.
+        bottoms: a shape, to be filled by ``spaced``, or the values themselves.
+        constant: bottoms that get no diff (labels).
+    """
+    values = [
+        (bottom.double() if isinstance(bottom, Tensor) else spaced(bottom, seed))
+        .clone()
+        .requires_grad_(seed not in constant)
+        for seed, bottom in enumerate(bottoms)
+    ]
+    shapes = [tuple(value.shape) for value in values]
+    layer = randomise(one_layer(body, *shapes, phase=phase, tops=tops, context=RunContext(seed=7)).double())
+    parameters = [blob for blob in layer.blobs if blob.requires_grad]
+
+    def differentiable_tops(*arguments: Tensor) -> tuple[Tensor, ...]:
+        tops_now = tops_of(layer, *arguments[: len(values)])  # the parameters behind them are changed in place
+        return tuple(top for top in tops_now if top.requires_grad)
+
+    assert torch.autograd.gradcheck(differentiable_tops, (*values, *parameters), eps=1e-6, atol=1e-6, rtol=1e-5)

@@ -1,0 +1,74 @@
+"""Graphs from text, and layer types that stand in for real ones: a graph needs no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from bpt.errors import LayerError
+from bpt.graph.build import build_graph
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.source import layer_specs
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
+from bpt.graph.state import make_state
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.text import parse_text
+
+
+ONE_TO_ONE = Arity()
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """A layer type whose tops have the shape of its first bottom, or ``top`` if that is given."""
+
+    arity: Arity = ONE_TO_ONE
+    is_loss: bool = False
+    top: Shape | None = None
+    params: tuple[ParamSpec, ...] = ()
+
+    def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        shape = bottoms[0] if self.top is None else self.top
+        return LayerShapes((shape,) * max(len(spec.tops), self.arity.tops[0]), self.params)
+
+    def flops(self, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    def allow_force_backward(self, bottom: int) -> bool:
+        return not (self.is_loss and bottom == 1)
+
+
+WEIGHT = ParamSpec((3, 2), pb.FillerParameter())
+TYPES = {
+    "Source": StandIn(Arity(bottoms=(0, 0), tops=(1, None)), top=(4, 2)),
+    "Neuron": StandIn(),
+    "Learner": StandIn(params=(WEIGHT, ParamSpec((3,), pb.FillerParameter()))),
+    "Wide": StandIn(params=(ParamSpec((2, 3), pb.FillerParameter()),)),
+    "Statistics": StandIn(params=(ParamSpec((2,), pb.FillerParameter(), learnable=False),)),
+    "Join": StandIn(Arity(bottoms=(2, None))),
+    "Pairs": StandIn(Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)),
+    "Split": StandIn(Arity(tops=(1, None))),
+    "Sink": StandIn(Arity(bottoms=(1, None), tops=(0, 0))),
+    "Loss": StandIn(Arity(bottoms=(2, 2), auto_tops=True), is_loss=True, top=()),
+}
+
+
+def specs_of(text: str, path: str = "net.prototxt") -> tuple[LayerSpec, ...]:
+    """The layers of ``text``, which know where they stand."""
+    parsed = parse_text(text, pb.NetParameter, path)
+    return layer_specs(parsed.message, parsed.origins)
+
+
+def build(text: str, types: Any = None, phase: int = pb.TRAIN, **kwargs: Any) -> LayerGraph:
+    """The graph of ``text``, made of stand-ins unless ``types`` are given."""
+    return build_graph("net", specs_of(text), TYPES if types is None else types, make_state(phase), **kwargs)
+
+
+def error_of(text: str, types: Any = None, **kwargs: Any) -> str:
+    """The message of the LayerError that building ``text`` raises."""
+    with pytest.raises(LayerError) as caught:
+        build(text, types, **kwargs)
+    return str(caught.value)

@@ -1,0 +1,182 @@
+"""Data: against a real Caffe's batches, and what a net's text can get wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bpt.context import RunContext
+from bpt.errors import DataError, LayerError
+from bpt.layers import DataLayer
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from tests.data.lmdbs import write_images
+from tests.golden_cases import GOLDEN, graph_of
+
+FOLDER = GOLDEN / "data"
+CASES = [case for case in json.loads((FOLDER / "data.json").read_text()) if case["type"] in ("Data", "HDF5Data")]
+RECORDED = dict(np.load(FOLDER / "data.npz"))
+RANDOM = "data_train_mirror_crop_random"
+
+
+class Reader:
+    """A net of one data layer."""
+
+    def __init__(self, text: str, phase: int = pb.TRAIN, seed: int = 0) -> None:
+        self.net = Net(graph_of(text, phase), RunContext(seed=seed))
+        self.layer = self.net.layers[0]
+        assert isinstance(self.layer, DataLayer)
+
+    def next(self) -> list[torch.Tensor]:
+        values: dict[int, torch.Tensor] = {}
+        self.net.run(0, 1, values)
+        return [values[edge.index] for edge in self.net.graph.edges]
+
+    def labels(self, batches: int) -> list[float]:
+        return [label for _ in range(batches) for label in self.next()[1].tolist()]
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Reader]]:
+    """Readers that run in the folder of the recordings and are closed at the end."""
+    monkeypatch.chdir(FOLDER)
+    made: list[Net] = []
+
+    class Closed(Reader):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self.net)
+
+    yield Closed
+    for net in made:
+        net.close()
+
+
+def data(source: object, more: str = "batch_size: 4", outer: str = "") -> str:
+    return (
+        f'layer {{ name: "d" type: "Data" top: "data" top: "label" {outer}'
+        f' data_param {{ source: "{source}" backend: LMDB {more} }} }}'
+    )
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case["random"]], ids=lambda case: case["name"])
+def test_batches_are_caffes(case: dict, reader: type[Reader]) -> None:
+    net = reader(case["prototxt"], pb.Phase.Value(case["phase"]))
+    assert {edge.blob: list(edge.shape) for edge in net.net.graph.edges} == case["shapes"]
+    for step in range(case["steps"]):
+        for name, blob in zip(case["tops"], net.next(), strict=True):
+            np.testing.assert_array_equal(blob.numpy(), RECORDED[f"{case['name']}/s{step}/{name}"])
+
+
+def test_random_crops_are_windows_of_the_records(reader: type[Reader]) -> None:
+    case = next(case for case in CASES if case["name"] == RANDOM)
+    images, labels = reader(case["prototxt"]).next()
+    np.testing.assert_array_equal(labels.numpy(), RECORDED[f"{RANDOM}/s0/label"])
+    records = np.load(GOLDEN / "lmdb" / "lmdb_contents.npz")["digits_test_lmdb/data"].astype(np.float32)
+    for image, record in zip(images.numpy(), records[:20], strict=True):
+        windows = [record[:, top : top + 24, left : left + 24] for top in range(5) for left in range(5)]
+        assert any((image == w).all() or (image == w[:, :, ::-1]).all() for w in windows)
+    unmoved = np.stack([record[:, 2:26, 2:26] for record in records[:20]])
+    assert not np.array_equal(images.numpy(), unmoved)
+
+
+def test_order_and_augmentation_do_not_depend_on_the_batches(reader: type[Reader]) -> None:
+    """Position p of the stream is the same sample in the same crop, however it is reached."""
+    outer = "transform_param { crop_size: 20 mirror: true }"
+
+    def read(batch_size: int, positions: list[int]) -> torch.Tensor:
+        net = reader(data("digits_test_lmdb", f"batch_size: {batch_size} shuffle: true", outer), seed=3)
+        batches = []
+        for position in positions:
+            if net.layer.position != position:
+                net.layer.position = position
+            batches.append(net.next()[0])
+            assert net.layer.position == position + batch_size
+        return torch.cat(batches)
+
+    whole = read(60, [0, 60])  # into the second epoch: there are 100 records
+    assert torch.equal(read(12, list(range(0, 120, 12))), whole)
+    assert torch.equal(read(10, [90, 100, 20]), torch.cat([whole[90:110], whole[20:30]]))
+
+
+def test_seed_decides_the_order(reader: type[Reader]) -> None:
+    text = data("digits_test_lmdb", "batch_size: 100 shuffle: true")
+    first, same, other = (reader(text, seed=seed).labels(1) for seed in (1, 1, 2))
+    assert first == same != other
+    assert sorted(first) == sorted(other)
+
+
+def test_rand_skip_starts_later(reader: type[Reader]) -> None:
+    plain = reader(data("digits_test_lmdb", "batch_size: 100")).labels(1)
+    starts = set()
+    for seed in range(8):
+        labels = reader(data("digits_test_lmdb", "batch_size: 100 rand_skip: 5"), seed=seed).labels(1)
+        starts |= {skip for skip in range(100) if labels == plain[skip:] + plain[:skip]}
+    assert starts <= set(range(5))
+    assert len(starts) > 1
+
+
+def test_an_lmdb_is_read_although_the_text_says_leveldb(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "bpt"):
+        net = reader('layer { name: "d" type: "Data" top: "x" data_param { source: "float_lmdb" batch_size: 1 } }')
+    assert caplog.messages == ['layer "d": "float_lmdb" is read as the LMDB that it is; set backend: LMDB']
+    assert net.next()[0].shape == (1, 1, 28, 28)
+
+
+def test_old_fields_count_as_transform_param(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "bpt"):
+        old = reader(data("digits_test_lmdb", "batch_size: 3 crop_size: 21 scale: 0.5"), pb.TEST).next()[0]
+    assert [message.split(" is ")[0] for message in caplog.messages] == [
+        'layer "d": data_param.scale',
+        'layer "d": data_param.crop_size',
+    ]
+    np.testing.assert_array_equal(old.numpy(), RECORDED["data_centercrop_odd/s0/data"] * np.float32(0.5))
+
+
+def test_images_of_any_size_one_by_one(reader: type[Reader], tmp_path: Path) -> None:
+    shapes = [(1, 4, 4), (3, 2, 5)]
+    source = write_images(tmp_path / "db", [np.zeros(shape, np.uint8) for shape in shapes])
+    net = reader(data(source, "batch_size: 1"))
+    assert [net.next()[0].shape for _ in range(2)] == [(1, *shape) for shape in shapes]
+
+
+def test_a_bad_record_later_on_names_path_and_key(reader: type[Reader], tmp_path: Path) -> None:
+    shapes = [(1, 4, 4)] * 5 + [(1, 4, 6)]
+    source = write_images(tmp_path / "db", [np.zeros(shape, np.uint8) for shape in shapes])
+    net = reader(data(source, "batch_size: 2"))
+    assert net.labels(2) == [0, 1, 2, 3]
+    with pytest.raises(DataError, match=f'{source}: record "00000005" gives 1×4×6, but "00000004"'):
+        net.next()
+    assert net.layer.position == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (data("digits_test_lmdb", ""), "data_param needs a batch_size of at least 1"),
+        (data("", "batch_size: 1"), "data_param needs a source"),
+        (data("digits_test_lmdb", "batch_size: 1 prefetch: 0"), "prefetch must be at least 1"),
+        (data("nope_lmdb"), r"nope_lmdb: no such folder \(looked for /.*/golden/data/nope_lmdb\)"),
+        (
+            data("color_lmdb", outer="transform_param { crop_size: 29 }"),
+            "crop_size 29 is larger than the image 3×28×28",
+        ),
+        (data("color_lmdb", outer='transform_param { mean_file: "nope" }'), "nope: no such file"),
+    ],
+)
+def test_wrong_texts_name_the_layer(text: str, message: str, reader: type[Reader]) -> None:
+    with pytest.raises(LayerError, match=f'layer "d": {message}'):
+        reader(text)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_are_pinned_once_the_run_uses_a_gpu(reader: type[Reader]) -> None:
+    torch.cuda.init()
+    assert all(blob.is_pinned() for blob in reader(data("digits_test_lmdb")).next())

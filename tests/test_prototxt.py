@@ -1,0 +1,186 @@
+"""The networks of ``prototxt/``: they parse, build in both phases, and have the sizes they are known for."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.source import layer_specs
+from bpt.graph.state import filter_layers, make_state
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.text import read_text
+from scripts.make_prototxt import generated
+from tests.net_cases import PROTOTXT, graph_in, read_net, with_inputs
+
+FILES = sorted(str(path.relative_to(PROTOTXT)) for path in PROTOTXT.rglob("*.prototxt"))
+SOLVERS = [path for path in FILES if Path(path).name.startswith("solver")]
+FOLDERS = sorted({str(Path(path).parent) for path in FILES})
+
+
+def fully_connected(inputs: int, *outputs: int) -> int:
+    """Weights and biases of fully connected layers one behind the other."""
+    return sum((a + 1) * b for a, b in zip((inputs, *outputs), outputs, strict=False))
+
+
+def residual_cifar(depth: int) -> int:
+    """Convolutions without bias, each with a scale and a shift for every channel, and the classifier."""
+    blocks = (depth - 2) // 6
+
+    def conv(inputs: int, outputs: int) -> int:
+        return 9 * inputs * outputs + 2 * outputs
+
+    return (
+        conv(3, 16)
+        + 2 * blocks * conv(16, 16)
+        + conv(16, 32)
+        + (2 * blocks - 1) * conv(32, 32)
+        + conv(32, 64)
+        + (2 * blocks - 1) * conv(64, 64)
+        + fully_connected(64, 10)
+    )
+
+
+def bpt_cnn(convolutions: int, filters: int, hidden: int, neurons: int) -> int:
+    """224x224 images, pooled by 4 twice: 14x14 pixels reach the fully connected layers."""
+    conv = (27 + 1) * filters + (convolutions - 1) * (9 * filters + 1) * filters
+    return conv + fully_connected(14 * 14 * filters, *[neurons] * hidden, 1000)
+
+
+# Learnable parameters: published numbers, or the sum written out.
+PARAMETERS = {
+    "lenet": 431_080,
+    "cifar10_quick": 145_578,
+    "cifar10_full": 89_578,  # the recording's; (75 + 1) * 32 + (800 + 1) * 32 + (800 + 1) * 64 + (1024 + 1) * 10
+    "alexnet": 60_965_224,
+    "googlenet": 13_378_280,  # with both side losses: the recording's
+    "vgg16": 138_357_544,
+    "resnet20": residual_cifar(20),
+    "resnet32": residual_cifar(32),
+    "resnet44": residual_cifar(44),
+    "resnet56": residual_cifar(56),
+    "resnet110": residual_cifar(110),
+    "resnet50": 25_557_032,
+    "resnet152": 60_192_808,
+    "staticlb_mnist": 21_840,  # StaticLB, Table 1
+    "staticlb_cifar10": 176_034,  # StaticLB, Table 2
+    "bpt_cnn/case1": bpt_cnn(2, 4, 3, 500),
+    "bpt_cnn/case2": bpt_cnn(4, 4, 3, 1000),
+    "bpt_cnn/case3": bpt_cnn(6, 8, 5, 1500),
+    "bpt_cnn/case4": bpt_cnn(8, 8, 5, 1500),
+    "bpt_cnn/case5": bpt_cnn(8, 10, 7, 2000),
+    "bpt_cnn/case6": bpt_cnn(10, 10, 7, 2000),
+    "bpt_cnn/case7": bpt_cnn(10, 12, 7, 2000),
+}
+
+# Test images of each data set.
+TEST_IMAGES = {
+    "data/digits/test_lmdb": 360,
+    "data/mnist/test_lmdb": 10_000,
+    "data/cifar10/test_lmdb": 10_000,
+    "data/imagenet/val_lmdb": 50_000,
+}
+
+
+@cache
+def deploy(folder: str) -> LayerGraph:
+    return graph_in(read_net(f"{folder}/deploy.prototxt"), pb.TEST)
+
+
+@cache
+def train_val(folder: str, phase: int) -> LayerGraph:
+    """The net on images as large as those that deploy.prototxt takes."""
+    (shape,) = (deploy(folder).blobs[name].shape for name in deploy(folder).inputs)
+    net = read_net(f"{folder}/train_val.prototxt")
+    return graph_in(with_inputs(net, phase, {"data": (2, *shape[1:]), "label": (2,)}), phase)
+
+
+def learnable(graph: LayerGraph) -> int:
+    """Elements of all parameters that training changes."""
+    return sum(math.prod(param.shape) for param in graph.learnable if param.learnable)
+
+
+def test_there_is_a_number_for_every_folder() -> None:
+    assert set(FOLDERS) == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_parameters(folder: str) -> None:
+    assert learnable(train_val(folder, pb.TRAIN)) == PARAMETERS[folder]
+
+
+@pytest.mark.parametrize(
+    ("depth", "millions"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.72)]
+)
+def test_residual_nets_are_those_of_staticlb(depth: int, millions: float) -> None:
+    """Its Table 4 (where 1.728 million was cut, not rounded)."""
+    assert learnable(train_val(f"resnet{depth}", pb.TRAIN)) / 1e6 == pytest.approx(millions, abs=0.01)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_outputs(folder: str) -> None:
+    classes = 10 if "cifar10" in _source(folder) or "mnist" in _source(folder) or folder == "lenet" else 1000
+    (prob,) = deploy(folder).outputs
+    assert (prob.blob, prob.shape) == ("prob", (1, classes))
+    weights = [edge.loss_weight for edge in train_val(folder, pb.TRAIN).losses]
+    assert weights == (pytest.approx([0.3, 0.3, 1]) if folder == "googlenet" else [1])
+    assert all(edge.shape == () for edge in train_val(folder, pb.TRAIN).outputs)
+
+
+def _source(folder: str) -> str:
+    return read_net(f"{folder}/train_val.prototxt").layer[0].data_param.source
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_weights_fit_from_training_to_testing_and_use(folder: str) -> None:
+    def shapes(graph: LayerGraph) -> dict[tuple[str, int], tuple[int, ...]]:
+        return {(graph.nodes[param.layer].name, param.blob): param.shape for param in graph.params}
+
+    trained = shapes(train_val(folder, pb.TRAIN))
+    assert shapes(train_val(folder, pb.TEST)) == trained
+    used = shapes(deploy(folder))
+    assert used.items() <= trained.items()
+    assert all(layer.startswith(("loss1/", "loss2/")) for layer, _ in trained.keys() - used.keys())
+
+
+def test_mnist_and_digits_share_their_layers() -> None:
+    digits, mnist = (read_net(f"lenet/train_val{kind}.prototxt") for kind in ("", "_mnist"))
+    assert [layer for layer in digits.layer if layer.type != "Data"] == [
+        layer for layer in mnist.layer if layer.type != "Data"
+    ]
+
+
+@pytest.mark.parametrize("path", SOLVERS)
+def test_a_test_sees_every_image_once(path: str) -> None:
+    solver = read_text(PROTOTXT / path, pb.SolverParameter).message
+    net = read_net(str(Path(solver.net).relative_to("prototxt")))
+    for phase, sources in ((pb.TRAIN, {"train_lmdb"}), (pb.TEST, {"test_lmdb", "val_lmdb"})):
+        (data,) = (spec for spec in filter_layers(layer_specs(net), make_state(phase)) if spec.type == "Data")
+        assert Path(data.param.data_param.source).name in sources
+    if path != "resnet110/solver_warmup.prototxt":  # too short for a test
+        assert list(solver.test_iter) == [
+            TEST_IMAGES[data.param.data_param.source] / data.param.data_param.batch_size
+        ]
+
+
+@pytest.mark.parametrize("path", SOLVERS)
+def test_solvers_run_everywhere_and_keep_their_snapshots_apart(path: str) -> None:
+    solver = read_text(PROTOTXT / path, pb.SolverParameter).message
+    assert solver.solver_mode == pb.SolverParameter.CPU
+    assert str(Path(solver.snapshot_prefix).parent) == f"snapshots/{Path(path).parent}"
+    assert Path(solver.net).parent == Path("prototxt") / Path(path).parent
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_comment_says_what_it_is(path: str) -> None:
+    lines = (PROTOTXT / path).read_text().splitlines()
+    assert lines[0].startswith("# ")
+    assert max(map(len, lines)) <= 120
+
+
+def test_generated_files_are_what_the_generator_writes() -> None:
+    for path, text in generated().items():
+        assert (PROTOTXT / path).read_text() == text, f"{path}: run python -m scripts.make_prototxt"
