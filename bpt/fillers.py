@@ -95,7 +95,8 @@ def positive_unitball(tensor: Tensor, filler: pb.FillerParameter, generator: tor
     """Uniform in 0 … 1, then divided so that ``tensor[i]`` sums to 1 for each i."""
     rows = torch.empty(_outputs(tensor, filler), tensor[0].numel(), dtype=tensor.dtype, device=tensor.device)
     rows.uniform_(generator=generator)
-    tensor.copy_((rows / rows.sum(1, keepdim=True)).view(tensor.shape))
+    sums = rows.cumsum(1, dtype=torch.float64)[:, -1:]  # unlike sum(), in one order on any number of threads
+    tensor.copy_((rows / sums).view(tensor.shape))
 
 
 @FILLERS.register("bilinear")

@@ -46,7 +46,7 @@ class Net(nn.Module):
                 self._values.append(self._make(param, shared or {}))
                 layer.add_blob(self._values[index], param.shape)
             self.layers.append(layer)
-        self.train(graph.phase == pb.TRAIN)
+        self.training = graph.phase == pb.TRAIN  # a layer with a phase of its own keeps that
 
     def _make(self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter]) -> nn.Parameter:
         node = self.graph.nodes[param.layer]

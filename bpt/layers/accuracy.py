@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
-from bpt.layers.axes import canonical_axis
+from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Layer
 from bpt.layers.labels import by_class, check_label_count, class_indices
 
@@ -38,8 +38,8 @@ class Accuracy(Layer):
         classes = bottoms[0][axis]
         if not 1 <= param.top_k <= classes:
             raise spec.error(
-                f'top_k {param.top_k} is outside [1, {classes}]: bottom "{spec.bottoms[0]}" {bottoms[0]} has '
-                f"{classes} classes along axis {axis}",
+                f"top_k {param.top_k} is outside [1, {classes}], the classes along axis {axis} of bottom "
+                f"{show_bottoms(spec, bottoms[:1])}",
                 "accuracy_param",
                 "top_k",
             )

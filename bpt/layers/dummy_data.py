@@ -34,11 +34,14 @@ class DummyData(Layer):
         param = spec.param.dummy_data_param
         if param.data_filler:
             _check_count(spec, "data_filler")
-        if not any(getattr(param, dim) for dim in OLD_DIMS):
+        old = [dim for dim in OLD_DIMS if getattr(param, dim)]
+        if not old:
             _check_count(spec, "shape")
             return LayerShapes(tuple(tuple(_for_top(param.shape, top).dim) for top in range(len(spec.tops))))
         if param.shape:
-            raise spec.error(f"give shape or {', '.join(OLD_DIMS)} (its old form), not both", "dummy_data_param")
+            raise spec.error(
+                f"give shape or {', '.join(OLD_DIMS)} (its old form), not both", "dummy_data_param", old[0]
+            )
         for dim in OLD_DIMS:
             _check_count(spec, dim)
         return LayerShapes(

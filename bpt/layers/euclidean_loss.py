@@ -25,7 +25,7 @@ class EuclideanLoss(Loss):
         shapes = super().infer(spec, bottoms)
         if count(bottoms[0][1:]) != count(bottoms[1][1:]):
             raise spec.error(
-                f"bottoms must have as many elements in each sample: {show_bottoms(spec, bottoms)}", "bottom"
+                f"bottoms must have equally many elements in each sample: {show_bottoms(spec, bottoms)}", "bottom"
             )
         return shapes
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
-from bpt.layers.axes import canonical_axis
+from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Layer
 
 
@@ -23,8 +23,7 @@ class Flatten(Layer):
         last = canonical_axis(spec, param.end_axis, shape, "flatten_param", "end_axis")
         if last < first:
             raise spec.error(
-                f'end_axis {param.end_axis} stands before axis {param.axis}: bottom "{spec.bottoms[0]}" '
-                f"has shape {shape}",
+                f"end_axis {param.end_axis} stands before axis {param.axis} of bottom {show_bottoms(spec, bottoms)}",
                 "flatten_param",
                 "end_axis",
             )

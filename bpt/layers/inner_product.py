@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor
-from torch.nn import functional
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Layer
+from bpt.layers.linear import linear
 
 FIELD = "inner_product_param"
 
@@ -51,4 +51,4 @@ class InnerProduct(Layer):
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         weight = self.blob(0).t() if self.transpose else self.blob(0)
-        return functional.linear(bottoms[0].flatten(self.axis), weight, self.blob(1) if self.bias_term else None)
+        return linear(bottoms[0].flatten(self.axis), weight, self.blob(1) if self.bias_term else None)

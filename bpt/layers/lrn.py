@@ -10,6 +10,7 @@ from torch.nn import functional
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS, Layer
+from bpt.layers.lrn_function import lrn_across
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "lrn_param"
@@ -49,6 +50,6 @@ class LRN(Layer):
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]
         if self.across:
-            return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+            return lrn_across(x, self.size, self.alpha, self.beta, self.k)
         mean = functional.avg_pool2d(x * x, self.size, 1, self.size // 2)
         return x * (1 + self.alpha * mean).pow(-self.beta)

@@ -49,7 +49,16 @@ class Scale(Layer):
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]
-        factors = spread(bottoms[1] if len(bottoms) == 2 else self.blob(0), x, self.axis)
+        factors = bottoms[1] if len(bottoms) == 2 else self.blob(0)
         if not self.bias_term:
-            return x * factors
-        return torch.addcmul(spread(self.blob(len(self.blobs) - 1), x, self.axis), x, factors)
+            return x * spread(factors, x, self.axis)
+        summands = self.blob(len(self.blobs) - 1)
+        if factors.dim() == 1 and self.axis % x.dim() == 1:
+            return scale_channels(x, factors, summands)
+        return x * spread(factors, x, self.axis) + spread(summands, x, self.axis)
+
+
+def scale_channels(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
+    """``factors · x + summands`` by channel, as batch normalisation by mean 0 and variance 1: in one pass each way."""
+    mean, variance = torch.zeros_like(factors), torch.ones_like(factors)
+    return torch.batch_norm(x, factors, summands, mean, variance, False, 0, 0, torch.backends.cudnn.enabled)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from bpt.graph.segments import Segment, whole
 from bpt.net import Net
+from bpt.operators.layout import laid_out
+from bpt.proto import bpt_pb2 as pb
 
 
 @dataclass
@@ -31,7 +33,7 @@ class LocalOperator:
         net: the net, already on ``device``.
         segments: how the graph is cut; the whole net is one by default.
         device: where layers without bottoms put their tops.
-        memory_format: layout of blobs with four axes.
+        engine: layout of blobs with four axes, CONTIGUOUS or CHANNELS_LAST; may change between iterations.
     """
 
     def __init__(
@@ -39,12 +41,12 @@ class LocalOperator:
         net: Net,
         segments: Sequence[Segment] | None = None,
         device: torch.device | str = "cpu",
-        memory_format: torch.memory_format = torch.contiguous_format,
+        engine: int = pb.SolverParameter.CONTIGUOUS,
     ) -> None:
         self.net = net
         self.segments = tuple(segments or whole(net.graph))
         self.device = torch.device(device)
-        self.memory_format = memory_format
+        self.engine = engine
         self.values: dict[int, Tensor] = {}  # edges at the segments' borders, detached
         self.diffs: dict[int, Tensor] = {}
         self._islands: dict[int, Island] = {}
@@ -61,14 +63,15 @@ class LocalOperator:
         self._islands.clear()
 
     def _place(self, tensor: Tensor) -> Tensor:
-        layout = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
-        return tensor.to(self.device, non_blocking=True, memory_format=layout)
+        return laid_out(tensor.to(self.device, non_blocking=True), self.engine)
 
     def forward(self, index: int, grad: bool = True) -> None:
         """Run segment ``index``; its inputs must stand in ``values``. ``grad``: backward will follow."""
         segment = self.segments[index]
         island = Island()
         env: dict[int, Tensor] = {}
+        for edge in self._fed(segment):
+            self.values[edge] = laid_out(self.values[edge], self.engine)
         for edge in (*segment.inputs, *self._fed(segment)):
             wants = grad and self._wants_diff(edge)
             env[edge] = island.leaves[edge] = self.values[edge].detach().requires_grad_(wants)
@@ -114,12 +117,17 @@ class LocalOperator:
                 self.diffs[edge] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
     def _starting_diff(self, edge: int, top: Tensor) -> Tensor | None:
-        """The diff that flows into ``edge`` from behind; ``None`` if nothing does."""
+        """The diff that flows into ``edge`` from behind; ``None`` if nothing does.
+
+        A loss starts with its weight. What a later segment hands back is added to it, as it would be if
+        that layer stood in this segment; what a caller has set for an output replaces it.
+        """
         diff = self.diffs.get(edge)
-        if diff is not None:
+        info = self.net.graph.edges[edge]
+        if not info.loss_weight or (diff is not None and info.consumer is None):
             return diff
-        weight = self.net.graph.edges[edge].loss_weight
-        return torch.full_like(top, weight) if weight else None
+        weight = torch.full_like(top, info.loss_weight)
+        return weight if diff is None else diff + weight
 
     def loss(self) -> Tensor:
         """The sum of all losses, each times its ``loss_weight``; a scalar on the device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Mapping
 from types import TracebackType
 
@@ -12,9 +13,10 @@ from bpt.solvers.update_rules import make_rule
 from torch import nn
 
 from bpt.context import RunContext
-from bpt.device import CPU
+from bpt.device import CPU, synchronize
 from bpt.graph.segments import per_layer, whole
 from bpt.net import Net
+from bpt.operators.layout import LayoutChoice
 from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
@@ -81,6 +83,9 @@ class Solver:
         self.rule = make_rule(self.param, self.net)
         self._losses = SmoothedLoss(self.param.average_loss)
         self._lap = Lap(0)
+        # Numpy arrays of blobs are handed out in their usual order.
+        self._layout = LayoutChoice(pb.SolverParameter.CONTIGUOUS if observable else self.param.engine)
+        self._use_layout()
         if resume:
             self.restore(resume)
 
@@ -140,6 +145,9 @@ class Solver:
         self.iter = saved.iter
         self._losses = SmoothedLoss(self.param.average_loss, saved.loss_history)
         state.restore_positions(saved, self._nets())
+        if saved.engine and self._layout.settled is None:  # not AUTO: what the run had settled on
+            self._layout = LayoutChoice(saved.engine)
+            self._use_layout()
         if saved.HasField("random_seed") and saved.random_seed != self.context.seed:
             LOG.warning(
                 "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
@@ -155,6 +163,8 @@ class Solver:
             WriteError: a file could not be written; what stood there before is intact.
         """
         saved = pb.SolverState(iter=self.iter, loss_history=self._losses.history, random_seed=self.context.seed)
+        if self._layout.settled is not None:
+            saved.engine = self._layout.engine  # type: ignore[assignment]
         saved.data_position.extend(state.positions(self._nets()))
         return snapshot.write(self.param, self.net, self.rule, saved)
 
@@ -194,7 +204,9 @@ class Solver:
                 self.test_all()
                 if self._stopped:
                     return
+            start = time.perf_counter()
             loss = self._iterate()
+            self._note_time(start)
             self.iter += 1
             if progress:
                 progress.advance(loss)
@@ -204,6 +216,18 @@ class Solver:
             if action is Action.STOP:
                 self._stopped = True
                 return
+
+    def _note_time(self, start: float) -> None:
+        """Let the choice of the memory layout know how long the iteration took."""
+        if self._layout.settled is None:
+            synchronize(self.device)
+            if self._layout.record(time.perf_counter() - start):
+                LOG.info("Engine: %s", self._layout)
+            self._use_layout()
+
+    def _use_layout(self) -> None:
+        for _, operator in (self.train, *self.tests):
+            operator.engine = self._layout.engine
 
     def _iterate(self) -> float:
         """Execute the instructions of one iteration; returns its loss, the mean over ``iter_size`` passes."""

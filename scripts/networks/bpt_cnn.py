@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bpt.netspec import L, NetSpec, P, Top
@@ -29,6 +29,8 @@ CASES = {
     7: Case(10, 12, 7, 2000),
 }
 MSRA = {"type": "msra"}
+# Without normalisation layers, inputs of about 1 keep the outputs of all layers there.
+SCALED = replace(IMAGENET, transform={**IMAGENET.transform, "scale": 1 / 64})
 
 
 def build(n: NetSpec, label: Top | None, case: Case) -> None:
@@ -42,7 +44,7 @@ def build(n: NetSpec, label: Top | None, case: Case) -> None:
     for index in range(1, case.hidden + 1):
         n[f"fc{index}"] = L.InnerProduct(top, num_output=case.neurons, weight_filler=MSRA)
         top = n[f"fc{index}_relu"] = L.ReLU(n[f"fc{index}"], in_place=True)
-    n.score = L.InnerProduct(top, num_output=1000, weight_filler=MSRA)
+    n.score = L.InnerProduct(top, num_output=1000, weight_filler={"type": "gaussian", "std": 0.01})
     classify(n, n.score, label)
 
 
@@ -87,7 +89,7 @@ def network(number: int) -> Network:
         f"BPT-CNN_case{number}",
         ABOUT.format(number=number, case=case),
         partial(build, case=case),
-        IMAGENET,
+        SCALED,
         (256, 25),
         {"solver.prototxt": solver},
     )

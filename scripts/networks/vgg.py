@@ -34,8 +34,7 @@ From Simonyan and Zisserman, "Very deep convolutional networks for large-scale i
 configuration D, with the layer names of the authors' Caffe files, whose weights fit. 138,357,544 parameters, 31 GFLOP
 an image. The authors' weights get 71.5 % of the validation images right, 90.1 % in the first five guesses.
 
-The LMDBs hold colour images of 256x256 pixels. A batch of 32 fits into 8 GB; iter_size in the solver makes it the
-256 of the paper.
+The LMDBs hold colour images of 256x256 pixels. batch_size times iter_size, in the solver, is the paper's 256.
 """
 
 SOLVER = imagenet_solver(

@@ -12,11 +12,11 @@ from bpt.errors import LayerError
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, LayerType, LayerTypes, ParamSpec, Shape
 from bpt.graph.state import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import parse_text
-
+from bpt.registry import Registry
 
 ONE_TO_ONE = Arity()
 
@@ -42,7 +42,7 @@ class StandIn:
 
 
 WEIGHT = ParamSpec((3, 2), pb.FillerParameter())
-TYPES = {
+TYPES: dict[str, LayerType] = {
     "Source": StandIn(Arity(bottoms=(0, 0), tops=(1, None)), top=(4, 2)),
     "Neuron": StandIn(),
     "Learner": StandIn(params=(WEIGHT, ParamSpec((3,), pb.FillerParameter()))),
@@ -56,19 +56,34 @@ TYPES = {
 }
 
 
+def registry(**more: LayerType) -> Registry[LayerType]:
+    """``TYPES``, some of them replaced, as a registry that explains unknown names."""
+    types: Registry[LayerType] = Registry("layer type")
+    for name, layer_type in (TYPES | more).items():
+        types.register(name)(layer_type)
+    return types
+
+
 def specs_of(text: str, path: str = "net.prototxt") -> tuple[LayerSpec, ...]:
     """The layers of ``text``, which know where they stand."""
     parsed = parse_text(text, pb.NetParameter, path)
     return layer_specs(parsed.message, parsed.origins)
 
 
-def build(text: str, types: Any = None, phase: int = pb.TRAIN, **kwargs: Any) -> LayerGraph:
-    """The graph of ``text``, made of stand-ins unless ``types`` are given."""
-    return build_graph("net", specs_of(text), TYPES if types is None else types, make_state(phase), **kwargs)
+def build(text: str, phase: int = pb.TRAIN, types: LayerTypes | None = None, **kwargs: Any) -> LayerGraph:
+    """The graph of ``text``, made of stand-ins unless other ``types`` are given."""
+    return build_graph("net", specs_of(text), types or registry(), make_state(phase), **kwargs)
 
 
-def error_of(text: str, types: Any = None, **kwargs: Any) -> str:
+def error_of(text: str, types: LayerTypes | None = None) -> str:
     """The message of the LayerError that building ``text`` raises."""
     with pytest.raises(LayerError) as caught:
-        build(text, types, **kwargs)
+        build(text, types=types)
     return str(caught.value)
+
+
+def unmarked(text: str) -> tuple[str, str]:
+    """``text`` without its mark, and the mark's place as messages show it."""
+    before = text[: text.index("§")]
+    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    return text.replace("§", ""), f"net.prototxt:{line}:{column}"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from bpt.errors import LayerError, UserError
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import AUTOMATIC, LayerGraph
 from bpt.graph.source import layer_specs
-from bpt.graph.spec import Arity
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import parse_text
 from tests.golden_cases import GOLDEN
-from tests.graph.stand_ins import TYPES, StandIn, build, error_of
+from tests.graph.stand_ins import TYPES, StandIn, build, error_of, registry, unmarked
 
 # The cases about rules use types that serve as mere names.
 CAFFES_TYPES = {name: LAYERS[name] for name in LAYERS} | {
@@ -50,8 +53,9 @@ def test_structure_is_caffes(case: dict[str, Any]) -> None:
     state = make_state(pb.Phase.Value(case["phase"]), case["level"], case["stages"])
     graph = build_graph(param.name, layer_specs(param), CAFFES_TYPES, state)
     assert [[node.name, node.type] for node in graph.nodes] == case["layers"]
-    assert {node.name: list(node.spec.bottoms) for node in graph.nodes} == case["bottoms"]
-    assert {node.name: list(node.spec.tops) for node in graph.nodes} == case["tops"]
+    blob_of = [edge.blob for edge in graph.edges]
+    assert {node.name: [blob_of[edge] for edge in node.bottoms] for node in graph.nodes} == case["bottoms"]
+    assert {node.name: [blob_of[edge] for edge in node.tops] for node in graph.nodes} == case["tops"]
     assert blobs_of(graph) == case["blobs"]
     assert list(graph.inputs) == case["inputs"]
     assert [edge.blob for edge in graph.outputs] == case["outputs"]
@@ -77,7 +81,8 @@ def test_edges_have_one_writer_and_one_reader() -> None:
         ("a", 2, 3),
         (AUTOMATIC, 3, None),
     ]
-    assert [(node.bottoms, node.tops) for node in graph.nodes] == [((), (0, 1)), ((0,), (2,)), ((2,), (3,)), ((3, 1), (4,))]
+    assert [node.bottoms for node in graph.nodes] == [(), (0,), (2,), (3, 1)]
+    assert [node.tops for node in graph.nodes] == [(0, 1), (2,), (3,), (4,)]
     assert graph.blobs["a"].index == 3
     assert graph.outputs == ()
     assert [edge.index for edge in graph.losses] == [4]
@@ -92,84 +97,147 @@ def test_a_layer_takes_the_phase_of_the_net_unless_it_has_one() -> None:
 def test_input_shapes_replace_those_of_the_text() -> None:
     text = """layer { name: "in" type: "Input" top: "x" top: "y" input_param { shape { dim: 2 dim: 3 } } }
         layer { name: "r" type: "ReLU" bottom: "x" top: "r" }"""
-    graph = build(text, LAYERS, input_shapes={"x": (7, 3)})
+    graph = build(text, types=LAYERS, input_shapes={"x": (7, 3)})
     assert [edge.shape for edge in graph.edges] == [(7, 3), (2, 3), (7, 3)]
 
 
+TWO_TOPS = registry(Loss=StandIn(Arity(bottoms=(2, 2), tops=(1, 2), auto_tops=True), is_loss=True, top=()))
+
+
 @pytest.mark.parametrize(
-    ("weights", "expected"),
-    [("", [1.0, 0.0]), ("loss_weight: 0", [0.0, 0.0]), ("loss_weight: 0.5 loss_weight: 2", [0.5, 2.0])],
+    ("tops", "expected"),
+    [
+        ("", [1.0]),
+        ("loss_weight: 0.25", [0.25]),
+        ('top: "l"', [1.0]),
+        ('top: "l" loss_weight: 0', [0.0]),
+        ('top: "l" top: "p"', [1.0, 0.0]),
+        ('top: "l" top: "p" loss_weight: 0.5 loss_weight: 2', [0.5, 2.0]),
+    ],
 )
-def test_loss_weights_of_two_tops(weights: str, expected: list[float]) -> None:
-    types = TYPES | {"Loss": StandIn(Arity(bottoms=(2, 2), tops=(1, 2), auto_tops=True), is_loss=True, top=())}
-    tops = 'top: "l" top: "p"' if len(expected) == 2 and weights != "loss_weight: 0" else 'top: "l"'
-    graph = build(SMALL.replace('bottom: "y" }', f'bottom: "y" {tops} {weights} }}'), types)
-    assert [edge.loss_weight for edge in graph.edges[4:]] == expected[: len(graph.edges) - 4]
+def test_loss_weights(tops: str, expected: list[float]) -> None:
+    graph = build(SMALL.replace('bottom: "y" }', f'bottom: "y" {tops} }}'), types=TWO_TOPS)
+    assert [edge.loss_weight for edge in graph.edges] == [0, 0, 0, 0, *expected]
 
 
-# Each case changes one thing in SMALL; columns count from 1.
+# Each case changes one thing in SMALL; § marks the place that the message must name.
 ERRORS = {
     "unknown type": (
-        ("Neuron", "Neurn"),
-        '3:19: layer "r": unknown layer type "Neurn"; did you mean "Neuron"?',
+        ('type: "Neuron"', '§type: "Neurn"'),
+        'layer "r": unknown layer type "Neurn"; did you mean "Neuron"?',
     ),
     "too few bottoms": (
-        (' bottom: "y" }', " }"),
-        '4:31: layer "l": Loss takes 2 bottoms, given 1 (a)',
+        ('bottom: "a" bottom: "y" }', '§bottom: "a" }'),
+        'layer "l": Loss takes 2 bottoms, given 1 (a)',
     ),
     "no bottoms": (
-        (' bottom: "a" top: "a" }', ' top: "b" }'),
-        '3:1: layer "r": Neuron takes 1 bottom, given none',
+        ('layer { name: "r" type: "Neuron" bottom: "a" top: "a" }', '§layer { name: "r" type: "Neuron" top: "b" }'),
+        'layer "r": Neuron takes 1 bottom, given none',
     ),
     "too many tops": (
-        ('top: "a" }\nlayer { name: "r"', 'top: "a" top: "b" }\nlayer { name: "r"'),
-        '2:45: layer "a": Learner takes 1 top, given 2 (a, b)',
+        ('top: "a" }\nlayer { name: "r"', '§top: "a" top: "b" }\nlayer { name: "r"'),
+        'layer "a": Learner takes 1 top, given 2 (a, b)',
     ),
     "a blob made twice": (
-        ('bottom: "a" top: "a"', 'bottom: "a" top: "x"'),
-        '3:46: layer "r": top "x" is already made by layer "in"',
+        ('bottom: "a" top: "a"', 'bottom: "a" §top: "x"'),
+        'layer "r": top "x" is already made by layer "in"',
     ),
     "one name for two tops": (
-        ('top: "x" top: "y"', 'top: "x" top: "x"'),
-        '1:45: layer "in": top "x" is named twice',
+        ('top: "x" top: "y"', 'top: "x" top: "y" §top: "x"'),
+        'layer "in": top "x" is named twice',
     ),
     "in place on a blob with another reader": (
-        ('layer { name: "r"', 'layer { name: "s" type: "Sink" bottom: "a" }\nlayer { name: "r"'),
-        '4:46: layer "r": cannot work in place on "a": other layers read what layer "a" made there; '
+        (
+            'layer { name: "r" type: "Neuron" bottom: "a" top: "a" }',
+            'layer { name: "s" type: "Sink" bottom: "a" } layer { name: "r" type: "Neuron" bottom: "a" §top: "a" }',
+        ),
+        'layer "r": cannot work in place on "a": other layers read what layer "a" made there; '
         "give the top a name of its own",
     ),
     "two layers of one name": (
-        ('name: "r"', 'name: "a"'),
-        '3:9: layer "a": another layer has the same name (net.prototxt:2:1)',
+        ('name: "r"', '§name: "a"'),
+        'layer "a": another layer has the same name (net.prototxt:2:1)',
     ),
     "loss weights": (
-        ('bottom: "y" }', 'bottom: "y" loss_weight: 1 loss_weight: 2 }'),
-        '4:56: layer "l": loss_weight must be given once a top (1), not 2 times',
+        ('bottom: "y" }', 'bottom: "y" §loss_weight: 1 loss_weight: 2 }'),
+        'layer "l": loss_weight must be given once a top (1), not 2 times',
     ),
     "params": (
-        ('top: "a" }\nlayer { name: "r"', 'top: "a" param {} param {} param {} }\nlayer { name: "r"'),
-        '2:54: layer "a": 3 param blocks for 2 parameter blobs',
+        ('top: "a" }\nlayer { name: "r"', 'top: "a" §param {} param {} param {} }\nlayer { name: "r"'),
+        'layer "a": 3 param blocks for 2 parameter blobs',
     ),
     "propagate_down": (
-        ('bottom: "y" }', 'bottom: "y" propagate_down: true }'),
-        '4:56: layer "l": propagate_down must be given once a bottom (2), not 1 times',
+        ('bottom: "y" }', 'bottom: "y" §propagate_down: true }'),
+        'layer "l": propagate_down must be given once a bottom (2), not 1 times',
     ),
     "a diff for labels": (
-        ('bottom: "y" }', 'bottom: "y" propagate_down: true propagate_down: true }'),
-        '4:43: layer "l": Loss cannot give bottom "y" a diff, which layers before it or propagate_down ask for; '
+        ('bottom: "y" }', '§bottom: "y" propagate_down: true propagate_down: true }'),
+        'layer "l": Loss cannot give bottom "y" a diff, which layers before it or propagate_down ask for; '
         "set propagate_down: false for it",
     ),
 }
 
 
-class Named(dict[str, Any]):
-    """A dict that explains unknown names as ``LAYERS`` does."""
-
-    def __missing__(self, name: str) -> Any:
-        return LAYERS[name]
-
-
 @pytest.mark.parametrize(("change", "message"), ERRORS.values(), ids=ERRORS.keys())
 def test_errors(change: tuple[str, str], message: str) -> None:
     assert SMALL.count(change[0]) == 1
-    assert error_of(SMALL.replace(*change), Registered(TYPES)) == f"net.prototxt:{message}"
+    text, place = unmarked(SMALL.replace(*change))
+    assert error_of(text) == f"{place}: {message}"
+
+
+def test_unequal_numbers_of_tops_and_bottoms() -> None:
+    text, place = unmarked("""layer { name: "in" type: "Source" top: "x" }
+        layer { name: "p" type: "Pairs" bottom: "x" §top: "a" top: "b" }""")
+    assert error_of(text) == f'{place}: layer "p": Pairs takes as many tops as bottoms, given 2 and 1'
+
+
+def test_bottoms_in_messages_are_those_of_the_text() -> None:
+    text, place = unmarked("""layer { name: "in" type: "Source" top: "x" }
+        layer { name: "a" type: "Neuron" bottom: "x" top: "a" }
+        layer { name: "b" type: "Neuron" §bottom: "x" bottom: "a" top: "b" }""")
+    assert error_of(text) == f'{place}: layer "b": Neuron takes 1 bottom, given 2 (x, a)'
+
+
+@dataclass(frozen=True)
+class Misfit(StandIn):
+    """Infers what cannot be, or refuses without knowing its place."""
+
+    shapes: tuple[Shape, ...] = ()
+    refusal: str = ""
+
+    def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        if self.refusal:
+            raise UserError(self.refusal)
+        return LayerShapes(self.shapes)
+
+
+MISFITS = {
+    "a negative extent": (
+        {"Neuron": Misfit(shapes=((4, -1),))},
+        '3:1: layer "r": bottoms (4, 2) are too small: they would give a blob of shape (4, -1)',
+    ),
+    "a negative extent in the text": (
+        {"Source": Misfit(TYPES["Source"].arity, shapes=((4, -1), (4,)))},
+        '1:1: layer "in": the text would give a blob of shape (4, -1)',
+    ),
+    "too few tops": (
+        {"Neuron": Misfit()},
+        '3:46: layer "r": Neuron makes 0 tops, 1 are named',
+    ),
+    "an error without a place": (
+        {"Neuron": Misfit(refusal="bad filler")},
+        '3:1: layer "r": bad filler',
+    ),
+}
+
+
+@pytest.mark.parametrize(("types", "message"), MISFITS.values(), ids=MISFITS.keys())
+def test_shapes_that_cannot_be(types: dict[str, StandIn], message: str) -> None:
+    assert error_of(SMALL, registry(**types)) == f"net.prototxt:{message}"
+
+
+def test_without_a_text_an_error_has_no_place() -> None:
+    layers = layer_specs(pb.NetParameter(layer=[pb.LayerParameter(name="a", type="Sigmoi")]))
+    with pytest.raises(LayerError) as caught:
+        build_graph("net", layers, LAYERS, make_state(pb.TRAIN))
+    assert str(caught.value) == 'layer "a": unknown layer type "Sigmoi"; did you mean "Sigmoid"?'

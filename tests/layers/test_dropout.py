@@ -5,8 +5,8 @@ import torch
 
 from bpt.context import RunContext
 from bpt.proto import bpt_pb2 as pb
-from tests.gradient_checker import check_gradients
 from tests.golden_cases import assert_close, recorded
+from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, one_layer
 
 

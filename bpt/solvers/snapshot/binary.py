@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from torch import Tensor
 
-from bpt.errors import BptError, FileError
+from bpt.errors import BptError, FileError, WriteError
 from bpt.graph.layer_graph import Node
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -23,9 +24,19 @@ _LEGACY_DIMENSIONS = ("num", "channels", "height", "width")
 def write_weights(net: Net, path: str, diffs: Diffs | None = None) -> None:
     """Write the net as Caffe's ``Net::ToProto`` does: every layer, Splits too, as it was built, with its blobs."""
     message = pb.NetParameter(name=net.graph.name)
-    for node, blobs in layers_of(net, diffs):
-        _describe(message.layer.add(), net, node, blobs)
+    with _too_large_for(path):
+        for node, blobs in layers_of(net, diffs):
+            _describe(message.layer.add(), net, node, blobs)
     write_binary(path, message)
+
+
+@contextlib.contextmanager
+def _too_large_for(path: str) -> Iterator[None]:
+    """A blob that protobuf cannot hold becomes a WriteError about ``path``."""
+    try:
+        yield
+    except BptError as error:
+        raise WriteError(path, f"{error}; use snapshot_format: HDF5") from None
 
 
 def _describe(message: pb.LayerParameter, net: Net, node: Node, blobs: Iterator[BlobValues]) -> None:
@@ -75,8 +86,9 @@ def write_state(state: pb.SolverState, history: Sequence[Tensor], path: str) -> 
     """Write ``state`` with ``history`` as its blobs."""
     message = pb.SolverState()
     message.CopyFrom(state)
-    for tensor in history:
-        message.history.append(array_to_blob(tensor_to_array(tensor)))
+    with _too_large_for(path):
+        for tensor in history:
+            message.history.append(array_to_blob(tensor_to_array(tensor)))
     write_binary(path, message)
 
 

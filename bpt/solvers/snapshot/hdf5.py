@@ -21,7 +21,15 @@ from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file
 from bpt.proto.blobs import FloatArray
-from bpt.solvers.snapshot.stored import Diffs, StoredBlob, StoredLayers, layers_of, tensor_to_array
+from bpt.solvers.snapshot.stored import (
+    NO_STATE,
+    NO_WEIGHTS,
+    Diffs,
+    StoredBlob,
+    StoredLayers,
+    layers_of,
+    tensor_to_array,
+)
 
 if TYPE_CHECKING:
     import h5py
@@ -83,7 +91,7 @@ def _write(path: str, fill: Callable[[h5py.File], None]) -> None:
     try:
         with _library(path).File(content, "w", libver="earliest") as file:
             fill(file)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, BptError):
             raise
         raise WriteError(path, f"not possible in HDF5: {error}") from None
@@ -102,8 +110,9 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
         with _explained(path):
             data = file.get("data")
             if not _is_group(path, data):
-                what = "a solver state" if "history" in file else "no file of weights: it has no group /data"
-                raise FileError(path, f"is an HDF5 file, but {what}")
+                if "history" in file:
+                    raise FileError(path, NO_WEIGHTS.format(suffix=".h5"))
+                raise FileError(path, "is an HDF5 file, but no file of weights: it has no group /data")
             layers: StoredLayers = {}
             _collect(path, data, "", layers)
         yield layers
@@ -135,8 +144,9 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
         with _explained(path):
             state = pb.SolverState()
             if "iter" not in file or "history" not in file:
-                what = "weights (see --weights)" if _is_group(path, file.get("data")) else "no solver state"
-                raise FileError(path, f"is an HDF5 file, but {what}")
+                if _is_group(path, file.get("data")):
+                    raise FileError(path, NO_STATE.format(suffix=".h5"))
+                raise FileError(path, "is an HDF5 file, but no solver state: it has no /iter and /history")
             if _OWN_FIELDS in file:
                 state.ParseFromString(file[_OWN_FIELDS][()].tobytes())
             state.iter = int(file["iter"][0])

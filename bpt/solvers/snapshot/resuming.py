@@ -12,7 +12,7 @@ from bpt.errors import BptError, FileError
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.snapshot import binary, hdf5
-from bpt.solvers.snapshot.stored import StoredBlob, shape_string
+from bpt.solvers.snapshot.stored import NO_STATE, StoredBlob, shape_string
 from bpt.solvers.snapshot.weights import copy_blobs, kind_of_file, match_layers, open_weights
 from bpt.solvers.update_rules import UpdateRule
 
@@ -39,6 +39,16 @@ def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
         LOG.info("SGDSolver: restoring history")
         copy_blobs([*pairs, *zip(rule.history, history, strict=True)])
     return state
+
+
+def read_state(path: str) -> pb.SolverState:
+    """The solver state at ``path``, without its history.
+
+    Raises:
+        FileError: missing, damaged, or another kind of file.
+    """
+    with _open_state(path) as (state, _):
+        return state
 
 
 def find_newest(prefix: str) -> str | None:
@@ -78,7 +88,7 @@ def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
     """A solver state of either format and its history, to be read while the file is open."""
     kind = kind_of_file(path)
     if kind == "caffemodel":
-        raise FileError(path, "is a file of weights, not a solver state; give the .solverstate file, or use --weights")
+        raise FileError(path, NO_STATE.format(suffix=""))
     if kind == "hdf5":
         with hdf5.open_state(path) as state:
             yield state

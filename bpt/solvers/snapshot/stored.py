@@ -13,6 +13,9 @@ from bpt.graph.spec import Shape, count
 from bpt.net import Net
 from bpt.proto.blobs import FloatArray
 
+NO_WEIGHTS = "is a solver state, not weights; these are in the .caffemodel{suffix} file of the same name"
+NO_STATE = "is a file of weights, not a solver state; give the .solverstate{suffix} file, or use --weights"
+
 Diffs = Sequence[Tensor | None]
 """A diff for each of a graph's learnable parameters, in their order; ``None`` stands for zeros."""
 

@@ -15,7 +15,7 @@ from bpt.net import Net
 from bpt.proto.binary import sniff
 from bpt.proto.kinds import FileKind
 from bpt.solvers.snapshot import binary, hdf5
-from bpt.solvers.snapshot.stored import Diffs, StoredBlob, StoredLayers, shape_string
+from bpt.solvers.snapshot.stored import NO_WEIGHTS, Diffs, StoredBlob, StoredLayers, shape_string
 
 LOG = logging.getLogger("bpt")
 
@@ -55,7 +55,7 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
     """The layers in a file of weights of either format, to be read while it is open."""
     kind = kind_of_file(path)
     if kind == "solverstate":
-        raise FileError(path, "is a solver state, not weights; these are in the .caffemodel file of the same name")
+        raise FileError(path, NO_WEIGHTS.format(suffix=""))
     if kind == "hdf5":
         with hdf5.open_weights(path) as layers:
             yield layers

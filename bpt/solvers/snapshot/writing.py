@@ -18,11 +18,15 @@ LOG = logging.getLogger("bpt")
 
 
 def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
-    """Raise a PrototxtError, at the field that is wrong, unless snapshots can be written: asked before training.
+    """Raise a PrototxtError, at the field that is wrong, if snapshots are due that cannot be written.
+
+    To be asked before training, so that no hours of it are lost.
 
     Args:
         origin: where fields stand, for the message.
     """
+    if not param.snapshot and not param.snapshot_after_train:
+        return
     folder = os.path.dirname(param.snapshot_prefix) or "."
     if not os.path.isdir(folder):
         problem = f'there is no folder "{folder}"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from bpt.errors import PrototxtError, UserError, did_you_mean
+from bpt.errors import PrototxtError, UserError
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.fields import Locate, check_number, nowhere
@@ -44,9 +44,9 @@ def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
     except UserError as error:
         raise PrototxtError(str(error), origin("type")) from None
     if param.regularization_type not in REGULARIZATIONS:
-        hint = did_you_mean(param.regularization_type, REGULARIZATIONS) or " (known: L1, L2)"
         raise PrototxtError(
-            f'unknown regularization_type "{param.regularization_type}"{hint}', origin("regularization_type")
+            f'unknown regularization_type "{param.regularization_type}" (known: {", ".join(REGULARIZATIONS)})',
+            origin("regularization_type"),
         )
     check_number(param, "momentum", origin, least=0, below=1)
     check_number(param, "weight_decay", origin, least=0)

@@ -1,0 +1,69 @@
+"""``x · weightᵀ + bias``, by oneDNN where it is faster than the BLAS that torch calls.
+
+Torch multiplies matrices on a CPU with MKL, whose fast code is for Intel's processors; oneDNN, which torch
+brings along for convolutions, has equally fast code for all. Its operator is not public: it is tried out
+before use, and without it everything works, more slowly.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional
+
+SMALL = 2_000_000  # multiply-adds below which the call costs more than it saves
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What ``torch.nn.functional.linear`` computes: ``x`` is ``(…, inputs)``, ``weight`` ``(outputs, inputs)``."""
+    fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    if torch.compiler.is_compiling() or not fits or x.numel() * weight.shape[0] < SMALL or not works():
+        return functional.linear(x, weight, bias)
+    y: Tensor = _Linear.apply(x.contiguous(), weight, bias)  # type: ignore[no-untyped-call]
+    return y
+
+
+@cache
+def works() -> bool:
+    """Whether this torch has the operator, it takes transposed matrices, and it computes the right thing."""
+    x = torch.arange(6.0).reshape(2, 3)
+    weight = torch.arange(12.0).reshape(4, 3)
+    bias = torch.arange(4.0)
+    try:
+        with torch.no_grad():
+            y = _multiply(x, weight, bias)
+            dx = _multiply(y, weight.t())
+            dw = _multiply(y.t(), x.t())
+            return bool(
+                torch.equal(y, x @ weight.t() + bias) and torch.equal(dx, y @ weight) and torch.equal(dw, y.t() @ x)
+            )
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+def _multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``a · bᵀ + bias``."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
+    return product
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _multiply(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad  # type: ignore[attr-defined]
+        dy = dy.contiguous()
+        return (
+            _multiply(dy, weight.t()) if wants_x else None,
+            _multiply(dy.t(), x.t()) if wants_weight else None,
+            dy.sum(0) if wants_bias else None,
+        )

@@ -1,0 +1,100 @@
+"""A network text as plain PyTorch: the modules of torch.nn that anyone would write for it.
+
+BatchNorm with its Scale is one ``nn.BatchNorm2d``. Loss is ``cross_entropy``; nothing else is clever.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.spec import Shape
+from bpt.proto import bpt_pb2 as pb
+
+
+def _one(values: list[int], default: int) -> int:
+    return values[0] if values else default
+
+
+def _convolution(node: Node, bottom: Shape) -> nn.Module:
+    p = node.spec.param.convolution_param
+    return nn.Conv2d(
+        bottom[1], p.num_output, _one(p.kernel_size, 0), _one(p.stride, 1), _one(p.pad, 0),
+        groups=p.group, bias=p.bias_term,
+    )  # fmt: skip
+
+
+def _pooling(node: Node, bottom: Shape) -> nn.Module:
+    p = node.spec.param.pooling_param
+    if p.global_pooling:
+        return nn.AdaptiveAvgPool2d(1)
+    ceil = p.round_mode == pb.PoolingParameter.CEIL
+    kind = nn.MaxPool2d if p.pool == pb.PoolingParameter.MAX else nn.AvgPool2d
+    return kind(p.kernel_size, p.stride, p.pad, ceil_mode=ceil)
+
+
+def _inner_product(node: Node, bottom: Shape) -> nn.Module:
+    p = node.spec.param.inner_product_param
+    count = torch.Size(bottom[1:]).numel()
+    return nn.Sequential(nn.Flatten(), nn.Linear(count, p.num_output, bias=p.bias_term))
+
+
+def _lrn(node: Node, bottom: Shape) -> nn.Module:
+    p = node.spec.param.lrn_param
+    return nn.LocalResponseNorm(p.local_size, p.alpha, p.beta, p.k)
+
+
+class _Eltwise(nn.Module):
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0] + bottoms[1]
+
+
+class _Concat(nn.Module):
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return torch.cat(bottoms, 1)
+
+
+class _Loss(nn.Module):
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(bottoms[0].flatten(1), bottoms[1])
+
+
+MODULES = {
+    "Convolution": _convolution,
+    "Pooling": _pooling,
+    "InnerProduct": _inner_product,
+    "LRN": _lrn,
+    "ReLU": lambda node, bottom: nn.ReLU(inplace=node.spec.tops == node.spec.bottoms),
+    "Dropout": lambda node, bottom: nn.Dropout(node.spec.param.dropout_param.dropout_ratio),
+    "BatchNorm": lambda node, bottom: nn.BatchNorm2d(bottom[1]),  # with the Scale behind it
+    "Scale": lambda node, bottom: nn.Identity(),
+    "Eltwise": lambda node, bottom: _Eltwise(),
+    "Concat": lambda node, bottom: _Concat(),
+    "SoftmaxWithLoss": lambda node, bottom: _Loss(),
+}
+
+
+class PlainNet(nn.Module):
+    """The layers of ``graph`` as stock modules; forward returns the weighted sum of the losses."""
+
+    def __init__(self, graph: LayerGraph) -> None:
+        super().__init__()
+        self.steps: list[tuple[nn.Module, tuple[int, ...], int]] = []
+        self.losses = [(edge.index, edge.loss_weight) for edge in graph.losses]
+        alias: dict[int, int] = {}  # a Split's copies are the blob itself
+        for node in graph.nodes:
+            bottoms = tuple(alias.get(edge, edge) for edge in node.bottoms)
+            if node.type == "Split":
+                alias.update(dict.fromkeys(node.tops, bottoms[0]))
+            elif node.type != "Input":
+                module = MODULES[node.type](node, graph.edges[node.bottoms[0]].shape)
+                self.add_module(f"layer{node.index}", module)
+                self.steps.append((module, bottoms, node.tops[0]))
+        self.inputs = [edge.index for edge in graph.edges if graph.nodes[edge.producer].type == "Input"]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        blobs = dict(zip(self.inputs, inputs, strict=True))
+        for module, bottoms, top in self.steps:
+            blobs[top] = module(*(blobs[edge] for edge in bottoms))
+        return sum(blobs[edge] * weight for edge, weight in self.losses)

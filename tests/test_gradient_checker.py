@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+from torch.autograd.gradcheck import GradcheckError
+
+from bpt.layers import LAYERS
+from tests.gradient_checker import check_gradients, spaced
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ('type: "ReLU"', lambda layer, x: x * x.detach()),
+        ('type: "PReLU"', lambda layer, x: x * layer.blobs[0].detach() + 0 * layer.blobs[0]),
+    ],
+)
+def test_a_wrong_gradient_is_found(body: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LAYERS[body.split('"')[1]], "forward", wrong)
+    with pytest.raises(GradcheckError, match="Jacobian mismatch"):
+        check_gradients(body, (2, 3))
+
+
+def test_spaced_numbers_are_apart() -> None:
+    values = spaced((3, 4)).flatten().sort().values
+    assert (values.diff() > 0.3).all()
+    assert values.abs().min() > 0.03
+    assert values.abs().max() < 2
