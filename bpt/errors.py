@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from bpt.proto.origin import Origin
+if TYPE_CHECKING:
+    from bpt.proto.origin import Origin
 
 
 class BptError(Exception):

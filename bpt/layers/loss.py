@@ -32,7 +32,8 @@ class Loss(Layer):
         """
         if bottoms[0][:1] != bottoms[1][:1]:
             raise spec.error(
-                f"predictions and labels must have equally many samples (axis 0): {show_bottoms(spec, bottoms)}", "bottom"
+                f"predictions and labels must have equally many samples (axis 0): {show_bottoms(spec, bottoms)}",
+                "bottom",
             )
         return LayerShapes(((),))
 

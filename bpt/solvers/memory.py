@@ -23,8 +23,11 @@ def is_dense(tensor: Tensor) -> bool:
 
 def same_layout(a: Tensor, b: Tensor) -> bool:
     """Whether tensors of one shape lie on one device with their axes in the same order of memory."""
-    strides = zip(a.stride(), b.stride(), a.shape, strict=True)
-    return a.device == b.device and all(x == y for x, y, extent in strides if extent != 1)
+    if a.device != b.device:
+        return False
+    if a.stride() == b.stride():
+        return True
+    return all(x == y for x, y, extent in zip(a.stride(), b.stride(), a.shape, strict=True) if extent != 1)
 
 
 def laid_out_like(tensor: Tensor, model: Tensor) -> Tensor:

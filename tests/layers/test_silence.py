@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from tests.layers.refusals import check_refusal
-from tests.one_layer import flops_of, one_layer
+from tests.one_layer import one_layer, one_layer_graph
 
 
 def test_it_makes_nothing() -> None:
@@ -11,7 +11,7 @@ def test_it_makes_nothing() -> None:
 
 
 def test_flops() -> None:
-    assert flops_of('type: "Silence"', (2, 3)) == 0
+    assert one_layer_graph('type: "Silence"', (2, 3), tops=0).flops == 0
 
 
 def test_refusals() -> None:
