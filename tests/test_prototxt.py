@@ -7,13 +7,17 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import filter_layers, make_state
+from bpt.net import Net
+from bpt.netspec import L, NetSpec
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import read_text
 from scripts.make_prototxt import generated
+from scripts.networks.resnet_cifar import downsampled
 from tests.net_cases import PROTOTXT, graph_in, read_net, with_inputs
 
 FILES = sorted(str(path.relative_to(PROTOTXT)) for path in PROTOTXT.rglob("*.prototxt"))
@@ -118,6 +122,15 @@ def test_parameters(folder: str) -> None:
 def test_residual_nets_are_those_of_staticlb(depth: int, millions: float) -> None:
     """Its Table 4 (where 1.728 million was cut, not rounded)."""
     assert learnable(train_val(f"resnet{depth}", pb.TRAIN)) / 1e6 == pytest.approx(millions, abs=0.01)
+
+
+def test_residual_shortcut_takes_every_second_pixel_and_adds_zeros() -> None:
+    n = NetSpec()
+    n.data = L.Input(shape={"dim": [2, 3, 8, 8]})
+    downsampled(n, n.data, "down")
+    images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    shortcut = Net(graph_in(n.to_proto(), pb.TEST))(images)
+    assert torch.equal(shortcut, torch.cat([images[:, :, ::2, ::2], torch.zeros(2, 3, 4, 4)], dim=1))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

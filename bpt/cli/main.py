@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import bpt
+from bpt.allocator import keep_freed_memory
 from bpt.cli import device_query, test, time, train
 from bpt.cli.options import Parser
 from bpt.errors import BptError
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command is None:
             parser.print_help()
             return 0
+        keep_freed_memory()
         COMMANDS[arguments.command].run(arguments)
     except BptError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.layers import channels_last
 from bpt.layers.base import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
 
@@ -77,10 +78,14 @@ class BatchNorm(Layer):
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
             return x
-        mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
-        y = self._normalise(x, mean, variance, by_batch=True)
-        if elements == 1:
-            variance = torch.zeros_like(variance)  # unbiased, it would be 0 / 0
+        if channels_last.is_channels_last(x):
+            y, mean, biased = channels_last.normalise(x, self.eps)
+            variance = biased * elements / max(elements - 1, 1)
+        else:
+            mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+            y = self._normalise(x, mean, variance, by_batch=True)
+            if elements == 1:
+                variance = torch.zeros_like(variance)  # unbiased, it would be 0 / 0
         with torch.no_grad():
             for index, news in enumerate((mean, variance, torch.ones_like(self.blob(2)))):
                 self.blob(index).mul_(self.fraction).add_(news)

@@ -40,4 +40,4 @@ class EuclideanLoss(Loss):
     def forward(self, *bottoms: Tensor) -> Tensor:
         a, b = bottoms
         squares = functional.mse_loss(a, b.reshape(a.shape), reduction="sum")
-        return squares / (2 * self.divisor(len(a)))
+        return squares / (2 * self.divisor(a.shape[0]))

@@ -38,6 +38,8 @@ def by_class(scores: Tensor, axis: int) -> Tensor:
 def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label: int | None) -> Tensor:
     """The labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
 
+    They are checked by one look at the least and the greatest (on a GPU, the host waits for these two).
+
     Args:
         labels: of any shape with the right count.
         scores: as ``by_class`` returns them.
@@ -47,7 +49,7 @@ def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label:
     """
     classes = scores.shape[1]
     indices = labels.long().reshape(scores.shape[:1] + scores.shape[2:])
-    # A traced graph cannot branch on data; nor does it need to: it serves, it does not train.
+    # A traced graph cannot branch on data.
     if not torch.compiler.is_compiling() and indices.numel():
         low, high = torch.stack(indices.aminmax()).tolist()
         if low < 0 or high >= classes:

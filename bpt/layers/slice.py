@@ -56,7 +56,7 @@ def _check_points(spec: LayerSpec, shape: Shape, axis: int) -> None:
     tops, extent = len(spec.tops), shape[axis]
     if not points and extent % tops:
         raise spec.error(
-            f'{tops} tops cannot share axis {axis} of bottom {show_bottoms(spec, [shape])} equally; give slice_points',
+            f"{tops} tops cannot share axis {axis} of bottom {show_bottoms(spec, [shape])} equally; give slice_points",
             "slice_param",
         )
     if points and len(points) != tops - 1:

@@ -79,4 +79,4 @@ class SoftmaxWithLoss(Loss):
             valid = (labels != ignored).sum()
         losses = functional.nll_loss(log_p, labels, reduction="none", ignore_index=ignored)
         clipped: Tensor = _Clip.apply(losses)  # type: ignore[no-untyped-call]
-        return clipped.sum() / self.normalizer(len(labels), labels.numel(), valid)
+        return clipped.sum() / self.normalizer(labels.shape[0], labels.numel(), valid)

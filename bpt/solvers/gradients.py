@@ -16,6 +16,8 @@ from bpt.solvers.memory import split
 
 LOG = logging.getLogger("bpt")
 
+SUMMED = 2**16  # elements that are added up in float32, which loses less than one digit
+
 
 @dataclass(frozen=True, eq=False)
 class LearnableParam:
@@ -44,7 +46,7 @@ def l2_norm(tensors: Sequence[Tensor]) -> float:
 
     On a CPU in pieces: torch adds up in float32, which over the weights of a large layer costs 3 digits.
     """
-    pieces = [piece for tensor in tensors for piece in split(tensor)]
+    pieces = [piece for tensor in tensors for piece in split(tensor, SUMMED)]
     return float(torch.stack(torch._foreach_norm(pieces)).double().norm())
 
 

@@ -6,6 +6,7 @@ Iterations count from 0. The rate depends on the iteration alone, so a resumed r
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import ClassVar
@@ -14,6 +15,9 @@ from bpt.errors import PrototxtError, UserError
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.solvers.fields import Locate, check_number, nowhere
+
+
+LOG = logging.getLogger("bpt")
 
 
 class Policy:
@@ -53,6 +57,12 @@ def current_step(param: pb.SolverParameter, iteration: int) -> int:
     A solver state after n iterations holds the step of iteration n - 1, the last one whose rate was asked for.
     """
     return POLICIES[param.lr_policy].steps(param, max(iteration, 0))
+
+
+def log_step(param: pb.SolverParameter, iteration: int) -> None:
+    """Log that the policy multistep takes a step at ``iteration``, if it does, in Caffe's words."""
+    if param.lr_policy == "multistep" and iteration in param.stepvalue:
+        LOG.info("MultiStep Status: Iteration %d, step = %d", iteration, current_step(param, iteration))
 
 
 def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-PIECE = 2**16
-"""Elements (256 KiB of float32) of which a few runs fit into a core's cache together."""
-
 
 def is_dense(tensor: Tensor) -> bool:
     """Whether the elements of ``tensor`` fill one run of memory without gaps, in whatever order of axes."""
@@ -42,8 +39,8 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1)
 
 
-def split(tensor: Tensor) -> tuple[Tensor, ...]:
-    """``tensor`` in pieces of at most ``PIECE`` elements on a CPU; a GPU takes it whole."""
-    if tensor.device.type != "cpu" or tensor.numel() <= PIECE:
+def split(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
+    """``tensor`` in runs of at most ``size`` elements on a CPU; a GPU takes it whole."""
+    if tensor.device.type != "cpu" or tensor.numel() <= size:
         return (tensor,)
-    return torch.split(flat(tensor), PIECE)
+    return torch.split(flat(tensor), size)

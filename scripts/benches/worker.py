@@ -15,6 +15,7 @@ import torch
 from benches.plain import PlainNet
 from torch import Tensor
 
+from bpt.allocator import keep_freed_memory
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource, read_net
 from bpt.solvers.nets import train_plan
@@ -47,10 +48,11 @@ def solver_source(name: str, batch: int, engine: str) -> SolverSource:
 
 
 def bpt_side(source: SolverSource, data: Tensor, label: Tensor) -> Side:
+    keep_freed_memory()  # as the command line does
     solver = Solver(source)
     first = {edge.blob: edge.index for edge in reversed(solver.net.graph.edges)}
     solver.train[1].feed({first["data"]: data, first["label"]: label.float()})
-    return lambda: solver.step(1), lambda: ""
+    return lambda: solver.step(1), lambda: pb.SolverParameter.Engine.Name(solver.train[1].engine)
 
 
 def plain_side(source: SolverSource, data: Tensor, label: Tensor) -> Side:

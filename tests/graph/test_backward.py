@@ -42,13 +42,13 @@ def test_lr_mult_0_freezes() -> None:
         "s": (True, True),
         "l": (True, True, False),
     }
-    assert not any(
-        marks(
-            build(f"""{SOURCE}
+
+
+def test_statistics_do_not_learn() -> None:
+    graph = build(f"""{SOURCE}
         layer {{ name: "s" type: "Statistics" bottom: "x" top: "s" }}
         layer {{ name: "l" type: "Loss" bottom: "s" bottom: "y" }}""")
-        )["l"]
-    )
+    assert marks(graph) == {"in": (False,), "s": (False, False), "l": (False, False, False)}
 
 
 def test_what_does_not_lead_to_a_loss_is_left_out() -> None:

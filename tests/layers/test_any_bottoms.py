@@ -95,6 +95,7 @@ def test_exports_for_any_batch_size(case: Case) -> None:
 
 
 @every_case
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of a Function
 def test_compiles(case: Case) -> None:
     expected = run(case, case.layer(), case.bottoms())
     layer = case.layer()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import numpy as np
 import pytest
 
 from bpt.errors import PrototxtError
 from bpt.proto.origin import Origin
-from bpt.solvers.lr_policy import check, current_step, learning_rate
+from bpt.solvers.lr_policy import check, current_step, learning_rate, log_step
 from tests.golden_cases import GOLDEN, assert_close
 from tests.solvers.training import SOLVERS, solver_of
 
@@ -38,6 +39,15 @@ def test_step_boundaries() -> None:
     assert [learning_rate(multistep, i) for i in range(2, 6)] == [1, 0.5, 0.5, 0.25]
     step = solver_of('lr_policy: "step" base_lr: 1 gamma: 0.5 stepsize: 2')
     assert [current_step(step, i) for i in range(-1, 5)] == [0, 0, 0, 1, 1, 2]
+
+
+def test_steps_of_multistep_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    multistep = solver_of('lr_policy: "multistep" base_lr: 1 gamma: 0.5 stepvalue: 3 stepvalue: 5')
+    with caplog.at_level(logging.INFO, "bpt"):
+        for iteration in range(7):
+            log_step(multistep, iteration)
+            log_step(solver_of('lr_policy: "fixed" base_lr: 1 stepvalue: 3'), iteration)
+    assert caplog.messages == ["MultiStep Status: Iteration 3, step = 1", "MultiStep Status: Iteration 5, step = 2"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from torch import nn
 from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.origin import Origin
-from bpt.solvers.memory import PIECE
 from bpt.solvers.update_rules import UPDATE_RULES, LearnableParam, UpdateRule, check
+from bpt.solvers.update_rules.batch import PIECE
 from tests.golden_cases import assert_close
 from tests.solvers.reference import Reference
 from tests.solvers.training import solver_of
@@ -31,7 +31,7 @@ REGULARISED = {
     "L1": 'weight_decay: 0.05 regularization_type: "L1"',
     "clipped": "weight_decay: 0.05 clip_gradients: 2.5 iter_size: 3",
 }
-TOLERANCE = 5e-6
+TOLERANCE = 1e-5
 RATES = (0.1, 0.1, 0.03, 0.2)
 
 # One alone in several pieces, one that needs several axes in memory, a scalar, many small ones in several batches.

@@ -53,7 +53,8 @@ class Adam(UpdateRule):
             return False
         means, squares = batch.moments
         device = batch.weights[0].device
-        late = torch.full((), _LATE, device=device)
+        scale = None if step.scale == 1 else torch.full((), 1 / step.scale, dtype=torch.float32, device=device)
+        late = torch.full((), _LATE, dtype=torch.float32, device=device)
         adam(
             batch.weights,
             batch.gradients,
@@ -62,7 +63,7 @@ class Adam(UpdateRule):
             max_exp_avg_sqs=[],
             state_steps=[late] * len(batch.weights),
             fused=True,
-            grad_scale=None if step.scale == 1 else torch.full((), 1 / step.scale, device=device),
+            grad_scale=scale,
             amsgrad=False,
             beta1=self.param.momentum,
             beta2=self.param.momentum2,

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bpt.solvers.memory import PIECE, split
+from bpt.solvers.memory import split
+
+PIECE = 2**18  # elements: a few runs of 1 MiB stay in the cache, and are worth the calls
 
 
 @dataclass(frozen=True)
@@ -48,5 +50,5 @@ class Batch:
 
     def _split(self, index: int) -> Iterator[Batch]:
         columns = (self.weights, self.gradients, *self.moments)
-        for weight, gradient, *moments in zip(*(split(column[index]) for column in columns), strict=True):
+        for weight, gradient, *moments in zip(*(split(column[index], PIECE) for column in columns), strict=True):
             yield Batch([weight], [gradient], tuple([moment] for moment in moments))

@@ -1,0 +1,25 @@
+"""Keeps memory that training frees, so that the next iteration need not ask the system for it again."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+# Parameters of glibc's mallopt, from <malloc.h>.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+
+
+def keep_freed_memory() -> bool:
+    """Tell the C library to keep freed blocks of any size for this process; whether it agreed.
+
+    By default glibc maps every large tensor anew and unmaps it when it is freed, and the system clears each
+    page again: on a CPU a quarter of the time of a training iteration. The price is that memory freed is not
+    handed back to other programs before the process ends. Nothing happens where the library is another.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        libc = ctypes.CDLL(None)
+        return bool(libc.mallopt(M_MMAP_THRESHOLD, 2**31 - 1)) and bool(libc.mallopt(M_TRIM_THRESHOLD, -1))
+    except (OSError, AttributeError):
+        return False
