@@ -1,12 +1,12 @@
 """Which memory layout the blobs of a net have: chosen by measuring, in the first iterations of training.
 
 Channels-last (NHWC) and contiguous (NCHW) compute the same numbers up to rounding; which is faster depends on
-the net, the batch and the machine, and no rule of thumb predicts it.
+the net, the batch and the machine.
 """
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Iterator
 
 import torch
@@ -20,7 +20,8 @@ FORMATS = {
     pb.SolverParameter.CHANNELS_LAST: torch.channels_last,
 }
 WARM_UP = 2  # iterations of each layout that do not count: memory and kernels are made ready
-TRIALS = 4  # iterations of each layout that count
+TRIALS = 3  # iterations of each layout that count
+MARGIN = 0.9  # contiguous must be faster than this, since channels-last hardly ever loses and times are noisy
 
 
 def laid_out(tensor: Tensor, engine: int) -> Tensor:
@@ -44,10 +45,10 @@ class LayoutChoice:
     """
 
     def __init__(self, engine: int) -> None:
-        self.settled: int | None = None if engine == pb.SolverParameter.AUTO else engine
         self.seconds: dict[int, list[float]] = {candidate: [] for candidate in FORMATS}
         self._turns = self._plan()
-        self.engine = self.settled if self.settled is not None else next(self._turns)
+        self.settled = engine != pb.SolverParameter.AUTO
+        self.engine = engine if self.settled else next(self._turns)
 
     @staticmethod
     def _plan() -> Iterator[int]:
@@ -60,20 +61,33 @@ class LayoutChoice:
 
     def record(self, seconds: float) -> bool:
         """Note how long the iteration took; whether this settled the choice."""
-        if self.settled is not None:
+        if self.settled:
             return False
         self.seconds[self.engine].append(seconds)
         following = next(self._turns, None)
-        if following is not None:
+        if following is None:
+            self.settle()
+        else:
             self.engine = following
-            return False
-        self.engine = self.settled = min(FORMATS, key=self.typical)
-        return True
+        return self.settled
 
-    def typical(self, engine: int) -> float:
-        """Median seconds of an iteration in this layout, without its warm-up."""
-        return statistics.median(self.seconds[engine][WARM_UP:])
+    def settle(self, engine: int | None = None) -> None:
+        """Try no more: use ``engine``, or what was best so far; a choice once made stands."""
+        if not self.settled:
+            self.engine = engine or self._best()
+            self.settled = True
+
+    def _best(self) -> int:
+        contiguous, channels_last = (self.fastest(candidate) for candidate in FORMATS)
+        if contiguous < MARGIN * channels_last:
+            return pb.SolverParameter.CONTIGUOUS
+        return pb.SolverParameter.CHANNELS_LAST
+
+    def fastest(self, engine: int) -> float:
+        """Seconds of the fastest iteration in this layout after its warm-up: what others did to the machine
+        meanwhile only adds to a time. Infinite if there was none."""
+        return min(self.seconds[engine][WARM_UP:], default=math.inf)
 
     def __str__(self) -> str:
-        times = ", ".join(f"{Engine.Name(engine)} {self.typical(engine) * 1e3:.3g} ms" for engine in FORMATS)
+        times = ", ".join(f"{Engine.Name(engine)} {self.fastest(engine) * 1e3:.3g} ms" for engine in FORMATS)
         return f"{Engine.Name(self.engine)} ({times} an iteration)"

@@ -16,7 +16,6 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.solvers.fields import Locate, check_number, nowhere
 
-
 LOG = logging.getLogger("bpt")
 
 

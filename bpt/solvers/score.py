@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 
 import torch
-from bpt.solvers.snapshot import load_weights
 from torch import Tensor
 
 from bpt.net import Net
@@ -16,6 +15,7 @@ from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.solvers.display import loss_note
 from bpt.solvers.nets import file_plan
+from bpt.solvers.snapshot import load_weights
 from bpt.solvers.testing import Scores, run_test
 
 LOG = logging.getLogger("bpt")

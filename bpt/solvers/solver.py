@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from types import TracebackType
 
 import torch
-from bpt.solvers.update_rules import make_rule
 from torch import nn
 
 from bpt.context import RunContext
@@ -23,15 +22,15 @@ from bpt.proto.solver import SolverSource
 from bpt.proto.text import to_text
 from bpt.report.log import number
 from bpt.report.progress import Progress
-from bpt.schedule.instructions import Backward, Forward, Update
-from bpt.schedule.sequential import sequential
-from bpt.solvers import debug_info, lr_policy, snapshot, state
+from bpt.solvers import lr_policy, snapshot, state
 from bpt.solvers.check import check_solver
 from bpt.solvers.display import Lap, output_lines
+from bpt.solvers.iteration import run_iteration
 from bpt.solvers.losses import SmoothedLoss
 from bpt.solvers.nets import NetPlan, test_plans, train_plan
 from bpt.solvers.signals import Action, SignalActions
 from bpt.solvers.testing import run_test
+from bpt.solvers.update_rules import make_rule
 
 LOG = logging.getLogger("bpt")
 
@@ -102,7 +101,8 @@ class Solver:
         """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
         if self.param.random_seed >= 0:
             return self.param.random_seed
-        seed = secrets.randbits(31)
+        saved = snapshot.read_state(resume) if resume else pb.SolverState()
+        seed = saved.random_seed if saved.HasField("random_seed") else secrets.randbits(31)
         LOG.info("random_seed is not set; using %d", seed)
         return seed
 
@@ -145,8 +145,8 @@ class Solver:
         self.iter = saved.iter
         self._losses = SmoothedLoss(self.param.average_loss, saved.loss_history)
         state.restore_positions(saved, self._nets())
-        if saved.engine and self._layout.settled is None:  # not AUTO: what the run had settled on
-            self._layout = LayoutChoice(saved.engine)
+        if saved.engine:  # what the run had settled on
+            self._layout.settle(saved.engine)
             self._use_layout()
         if saved.HasField("random_seed") and saved.random_seed != self.context.seed:
             LOG.warning(
@@ -163,8 +163,10 @@ class Solver:
             WriteError: a file could not be written; what stood there before is intact.
         """
         saved = pb.SolverState(iter=self.iter, loss_history=self._losses.history, random_seed=self.context.seed)
-        if self._layout.settled is not None:
-            saved.engine = self._layout.engine  # type: ignore[assignment]
+        # This run and the one that resumes it must go on in one layout, or their roundings part.
+        self._layout.settle()
+        self._use_layout()
+        saved.engine = self._layout.engine  # type: ignore[assignment]
         saved.data_position.extend(state.positions(self._nets()))
         return snapshot.write(self.param, self.net, self.rule, saved)
 
@@ -219,7 +221,7 @@ class Solver:
 
     def _note_time(self, start: float) -> None:
         """Let the choice of the memory layout know how long the iteration took."""
-        if self._layout.settled is None:
+        if not self._layout.settled:
             synchronize(self.device)
             if self._layout.record(time.perf_counter() - start):
                 LOG.info("Engine: %s", self._layout)
@@ -230,37 +232,22 @@ class Solver:
             operator.engine = self._layout.engine
 
     def _iterate(self) -> float:
-        """Execute the instructions of one iteration; returns its loss, the mean over ``iter_size`` passes."""
-        self.context.iteration, self.context.micro = self.iter, -1
-        operator = self.train[1]
-        display = bool(self.param.display) and self.iter % self.param.display == 0
-        debug = display and self.param.debug_info
-        last = len(operator.segments) - 1
-        loss = 0.0
-        for instruction in sequential(len(operator.segments), self.param.iter_size):
-            match instruction:
-                case Forward(segment):
-                    self.context.micro += segment == 0
-                    operator.forward(segment)
-                    if debug:
-                        debug_info.log_forward(operator, segment)
-                    if segment == last:
-                        loss += operator.loss().item() / self.param.iter_size
-                case Backward(segment):
-                    operator.backward(segment)
-                    if debug:
-                        debug_info.log_backward(operator, segment)
-                        if segment == 0:
-                            debug_info.log_totals(operator)
-                case Update():
-                    self._update(loss, display)
-        return loss
+        """Train one iteration; returns its loss."""
+        self.context.iteration = self.iter
+        lr_policy.log_step(self.param, self.iter)
+        debug = self._displays and self.param.debug_info
+        return run_iteration(self.train[1], self.context, self.param.iter_size, self._update, debug)
 
-    def _update(self, loss: float, display: bool) -> None:
+    @property
+    def _displays(self) -> bool:
+        """Whether this iteration is shown."""
+        return bool(self.param.display) and self.iter % self.param.display == 0
+
+    def _update(self, loss: float) -> None:
         """Show the iteration if it is due, and update the parameters; in this order, as Caffe does."""
         self._losses.add(self.iter, loss)
         rate = lr_policy.learning_rate(self.param, self.iter)
-        if display:
+        if self._displays:
             self._show(rate)
         self.rule.update(rate, self.iter)
 

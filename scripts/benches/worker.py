@@ -12,9 +12,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-from benches.plain import PlainNet
 from torch import Tensor
 
+from benches.plain import PlainNet
 from bpt.allocator import keep_freed_memory
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource, read_net

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from bpt.errors import PrototxtError
+from bpt.errors import PrototxtError, WriteError
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.fields import Locate, nowhere
@@ -28,8 +28,10 @@ def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
     if not param.snapshot and not param.snapshot_after_train:
         return
     folder = os.path.dirname(param.snapshot_prefix) or "."
+    while folder and not os.path.lexists(folder):  # made when it is needed
+        folder = os.path.dirname(folder) or "."
     if not os.path.isdir(folder):
-        problem = f'there is no folder "{folder}"'
+        problem = f'"{folder}" is not a folder'
     elif not os.access(folder, os.W_OK | os.X_OK):
         problem = f'the folder "{folder}" is not writable'
     else:
@@ -62,6 +64,7 @@ def write(param: pb.SolverParameter, net: Net, rule: UpdateRule, state: pb.Solve
     words, suffix = ("HDF5", ".h5") if in_hdf5 else ("binary proto", "")
     start = f"{param.snapshot_prefix}_iter_{state.iter}"
     model, path = f"{start}.caffemodel{suffix}", f"{start}.solverstate{suffix}"
+    _make_folder(model)
     LOG.info("Snapshotting to %s file %s", words, model)
     save_weights(net, model, rule.updates if param.snapshot_diff else None)
     full = pb.SolverState()
@@ -71,3 +74,10 @@ def write(param: pb.SolverParameter, net: Net, rule: UpdateRule, state: pb.Solve
     LOG.info("Snapshotting solver state to %s file %s", words, path)
     (hdf5 if in_hdf5 else binary).write_state(full, rule.history, path)
     return path
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    except OSError as error:
+        raise WriteError(path, error.strerror or error) from None

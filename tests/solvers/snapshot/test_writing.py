@@ -81,13 +81,20 @@ def test_full_disk_leaves_the_old_snapshot(
     assert contents() == before
 
 
-def test_missing_folder(made: tuple[Small, str]) -> None:
+def test_a_missing_folder_is_made(made: tuple[Small, str]) -> None:
     small, suffix = made
-    small.param.snapshot_prefix = "nowhere/snap"
+    small.param.snapshot_prefix = "new/folder/snap"
+    assert small.snap(1) == f"new/folder/snap_iter_1.solverstate{suffix}"
+    assert Path(f"new/folder/snap_iter_1.caffemodel{suffix}").is_file()
+
+
+def test_a_folder_that_cannot_be_made(made: tuple[Small, str]) -> None:
+    small, suffix = made
+    Path("file").touch()
+    small.param.snapshot_prefix = "file/snap"
     with pytest.raises(WriteError) as caught:
         small.snap(1)
-    assert str(caught.value).startswith(f"nowhere/snap_iter_1.caffemodel{suffix}: could not be written: ")
-    assert 'there is no folder "' in str(caught.value)
+    assert str(caught.value) == f"file/snap_iter_1.caffemodel{suffix}: could not be written: File exists"
 
 
 def test_layer_names_that_hdf5_cannot_hold(tmp_path: Path) -> None:
@@ -121,7 +128,7 @@ def test_hdf5_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert str(caught.value) == f"{path}: HDF5 needs the package h5py: pip install 'bpt[hdf5]'"
 
 
-@pytest.mark.parametrize(("folder", "text"), [("missing", ""), ("file", "snapshot_after_train: false snapshot: 5")])
+@pytest.mark.parametrize(("folder", "text"), [("file", ""), ("file/new", "snapshot_after_train: false snapshot: 5")])
 def test_check_finds_that_a_snapshot_could_not_be_written(
     folder: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +138,7 @@ def test_check_finds_that_a_snapshot_could_not_be_written(
     with pytest.raises(PrototxtError) as caught:
         snapshot.check(param, lambda *field: Origin("s.prototxt", {"snapshot_prefix": 4}[field[0]], 1))
     assert str(caught.value) == (
-        f's.prototxt:4:1: cannot write to snapshot_prefix "{folder}/snap": there is no folder "{folder}"'
+        f's.prototxt:4:1: cannot write to snapshot_prefix "{folder}/snap": "file" is not a folder'
     )
 
 
