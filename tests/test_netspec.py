@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 from bpt.errors import UserError
-from bpt.netspec import L, NetSpec, P, to_proto
+from bpt.netspec import Function, L, NetSpec, P, to_proto
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -168,7 +168,7 @@ class TestSettings:
     )
     def test_the_message_of_a_type(self, type_name: str, setting: dict[str, object], where: str) -> None:
         expected = text(f'layer {{ name: "{type_name}1" type: "{type_name}" top: "{type_name}1" {where} }}')
-        assert to_proto(getattr(L, type_name)(**setting)) == expected
+        assert to_proto(Function(type_name, (), 1, False, setting).tops[0]) == expected
 
     def test_enum_values(self) -> None:
         assert (P.Pooling.MAX, P.Pooling.AVE, P.Eltwise.SUM, P.Data.LMDB, P.LRN.WITHIN_CHANNEL) == (0, 1, 1, 1, 1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
-from bpt.layers import channels_last
+from bpt.layers import by_channel
 from bpt.layers.base import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
 
@@ -78,9 +78,8 @@ class BatchNorm(Layer):
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
             return x
-        if channels_last.is_channels_last(x):
-            y, mean, biased = channels_last.normalise(x, self.eps)
-            variance = biased * elements / max(elements - 1, 1)
+        if by_channel.applies(x):
+            y, mean, variance = by_channel.normalise(x, self.eps)
         else:
             mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
             y = self._normalise(x, mean, variance, by_batch=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
-from bpt.layers import channels_last
+from bpt.layers import by_channel
 from bpt.layers.base import LAYERS, Layer
 from bpt.layers.coefficients import coefficient_shape, spread
 from bpt.proto import bpt_pb2 as pb
@@ -61,7 +61,7 @@ class Scale(Layer):
 
 def scale_channels(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
     """``factors · x + summands`` by channel, as batch normalisation by mean 0 and variance 1: in one pass each way."""
-    if channels_last.is_channels_last(x):
-        return channels_last.scale(x, factors, summands)
+    if by_channel.applies(x) and by_channel.is_channels_last(x):
+        return by_channel.scale(x, factors, summands)
     mean, variance = torch.zeros_like(factors), torch.ones_like(factors)
     return torch.batch_norm(x, factors, summands, mean, variance, False, 0, 0, torch.backends.cudnn.enabled)

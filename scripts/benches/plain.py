@@ -45,6 +45,15 @@ def _lrn(node: Node, bottom: Shape) -> nn.Module:
     return nn.LocalResponseNorm(p.local_size, p.alpha, p.beta, p.k)
 
 
+class _Factor(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0] * self.factor
+
+
 class _Eltwise(nn.Module):
     def forward(self, *bottoms: Tensor) -> Tensor:
         return bottoms[0] + bottoms[1]
@@ -69,6 +78,7 @@ MODULES = {
     "Dropout": lambda node, bottom: nn.Dropout(node.spec.param.dropout_param.dropout_ratio),
     "BatchNorm": lambda node, bottom: nn.BatchNorm2d(bottom[1]),  # with the Scale behind it
     "Scale": lambda node, bottom: nn.Identity(),
+    "Power": lambda node, bottom: _Factor(node.spec.param.power_param.scale),
     "Eltwise": lambda node, bottom: _Eltwise(),
     "Concat": lambda node, bottom: _Concat(),
     "SoftmaxWithLoss": lambda node, bottom: _Loss(),

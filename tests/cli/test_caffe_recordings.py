@@ -120,7 +120,8 @@ MISTAKES = {
         "(known: exp, fixed, inv, multistep, poly, sigmoid, step)"
     ),
     "train_bad_no_policy": (
-        "solver_no_policy.prototxt:1:1: lr_policy is not set; use one of exp, fixed, inv, multistep, poly, sigmoid, step"
+        "solver_no_policy.prototxt:1:1: lr_policy is not set; "
+        "use one of exp, fixed, inv, multistep, poly, sigmoid, step"
     ),
     "train_bad_missing_net_file": 'no_such_net.prototxt: no such file; did you mean "solver_no_net.prototxt"?',
     "train_bad_unknown_field": (
