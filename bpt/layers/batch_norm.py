@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
-from bpt.layers import by_channel
+from bpt.kernels import by_channel
 from bpt.layers.base import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.kernels.linear import linear
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.linear import linear
 
 FIELD = "inner_product_param"
 

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
+from bpt.kernels.lrn import lrn_across
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.lrn_function import lrn_across
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "lrn_param"

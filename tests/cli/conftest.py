@@ -48,6 +48,7 @@ def bpt(capsys: pytest.CaptureFixture[str]) -> Iterator[Bpt]:
     logger = logging.getLogger("bpt")
     logger.handlers[:] = []
     logger.propagate = True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

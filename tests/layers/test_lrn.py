@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bpt.layers import lrn_function
+from bpt.kernels import lrn as kernel
 from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, flops_of, one_layer
 
@@ -33,10 +33,10 @@ def test_across_is_torchs(
     block: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lrn_function, "BLOCK", block)
+    monkeypatch.setattr(kernel, "BLOCK", block)
     x, dy = torch.randn(2, *shape, generator=torch.Generator().manual_seed(size)).double()
     x = x.contiguous(memory_format=layout).requires_grad_()
-    y = lrn_function.lrn_across(x, size, 0.7, beta, 1.5)
+    y = kernel.lrn_across(x, size, 0.7, beta, 1.5)
     wanted = functional.local_response_norm(x, size, 0.7, beta, 1.5)
     assert y.is_contiguous(memory_format=layout)
     torch.testing.assert_close(y, wanted)
@@ -46,7 +46,7 @@ def test_across_is_torchs(
 def test_across_of_a_bottom_with_gaps() -> None:
     x = torch.rand(2, 3, 4, 10)[..., ::2]
     torch.testing.assert_close(
-        lrn_function.lrn_across(x, 3, 0.7, 0.75, 1.5), functional.local_response_norm(x, 3, 0.7, 0.75, 1.5)
+        kernel.lrn_across(x, 3, 0.7, 0.75, 1.5), functional.local_response_norm(x, 3, 0.7, 0.75, 1.5)
     )
 
 

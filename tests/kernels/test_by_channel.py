@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.layers import by_channel
+from bpt.kernels import by_channel
 
 SHAPES = [(4, 16, 8, 8), (3, 5, 7, 3), (2, 300, 3, 3), (1, 3, 2, 1)]
 
