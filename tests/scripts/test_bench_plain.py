@@ -1,0 +1,64 @@
+"""``scripts/bench loop`` compares like with like: its plain PyTorch net computes what bpt's computes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from benches.plain import PlainNet
+from benches.worker import CLASSES, SHAPES, solver_source
+
+from bpt.net import Net
+from bpt.operators.local import LocalOperator
+from bpt.solvers.nets import train_plan
+
+
+def pairs(net: Net, plain: PlainNet) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    """Each trained parameter of ``net`` with the one of ``plain`` that plays its part."""
+    found = []
+    for node in net.graph.nodes:
+        if not node.params or node.type == "BatchNorm":
+            continue
+        # BatchNorm2d stands for the Scale behind it, too.
+        module = plain.get_submodule(f"layer{node.index - 1 if node.type == 'Scale' else node.index}")
+        theirs = module[1] if isinstance(module, nn.Sequential) else module
+        ours = [net.value(net.graph.params[index]) for index in node.params]
+        found += list(zip(ours, [p for p in (theirs.weight, theirs.bias) if p is not None], strict=True))
+    return found
+
+
+def gradients(parameters: list[nn.Parameter]) -> list[Tensor]:
+    assert all(parameter.grad is not None for parameter in parameters)
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("name", ["lenet", "cifar10_quick", "resnet20"])
+def test_plain_is_the_same_net(name: str) -> None:
+    graph = train_plan(solver_source(name, 4, "CONTIGUOUS")).graph()
+    net, plain = Net(graph), PlainNet(graph)
+    ours, theirs = map(list, zip(*pairs(net, plain), strict=True))
+    assert len(ours) == len(list(plain.parameters()))
+    with torch.no_grad():
+        for mine, other in zip(ours, theirs, strict=True):
+            other.copy_(mine)
+    channels, size = SHAPES[name]
+    data = torch.rand(4, channels, size, size, generator=torch.Generator().manual_seed(1)) - 0.5
+    label = torch.arange(4) % CLASSES.get(name, 10)
+
+    loss = plain(data, label)
+    loss.backward()
+    operator = LocalOperator(net)
+    first = {edge.blob: edge.index for edge in reversed(graph.edges)}
+    operator.feed({first["data"]: data, first["label"]: label.float()})
+    operator.forward(0)
+    operator.backward(0)
+
+    torch.testing.assert_close(operator.loss(), loss.detach(), rtol=1e-5, atol=1e-6)
+    for mine, other in zip(gradients(ours), gradients(theirs), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-5)
