@@ -49,9 +49,7 @@ def with_inputs(net: pb.NetParameter, phase: int, shapes: Mapping[str, Shape]) -
 
 
 def graph_in(net: pb.NetParameter, phase: int) -> LayerGraph:
-    return build_graph(
-        net.name, layer_specs(net), LAYERS, make_state(phase), force_backward=net.force_backward
-    )
+    return build_graph(net.name, layer_specs(net), LAYERS, make_state(phase), force_backward=net.force_backward)
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
 from tests import recorded_nets
 from tests.net_cases import RecordedNet, check_structure, read_net, with_inputs
@@ -24,7 +25,17 @@ OTHERS: dict[str, Callable[[], pb.NetParameter]] = {
     "mnist_autoencoder": recorded_nets.mnist_autoencoder,
     "mnist_siamese": recorded_nets.mnist_siamese,
 }
-ALL = [*SHAPES, *OTHERS]
+# What these need is not in bpt yet; the day it is, they pass, and pytest says so.
+WAITING = {
+    "mnist_autoencoder": "SigmoidCrossEntropyLoss, and two layers of one name",
+    "mnist_siamese": "ContrastiveLoss",
+}
+ALL = [
+    pytest.param(name, marks=pytest.mark.xfail(raises=UserError, strict=True, reason=WAITING[name]))
+    if name in WAITING
+    else name
+    for name in [*SHAPES, *OTHERS]
+]
 # In a max pooling or ReLU of GoogLeNet two values are equal up to rounding, and Caffe itself decides differently from
 # one BLAS to another; so its gradients are less sharp than those of the others.
 BLURRED = {"googlenet": {"norm": 1e-2, "sample": 0.15}}

@@ -160,7 +160,7 @@ class TestSettings:
             ("BatchNorm", {"eps": 0.5}, "batch_norm_param { eps: 0.5 }"),
             ("LRN", {"local_size": 3}, "lrn_param { local_size: 3 }"),
             ("PReLU", {"channel_shared": True}, "prelu_param { channel_shared: true }"),
-            ("HDF5Data", {"source": "list"}, "hdf5_data_param { source: \"list\" }"),
+            ("HDF5Data", {"source": "list"}, 'hdf5_data_param { source: "list" }'),
             ("Deconvolution", {"num_output": 3}, "convolution_param { num_output: 3 }"),
             ("LSTM", {"num_output": 3}, "recurrent_param { num_output: 3 }"),
             ("SoftmaxWithLoss", {"ignore_label": 3}, "loss_param { ignore_label: 3 }"),

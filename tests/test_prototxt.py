@@ -116,9 +116,7 @@ def test_parameters(folder: str) -> None:
     assert learnable(train_val(folder, pb.TRAIN)) == PARAMETERS[folder]
 
 
-@pytest.mark.parametrize(
-    ("depth", "millions"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.72)]
-)
+@pytest.mark.parametrize(("depth", "millions"), [(20, 0.27), (32, 0.46), (44, 0.66), (56, 0.85), (110, 1.72)])
 def test_residual_nets_are_those_of_staticlb(depth: int, millions: float) -> None:
     """Its Table 4 (where 1.728 million was cut, not rounded)."""
     assert learnable(train_val(f"resnet{depth}", pb.TRAIN)) / 1e6 == pytest.approx(millions, abs=0.01)
@@ -174,9 +172,7 @@ def test_a_test_sees_every_image_once(path: str) -> None:
         (data,) = (spec for spec in filter_layers(layer_specs(net), make_state(phase)) if spec.type == "Data")
         assert Path(data.param.data_param.source).name in sources
     if path != "resnet110/solver_warmup.prototxt":  # too short for a test
-        assert list(solver.test_iter) == [
-            TEST_IMAGES[data.param.data_param.source] / data.param.data_param.batch_size
-        ]
+        assert list(solver.test_iter) == [TEST_IMAGES[data.param.data_param.source] / data.param.data_param.batch_size]
 
 
 @pytest.mark.parametrize("path", SOLVERS)

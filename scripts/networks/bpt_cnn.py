@@ -72,18 +72,11 @@ SOLVER = """\
     snapshot: 10000
     """
 
-DISTRIBUTED = """
-
-On unlike nodes, as in the paper:
-
-    mpirun -n 8 bpt train --solver prototxt/{folder}/solver.prototxt \\
-        --set 'parallel_param {{ exchange: AGWU balance: IDPA }}'"""
-
 
 def network(number: int) -> Network:
     case, folder = CASES[number], f"bpt_cnn/case{number}"
     about = f"Trains BPT-CNN's network of case {number} on ImageNet."
-    solver = imagenet_solver(folder, about, SOLVER, DISTRIBUTED.format(folder=folder))
+    solver = imagenet_solver(folder, about, SOLVER)
     return Network(
         folder,
         f"BPT-CNN_case{number}",

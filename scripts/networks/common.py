@@ -108,15 +108,10 @@ def classify(n: NetSpec, score: Top, label: Top | None) -> None:
     n.accuracy = L.Accuracy(score, label, include=TEST)
 
 
-def imagenet_solver(folder: str, about: str, schedule: str, more: str = "") -> str:
-    """A solver for a net on ImageNet.
-
-    Args:
-        about, more: comments before and after the command line that runs it.
-        schedule: its lines from test_interval to snapshot.
-    """
+def imagenet_solver(folder: str, about: str, schedule: str) -> str:
+    """A solver for a net on ImageNet; ``schedule`` are its lines from test_interval to snapshot."""
     return solver(
-        f"{about}\n\n    bpt train --solver prototxt/{folder}/solver.prototxt --gpu all{more}",
+        f"{about}\n\n    bpt train --solver prototxt/{folder}/solver.prototxt --gpu 0",
         f"""\
         net: "prototxt/{folder}/train_val.prototxt"
 

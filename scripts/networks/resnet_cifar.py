@@ -29,9 +29,7 @@ def downsampled(n: NetSpec, bottom: Top, name: str) -> Top:
 
     Pooling over one pixel picks it; round_mode FLOOR keeps Caffe from adding a window beyond the border.
     """
-    n[f"{name}_pick"] = L.Pooling(
-        bottom, pool=P.Pooling.MAX, kernel_size=1, stride=2, round_mode=P.Pooling.FLOOR
-    )
+    n[f"{name}_pick"] = L.Pooling(bottom, pool=P.Pooling.MAX, kernel_size=1, stride=2, round_mode=P.Pooling.FLOOR)
     n[f"{name}_zeros"] = L.Power(n[f"{name}_pick"], scale=0)
     shortcut: Top = L.Concat(n[f"{name}_pick"], n[f"{name}_zeros"])
     n[f"{name}_shortcut"] = shortcut
@@ -114,9 +112,7 @@ def solvers(depth: int) -> dict[str, str]:
     command += f" \\\n        --snapshot snapshots/{folder}/{folder}_iter_400.solverstate"
     warm_up = f"ResNet-{depth}'s first 400 iterations; solver.prototxt goes on from their snapshot."
     return {
-        "solver_warmup.prototxt": solver(
-            f"{warm_up}\n\n{train}/solver_warmup.prototxt --gpu 0", net, WARM_UP, end
-        ),
+        "solver_warmup.prototxt": solver(f"{warm_up}\n\n{train}/solver_warmup.prototxt --gpu 0", net, WARM_UP, end),
         "solver.prototxt": solver(f"{about}\n\n{command}", net, SCHEDULE, end),
     }
 

@@ -114,9 +114,7 @@ def network(depth: int) -> Network:
         accuracy=ACCURACY[depth],
         bias=BIAS if depth == 50 else "",
     )
-    solver = imagenet_solver(
-        folder, f"Trains ResNet-{depth} on ImageNet: 120 epochs of 5,005 batches of 256.", SOLVER
-    )
+    solver = imagenet_solver(folder, f"Trains ResNet-{depth} on ImageNet: 120 epochs of 5,005 batches of 256.", SOLVER)
     build_it = partial(build, depth=depth)
     return Network(folder, f"ResNet-{depth}", about, build_it, IMAGENET, (32, 25), {"solver.prototxt": solver})
 
