@@ -30,7 +30,7 @@ def test_pairs_beyond_the_margin_are_left_alone() -> None:
 def test_refusals() -> None:
     check_refusal(
         f'§bottom: "a" bottom: "b" bottom: "y" {LOSS}',
-        'needs two bottoms of features (N, C) and N labels: "a" (2, 3), "b" (2, 4) and "y" (2,)',
+        'needs two bottoms of features (N, C) and N labels: "a" (2, 3) and "b" (2, 4) and "y" (2,)',
         a=(2, 3),
         b=(2, 4),
         y=(2,),
