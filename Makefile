@@ -23,7 +23,7 @@ demo: env  ## train LeNet on handwritten digits, in about a minute
 	$(BIN)/bpt train --solver prototxt/lenet/solver.prototxt
 	@echo
 	@echo "LeNet is trained; 'Test net output #0: accuracy' above is its score on digits it has never seen. Next:"
-	@echo "  $(BIN)/bpt test --model prototxt/lenet/train_val.prototxt --iterations 6 \\"
+	@echo "  $(BIN)/bpt test --model prototxt/lenet/train_val.prototxt --iterations 4 \\"
 	@echo "    --weights snapshots/lenet/lenet_iter_1000.caffemodel"
 
 test: env  ## run the tests, but for those marked slow

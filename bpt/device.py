@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from bpt.errors import UsageError, UserError
@@ -23,31 +25,48 @@ def choose_device(param: pb.SolverParameter | None = None, gpu: str = "") -> tor
         UserError: no such device, or more than one (one process computes on one device).
     """
     if gpu:
-        number = _one_number(gpu)
+        wanted = gpu
         source, remedy = f"--gpu {gpu}", "leave --gpu out to compute on the CPU"
     elif param is not None and param.HasField("solver_mode") and param.solver_mode == pb.SolverParameter.GPU:
-        number = param.device_id
+        wanted = str(param.device_id)
         source, remedy = "solver_mode: GPU", "add --set 'solver_mode: CPU' to compute on the CPU"
     else:
         return CPU
     available = torch.cuda.device_count()
+    numbers = _numbers(wanted, available)
     if not available:
         raise UserError(f"{source}: this machine has no usable CUDA device; {remedy}")
-    if not 0 <= number < available:
-        raise UserError(f"{source}: no CUDA device {number}; there are {available} (bpt device_query lists them)")
-    return torch.device("cuda", number)
-
-
-def _one_number(gpu: str) -> int:
-    if gpu == "all":
-        gpu = ",".join(map(str, range(torch.cuda.device_count()))) or "0"
-    try:
-        numbers = [int(word) for word in gpu.split(",")]
-    except ValueError:
-        raise UsageError(f'--gpu {gpu}: give "all" or device numbers separated by commas') from None
+    for number in numbers:
+        if not 0 <= number < available:
+            raise UserError(f"{source}: no CUDA device {number}; there are {available} (bpt device_query lists them)")
     if len(numbers) > 1:
-        raise UsageError(f"--gpu {gpu}: one process trains on one device; training on several is not available yet")
-    return numbers[0]
+        raise UsageError(
+            f"{source}: that is {len(numbers)} devices, but one process computes on one; training on several is not "
+            f"available yet. Name one: --gpu {numbers[0]}"
+        )
+    return torch.device("cuda", numbers[0])
+
+
+def _numbers(wanted: str, available: int) -> list[int]:
+    """The device numbers that the flag names, each once."""
+    if wanted == "all":
+        return list(range(available))
+    try:
+        return list(dict.fromkeys(int(word) for word in wanted.split(",")))
+    except ValueError:
+        raise UsageError(f'--gpu {wanted}: give "all" or device numbers separated by commas') from None
+
+
+def use_line(device: torch.device) -> str:
+    """The line in which Caffe logs what it computes on."""
+    return "Use CPU." if device.type == "cpu" else f"Use GPU with device ID {device.index}"
+
+
+def memory_of(device: torch.device) -> int:
+    """Bytes of memory that the device has, used or not."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def synchronize(device: torch.device) -> None:
@@ -68,6 +87,12 @@ def describe_devices(only: torch.device | None = None) -> list[str]:
             )
     if only is None:
         if not lines:
-            lines.append("CUDA: no usable device")
+            lines.append(f"CUDA: {_why_no_cuda()}")
         lines.append(f"CPU: {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
     return lines
+
+
+def _why_no_cuda() -> str:
+    if torch.version.cuda is None:
+        return "no usable device: this PyTorch is built without CUDA"
+    return "no usable device"

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bpt.context import RunContext
-from bpt.errors import LayerError, RunError, UserError
+from bpt.errors import BptError, LayerError, RunError, UserError
+from bpt.failures import kernel_error
 from bpt.fillers import fill
 from bpt.graph.layer_graph import LayerGraph, Node, Param
 from bpt.layers import LAYERS, DataLayer, Layer
@@ -153,6 +154,8 @@ class Net(nn.Module):
 def _call(layer: nn.Module, node: Node, bottoms: Sequence[Tensor]) -> tuple[Tensor, ...]:
     try:
         tops = layer(*bottoms)
-    except torch.OutOfMemoryError as error:
-        raise RunError(f'layer "{node.name}": out of memory; a smaller batch_size needs less') from error
+    except BptError:
+        raise
+    except (RuntimeError, MemoryError) as error:
+        raise kernel_error(f'layer "{node.name}"', error, bottoms) from error
     return (tops,) if isinstance(tops, Tensor) else tuple(tops)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
 from tests import recorded_nets
 from tests.net_cases import RecordedNet, check_structure, read_net, with_inputs
@@ -26,13 +25,7 @@ OTHERS: dict[str, Callable[[], pb.NetParameter]] = {
     "mnist_siamese": recorded_nets.mnist_siamese,
 }
 # Two of its layers, both without parameters, are called "loss"; bpt wants names to be unique.
-WAITING = {"mnist_autoencoder": "two layers of one name"}
-ALL = [
-    pytest.param(name, marks=pytest.mark.xfail(raises=UserError, strict=True, reason=WAITING[name]))
-    if name in WAITING
-    else name
-    for name in [*SHAPES, *OTHERS]
-]
+ALL = [*SHAPES, *OTHERS]
 # In a max pooling or ReLU of GoogLeNet two values are equal up to rounding, and Caffe itself decides differently from
 # one BLAS to another; so its gradients are less sharp than those of the others.
 BLURRED = {"googlenet": {"norm": 1e-2, "sample": 0.15}}

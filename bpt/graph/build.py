@@ -42,8 +42,8 @@ def build_graph(
             that do not fit. Always names the layer, and its place in the text if known.
     """
     admitted = filter_layers(layers, state)
-    _check_names(admitted)
     drafts, edges = _connect(insert_splits(admitted), types, state.phase, input_shapes or {})
+    _check_names(drafts)
     specs = [draft.spec for draft in drafts]
     params = place_params(specs, [draft.shapes.params for draft in drafts])
     learns = {param.layer for param in params if param.lr_mult != 0}
@@ -83,14 +83,18 @@ class _Draft:
     shapes: LayerShapes = field(default_factory=lambda: LayerShapes(()))
 
 
-def _check_names(layers: Sequence[LayerSpec]) -> None:
+def _check_names(drafts: Sequence[_Draft]) -> None:
     # Weights are found by layer name; Caffe lets the last of two namesakes win in silence.
-    seen: dict[str, LayerSpec] = {}
-    for spec in layers:
-        if spec.name and spec.name in seen:
-            before = seen[spec.name].origin()
-            raise spec.error(f"another layer has the same name{f' ({before})' if before else ''}", "name")
-        seen[spec.name] = spec
+    seen: dict[str, _Draft] = {}
+    for draft in drafts:
+        before = seen.setdefault(draft.spec.name, draft)
+        if before is not draft and (draft.shapes.params or before.shapes.params):
+            place = before.spec.origin()
+            raise draft.spec.error(
+                f"another layer has the same name{f' ({place})' if place else ''}, so their parameters "
+                "could not be told apart",
+                "name",
+            )
 
 
 def _connect(

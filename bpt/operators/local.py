@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from bpt.errors import BptError, RunError
+from bpt.failures import is_out_of_memory, kernel_error
 from bpt.graph.segments import Segment, whole
 from bpt.net import Net
 from bpt.operators.layout import laid_out
@@ -111,10 +113,21 @@ class LocalOperator:
                 roots.append(top)
                 grads.append(diff)
         if roots:
-            torch.autograd.backward(roots, grads)
+            self._differentiate(self.segments[index], roots, grads)
         for edge, leaf in island.leaves.items():
             if leaf.requires_grad:
                 self.diffs[edge] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+
+    def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
+        try:
+            torch.autograd.backward(roots, grads)
+        except BptError:
+            raise
+        except (RuntimeError, MemoryError) as error:
+            first, last = (self.net.graph.nodes[i].name for i in (segment.start, segment.end - 1))
+            where = f'layer "{first}"' if first == last else f'layers "{first}" to "{last}"'
+            hint = "" if first == last or is_out_of_memory(error) else "; debug_info: true tells which layer"
+            raise RunError(f"backward pass, {kernel_error(where, error)}{hint}") from error
 
     def _starting_diff(self, edge: int, top: Tensor) -> Tensor | None:
         """The diff that flows into ``edge`` from behind; ``None`` if nothing does.

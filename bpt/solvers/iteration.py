@@ -1,4 +1,4 @@
-"""Executes the instructions of one training iteration."""
+"""Runs passes of a net: the instructions of one training iteration, or one pass by itself."""
 
 from __future__ import annotations
 
@@ -30,17 +30,38 @@ def run_iteration(
         match instruction:
             case Forward(segment):
                 context.micro += segment == 0
-                operator.forward(segment)
-                if debug:
-                    debug_info.log_forward(operator, segment)
+                _forward(operator, segment, True, debug)
                 if segment == last:
                     loss += operator.loss().item() / iter_size
             case Backward(segment):
-                operator.backward(segment)
-                if debug:
-                    debug_info.log_backward(operator, segment)
-                    if segment == 0:
-                        debug_info.log_totals(operator)
+                _backward(operator, segment, debug)
             case Update():
                 update(loss)
     return loss
+
+
+def forward_pass(operator: LocalOperator, *, grad: bool = False, debug: bool = False) -> float:
+    """Run the whole net forward and return its loss. ``grad``: a backward pass will follow."""
+    for segment in range(len(operator.segments)):
+        _forward(operator, segment, grad, debug)
+    return operator.loss().item()
+
+
+def backward_pass(operator: LocalOperator, *, debug: bool = False) -> None:
+    """Run the whole net backward, after a forward pass with ``grad``."""
+    for segment in reversed(range(len(operator.segments))):
+        _backward(operator, segment, debug)
+
+
+def _forward(operator: LocalOperator, segment: int, grad: bool, debug: bool) -> None:
+    operator.forward(segment, grad)
+    if debug:
+        debug_info.log_forward(operator, segment)
+
+
+def _backward(operator: LocalOperator, segment: int, debug: bool) -> None:
+    operator.backward(segment)
+    if debug:
+        debug_info.log_backward(operator, segment)
+        if segment == 0:
+            debug_info.log_totals(operator)

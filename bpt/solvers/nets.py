@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bpt.errors import PrototxtError
+import torch
+from torch import nn
+
+from bpt.context import RunContext
+from bpt.device import memory_of
+from bpt.errors import PrototxtError, RunError
+from bpt.failures import is_out_of_memory
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
-from bpt.graph.spec import Shape
+from bpt.graph.spec import Shape, count
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
+from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import NetSource, SolverSource, read_net, resolve_path
 
@@ -46,6 +53,39 @@ def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = (
     source = read_net(path)
     state = make_state(phase, level, stages)
     return NetPlan(source, state, f"net file: {path}")
+
+
+def make_net(
+    graph: LayerGraph,
+    device: torch.device,
+    context: RunContext | None = None,
+    shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+) -> Net:
+    """The net of ``graph`` on ``device``; see Net for ``context`` and ``shared``.
+
+    Raises:
+        RunError: the device has not enough memory for it.
+    """
+    _check_fits(graph, device)
+    net = Net(graph, context, shared)
+    try:
+        return net.to(device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        size = _gib(sum(count(param.shape) for param in graph.learnable))
+        raise RunError(f'net "{graph.name}": the device has no room for its parameters, {size}') from error
+
+
+def _check_fits(graph: LayerGraph, device: torch.device) -> None:
+    """Refuse what cannot fit, since systems that promise more memory than they have would kill the process."""
+    limit = memory_of(device)
+    for param in graph.learnable:
+        if 4 * count(param.shape) > limit:
+            raise graph_error(graph, param.layer, f"parameter {param.blob}", param.shape, limit)
+    for edge in graph.edges:
+        if 4 * count(edge.shape) > limit:
+            raise graph_error(graph, edge.producer, f'top "{edge.blob}"', edge.shape, limit)
 
 
 def train_plan(solver: SolverSource) -> NetPlan:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from bpt.operators.local import LocalOperator
+from bpt.solvers.iteration import forward_pass
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,14 @@ def run_test(
     iterations: int,
     stop: Callable[[], bool] = lambda: False,
     each: Callable[[int, dict[str, Tensor]], None] = lambda batch, outputs: None,
+    debug: bool = False,
 ) -> Scores | None:
     """Run a test net forward ``iterations`` times and average its outputs.
 
     Args:
         stop: asked before each batch; if it answers True the test ends without a result.
         each: called after each batch with its number and its outputs.
+        debug: log every blob, in Caffe's lines; the operator must be cut into one segment a layer.
 
     Returns:
         The means, or ``None`` if the test was stopped.
@@ -40,12 +42,9 @@ def run_test(
     for batch in range(iterations):
         if stop():
             return None
-        with torch.no_grad():
-            for segment in range(len(operator.segments)):
-                operator.forward(segment, grad=False)
+        loss += forward_pass(operator, debug=debug)
         outputs = {edge.blob: operator.values[edge.index].float() for edge in graph.outputs}
         each(batch, outputs)
-        loss += operator.loss().item()
         for blob, value in outputs.items():
             sums[blob] = sums[blob] + value if blob in sums else value.clone()
     return Scores({blob: total / iterations for blob, total in sums.items()}, loss / iterations)

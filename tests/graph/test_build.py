@@ -156,7 +156,7 @@ ERRORS = {
     ),
     "two layers of one name": (
         ('name: "r"', '§name: "a"'),
-        'layer "a": another layer has the same name (net.prototxt:2:1)',
+        'layer "a": another layer has the same name (net.prototxt:2:1), so their parameters could not be told apart',
     ),
     "loss weights": (
         ('bottom: "y" }', 'bottom: "y" §loss_weight: 1 loss_weight: 2 }'),

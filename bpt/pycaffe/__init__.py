@@ -1,0 +1,12 @@
+"""The Python interface, with pycaffe's names and meaning: ``bpt.Net``, ``bpt.get_solver``, ``bpt.load_module``.
+
+A Net runs one layer at a time, so that all blobs and diffs can be looked at and changed (``operator.py``). Arrays
+handed out show the net's tensors, and take what is written into them to these (``mirror.py``).
+"""
+
+from bpt.pycaffe.blob import Blob
+from bpt.pycaffe.module import load_module
+from bpt.pycaffe.net import Net
+from bpt.pycaffe.solver import Solver, get_solver
+
+__all__ = ["Blob", "Net", "Solver", "get_solver", "load_module"]

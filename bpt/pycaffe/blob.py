@@ -1,0 +1,92 @@
+"""Blob: data and diff of a blob or a parameter as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from bpt.errors import UserError
+from bpt.graph.spec import Shape, count
+from bpt.pycaffe.mirror import Array, Mirror
+from bpt.pycaffe.operator import BlobOperator
+
+
+class Blob:
+    """A blob or a parameter of a Net: ``data`` and ``diff``, float32 arrays in its shape.
+
+    Both may be written to (``blob.data[...] = x``), for the next pass to use. An array that is kept over a pass
+    shows afterwards what the pass has left.
+    """
+
+    def __init__(
+        self, shape: Callable[[], Shape], data: Mirror, diff: Mirror, reshape: Callable[[Shape], None]
+    ) -> None:
+        self._shape, self._data, self._diff, self._reshape = shape, data, diff, reshape
+
+    @property
+    def data(self) -> Array:
+        return self._data.array().reshape(self.shape)
+
+    @property
+    def diff(self) -> Array:
+        return self._diff.array().reshape(self.shape)
+
+    @property
+    def shape(self) -> Shape:
+        return self._shape()
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return count(self.shape)
+
+    def reshape(self, *shape: int) -> None:
+        """Give an input of the net another shape, with zeros in it.
+
+        ``net.reshape()``, or the next forward pass, makes the other blobs fit.
+
+        Raises:
+            UserError: this is not an input.
+        """
+        self._reshape(shape)
+
+
+def net_blob(operator: BlobOperator, name: str) -> Blob:
+    """The blob ``name`` of the operator's net."""
+    graph = operator.net.graph
+    edge = graph.blobs[name].index
+
+    def reshape(shape: Shape) -> None:
+        if name not in graph.inputs:
+            inputs = ", ".join(graph.inputs) or "it has none"
+            raise UserError(f'blob "{name}" is not an input of the net ({inputs}): its shape follows from them')
+        if shape != operator.shape(edge):
+            operator.diffs.pop(edge)
+            operator.feed({edge: torch.zeros(shape)})
+
+    # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
+    rewritten = sum(version.blob == name for version in graph.edges) > 1
+    data = Mirror(lambda: operator.data(edge), apart=rewritten)
+    return Blob(lambda: operator.shape(edge), data, Mirror(lambda: operator.diff(edge)), reshape)
+
+
+class ParamMirrors:
+    """The mirrors of one set of values, which several layers may share."""
+
+    def __init__(self, value: nn.Parameter) -> None:
+        def grad() -> Tensor:
+            if value.grad is None:
+                value.grad = torch.zeros_like(value)
+            return value.grad
+
+        self.data, self.diff = Mirror(lambda: value), Mirror(grad)
+
+    def blob(self, shape: Shape) -> Blob:
+        """The parameter in the shape that a layer has it in."""
+
+        def reshape(other: Shape) -> None:
+            raise UserError("the shape of a parameter follows from the network's text")
+
+        return Blob(lambda: shape, self.data, self.diff, reshape)

@@ -1,0 +1,75 @@
+"""Mirror: a numpy array that shows a tensor, and through which the caller writes to it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Array = npt.NDArray[np.float32]
+
+
+class Mirror:
+    """The array of a tensor that passes of the net read, change, and replace by others.
+
+    Where that can be, the array lies over the tensor's own memory; else (on a GPU, in another order of memory, if the
+    tensor was replaced) over a copy. ``take`` before and ``show`` after whatever uses the tensor keep them
+    equal. Nothing is copied for an array that the caller has dropped.
+
+    ``Tensor.data`` rather than ``detach()`` everywhere: like Caffe's memory, an array may be written to between a
+    forward pass and its backward pass, and autograd is not to see that.
+
+    Args:
+        fetch: gives the tensor as it stands now.
+        apart: never lay the array over the tensor's memory.
+    """
+
+    def __init__(self, fetch: Callable[[], Tensor], apart: bool = False) -> None:
+        self._fetch = fetch
+        self._apart = apart
+        self._host: Tensor | None = None  # what the array lies over; while it is there, the array may be written to
+        self._seen: Tensor | None = None  # if that is a copy: how it was when it was last equal to the tensor
+        self._array: Callable[[], Array | None] = lambda: None  # weak
+
+    def array(self) -> Array:
+        """The array; the same object as long as the caller keeps it and the shape stays."""
+        tensor = self._fetch().data
+        if self._host is None or self._host.shape != tensor.shape:
+            self._host = tensor.cpu().contiguous()
+            if self._apart and _one_memory(self._host, tensor):
+                self._host = tensor.clone()
+            self._seen = None if _one_memory(self._host, tensor) else self._host.clone()
+            self._array = lambda: None
+        array = self._array()
+        if array is None:
+            array = self._host.numpy()
+            self._array = weakref.ref(array)  # views of the array keep it alive, too
+        return array
+
+    def take(self) -> None:
+        """Before the tensor is used: put into it what the caller has written."""
+        if self._host is not None and self._seen is not None and not torch.equal(self._host, self._seen):
+            tensor = self._fetch().data
+            if tensor.shape == self._host.shape:
+                tensor.copy_(self._host)
+        if self._array() is None:
+            self._host = self._seen = None
+
+    def show(self) -> None:
+        """After the tensor was used: put into the array what has come of it."""
+        if self._host is None:
+            return
+        tensor = self._fetch().data
+        if self._array() is None or tensor.shape != self._host.shape:
+            self._host = self._seen = None
+        elif not _one_memory(self._host, tensor):
+            self._host.copy_(tensor)
+            self._seen = self._host.clone()
+
+
+def _one_memory(a: Tensor, b: Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr()

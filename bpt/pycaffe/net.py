@@ -1,0 +1,247 @@
+"""Net: a network as pycaffe shows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bpt import net as core
+from bpt.context import RunContext
+from bpt.errors import UserError, did_you_mean
+from bpt.graph.layer_graph import LayerGraph
+from bpt.pycaffe.arguments import Path, phase_and_weights, several
+from bpt.pycaffe.blob import Blob, ParamMirrors, net_blob
+from bpt.pycaffe.mirror import Array, Mirror
+from bpt.pycaffe.operator import BlobOperator
+from bpt.solvers import snapshot
+from bpt.solvers.nets import NetPlan, file_plan
+
+
+class Net:
+    """A network, its blobs and its parameters.
+
+    ``blobs`` holds a Blob for each blob by name, ``params`` the list of the parameters of each layer that has any,
+    by the layer's name; both in the order of the text.
+
+    Args:
+        path: the network's text file.
+        phase: ``bpt.TRAIN`` or ``bpt.TEST``.
+        weights: a file of weights to start from; else the text's fillers draw them, the same ones every time.
+            pycaffe's old order ``Net(path, weights, phase)`` works too.
+        level, stages: the rest of the NetState.
+        device: where to compute, e.g. ``"cuda"``.
+
+    Raises:
+        PrototxtError: the text is wrong; says where.
+        FileError: the weights cannot be read, or do not fit the net.
+    """
+
+    blobs: dict[str, Blob]
+    params: dict[str, list[Blob]]
+
+    def __init__(
+        self,
+        path: Path,
+        phase: int | Path,
+        weights: Path | int | None = None,
+        *,
+        level: int = 0,
+        stages: str | Sequence[str] = (),
+        device: torch.device | str = "cpu",
+    ) -> None:
+        phase, weights = phase_and_weights(phase, weights)
+        plan = file_plan(os.fspath(path), phase, level, several(stages))
+        self._show(plan, BlobOperator(core.Net(plan.graph(), RunContext()).to(device), device))
+        if weights is not None:
+            try:
+                self.copy_from(weights)
+            except BaseException:
+                self.close()
+                raise
+
+    @classmethod
+    def _of(cls, plan: NetPlan, operator: BlobOperator) -> Net:
+        """Show a net that a solver has built."""
+        shown = cls.__new__(cls)
+        shown._show(plan, operator)
+        return shown
+
+    def _show(self, plan: NetPlan, operator: BlobOperator) -> None:
+        self._plan = plan
+        self._operator = operator
+        graph = operator.net.graph
+        self.blobs = {name: net_blob(operator, name) for name in graph.blobs}
+        owned = {param.index: ParamMirrors(operator.net.value(param)) for param in graph.learnable}
+        self.params = {
+            node.name: [owned[p.owner].blob(p.shape) for p in (graph.params[index] for index in node.params)]
+            for node in graph.nodes
+            if node.params
+        }
+        self._mirrors: list[Mirror] = []
+        for shown in (*self.blobs.values(), *owned.values()):
+            self._mirrors += shown.mirrors
+
+    @property
+    def _graph(self) -> LayerGraph:
+        return self._operator.net.graph
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the blobs that the caller sets, in order."""
+        return list(self._graph.inputs)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the blobs that no layer reads, sorted."""
+        return [edge.blob for edge in self._graph.outputs]
+
+    def forward(
+        self,
+        blobs: str | Sequence[str] = (),
+        start: str | None = None,
+        end: str | None = None,
+        **inputs: npt.ArrayLike,
+    ) -> dict[str, Array]:
+        """Run the layers from ``start`` to ``end`` (names, both included; default all).
+
+        Args:
+            blobs: further blobs to return.
+            inputs: data for input blobs, in their shape; an input that is left out keeps its data.
+
+        Returns:
+            Data of the outputs (or, with ``end``, of that layer's tops) and of ``blobs``, by name.
+
+        Raises:
+            UserError: a name that the net does not have, or a shape that does not fit.
+        """
+        first, last = self._layer(start, 0), self._layer(end, len(self._graph) - 1)
+        self.reshape()
+        for name, value in inputs.items():
+            if name not in self.inputs:
+                raise UserError(f'"{name}" is not an input of the net ({", ".join(self.inputs) or "it has none"})')
+            self._assign(self.blobs[name].data, value, name)
+        tops = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].tops]
+        wanted = self._named(*(tops if end else self.outputs), *several(blobs))
+        with self._in_use():
+            # As in the solver's loop, every pass through the whole net has random numbers of its own.
+            self._operator.net.context.micro += first == 0
+            for index in range(first, last + 1):
+                self._operator.forward(index)
+        return {name: blob.data for name, blob in wanted.items()}
+
+    def backward(
+        self,
+        diffs: str | Sequence[str] = (),
+        start: str | None = None,
+        end: str | None = None,
+        **top_diffs: npt.ArrayLike,
+    ) -> dict[str, Array]:
+        """Run the layers backward from ``start`` to ``end`` (names, both included; default all).
+
+        It begins with the ``diff`` of the tops, which for a loss is its ``loss_weight``. Diffs of parameters add up
+        until ``clear_param_diffs``. As often as wanted after a forward pass.
+
+        Args:
+            diffs: further blobs whose diffs to return.
+            top_diffs: diffs of blobs to begin with, in their shape.
+
+        Returns:
+            Diffs of the inputs (or, with ``end``, of that layer's bottoms) and of ``diffs``, by name.
+
+        Raises:
+            UserError: a name that the net does not have, a shape that does not fit, or no forward pass before.
+        """
+        first, last = self._layer(start, len(self._graph) - 1), self._layer(end, 0)
+        for name, blob in self._named(*top_diffs).items():
+            self._assign(blob.diff, top_diffs[name], name)
+        bottoms = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].bottoms]
+        wanted = self._named(*(bottoms if end else self.inputs), *several(diffs))
+        with self._in_use():
+            for index in range(first, last - 1, -1):
+                self._operator.backward(index)
+        return {name: blob.diff for name, blob in wanted.items()}
+
+    def clear_param_diffs(self) -> None:
+        """Set the diffs of all parameters to zero."""
+        with self._in_use():
+            for parameter in self._operator.net.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+
+    def reshape(self) -> None:
+        """Make all blobs fit the shapes that the inputs have got; ``forward`` does it by itself.
+
+        Raises:
+            LayerError: a layer cannot work on such inputs, or would need parameters of another shape.
+        """
+        shapes = {name: self.blobs[name].shape for name in self.inputs}
+        if all(self._graph.blobs[name].shape == shape for name, shape in shapes.items()):
+            return
+        with self._in_use():
+            self._operator.net.reshape(self._plan.graph(shapes))
+            self._operator.forget_blobs()
+
+    def save(self, path: Path) -> None:
+        """Write the weights as Caffe reads them: HDF5 if ``path`` ends in ``.h5``, else a ``.caffemodel``."""
+        with self._in_use():
+            snapshot.save_weights(self._operator.net, os.fspath(path))
+
+    def copy_from(self, path: Path) -> None:
+        """Take the weights of layers of the same name from a ``.caffemodel`` or HDF5 file.
+
+        Raises:
+            FileError: not a file of weights, or a layer's have other shapes; then nothing was loaded.
+        """
+        with self._in_use():
+            snapshot.load_weights(self._operator.net, os.fspath(path))
+            self._operator.forget_passes()
+
+    def close(self) -> None:
+        """Stop reading ahead and close the data sources, if there are any; the net cannot run after that."""
+        self._operator.net.close()
+
+    def __enter__(self) -> Net:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """While the net's tensors are read or changed: before, they get what was written to arrays; after, the
+        arrays get what they have become."""
+        for mirror in self._mirrors:
+            mirror.take()
+        try:
+            yield
+        finally:
+            for mirror in self._mirrors:
+                mirror.show()
+
+    def _layer(self, name: str | None, default: int) -> int:
+        if name is None:
+            return default
+        if name not in self._graph.index_of:
+            raise UserError(f'the net has no layer "{name}"{did_you_mean(name, self._graph.index_of)}')
+        return self._graph.index_of[name]
+
+    def _named(self, *names: str) -> dict[str, Blob]:
+        for name in names:
+            if name not in self.blobs:
+                raise UserError(f'the net has no blob "{name}"{did_you_mean(name, self.blobs)}')
+        return {name: self.blobs[name] for name in names}
+
+    def _assign(self, array: Array, value: npt.ArrayLike, name: str) -> None:
+        given = np.asarray(value, np.float32)
+        if given.shape != array.shape:
+            remedy = f"; net.blobs[\"{name}\"].reshape{given.shape} changes that" if name in self.inputs else ""
+            raise UserError(f'blob "{name}" has shape {array.shape}, given {given.shape}{remedy}')
+        array[...] = given

@@ -1,0 +1,117 @@
+"""BlobOperator: runs a net layer by layer, with one memory for each blob, as Caffe has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bpt.errors import UserError
+from bpt.graph.layer_graph import AUTOMATIC, LayerGraph, Node
+from bpt.graph.segments import per_layer
+from bpt.net import Net
+from bpt.operators.local import LocalOperator
+
+SHARERS = ("Split", "Flatten", "Reshape")  # layers whose tops are, in Caffe too, their bottom's memory
+
+
+class Memory(dict[int, Tensor]):
+    """Tensors by edge. All versions of a blob that layers rewrite in place are one: the last that was written.
+
+    A version with a ``loss_weight`` is apart, for that is its diff and must outlast the backward pass.
+    """
+
+    def __init__(self, graph: LayerGraph) -> None:
+        super().__init__()
+        first: dict[str, int] = {}
+        self._place = [
+            edge.index if edge.loss_weight or edge.blob == AUTOMATIC else first.setdefault(edge.blob, edge.index)
+            for edge in graph.edges
+        ]
+
+    def __getitem__(self, edge: int) -> Tensor:
+        return super().__getitem__(self._place[edge])
+
+    def __setitem__(self, edge: int, tensor: Tensor) -> None:
+        super().__setitem__(self._place[edge], tensor)
+
+    def __contains__(self, edge: object) -> bool:
+        return isinstance(edge, int) and super().__contains__(self._place[edge])
+
+    def get(self, edge: int, default: Any = None) -> Any:
+        return super().get(self._place[edge], default)
+
+    def pop(self, edge: int, default: Any = None) -> Any:
+        return super().pop(self._place[edge], default)
+
+
+class BlobOperator(LocalOperator):
+    """Executes a net one layer a segment. A pass may start and end anywhere, and backward may be repeated.
+
+    ``values`` and ``diffs`` are the memory of the blobs, each the caller's to read and to write.
+    """
+
+    def __init__(self, net: Net, device: torch.device | str) -> None:
+        super().__init__(net, per_layer(net.graph), device)
+        self.values = Memory(net.graph)
+        self.diffs = Memory(net.graph)
+
+    def data(self, edge: int) -> Tensor:
+        """Data of a blob; zeros if nothing has written it yet."""
+        if edge not in self.values:
+            self.feed({edge: torch.zeros(self.net.graph.edges[edge].shape)})
+        return self.values[edge]
+
+    def diff(self, edge: int) -> Tensor:
+        """Diff of a blob; the ``loss_weight`` of a loss, or zeros, if nothing has written it yet."""
+        if edge not in self.diffs:
+            info = self.net.graph.edges[edge]
+            start = info.loss_weight if info.consumer is None else 0.0  # else the pass adds it
+            self.diffs[edge] = torch.full(self.shape(edge), start, device=self.device)
+        return self.diffs[edge]
+
+    def shape(self, edge: int) -> tuple[int, ...]:
+        """The shape of a blob's data as they are now."""
+        return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
+
+    def forward(self, index: int, grad: bool = True) -> None:
+        node = self.net.graph.nodes[index]
+        read = {_memory_of(self.data(edge)) for edge in node.bottoms}
+        if not grad:
+            self._islands.pop(index, None)
+        super().forward(index, grad)
+        if node.type not in SHARERS:
+            self._separate(node, read)
+
+    def _separate(self, node: Node, read: set[int]) -> None:
+        """Copy tops that are views of a bottom, where Caffe's are not: writing to one must not change the other."""
+        bottoms = {self.net.graph.edges[edge].blob for edge in node.bottoms}
+        for edge in node.tops:
+            if self.net.graph.edges[edge].blob not in bottoms and _memory_of(self.values[edge]) in read:
+                self.values[edge] = self.values[edge].clone()
+
+    def backward(self, index: int) -> None:
+        node = self.net.graph.nodes[index]
+        if not node.needs_backward:
+            return
+        if index not in self._islands:
+            raise UserError(f'layer "{node.name}": backward needs a forward pass before it')
+        island = self._islands[index]
+        for leaf in island.leaves.values():
+            leaf.grad = None
+        diffs = {edge: self._starting_diff(edge, top) for edge, top in island.tops.items()}
+        roots = [(island.tops[edge], diff) for edge, diff in diffs.items() if diff is not None]
+        if roots:
+            torch.autograd.backward(*zip(*roots, strict=True), retain_graph=True)
+        for edge, leaf in island.leaves.items():
+            if leaf.requires_grad:
+                self.diffs[edge] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+
+    def forget_passes(self) -> None:
+        """Parameters have changed: what a backward pass would need of the last forward pass is out of date."""
+        self._islands.clear()
+
+
+def _memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
