@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bpt.proto.origin import Origin
+from bpt.origin import Origin
 
 
 class BptError(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bpt.graph.spec import FieldPath, LayerSpec
+from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.origin import Origin
 
 
 def layer_specs(net: pb.NetParameter, origins: Mapping[FieldPath, Origin] | None = None) -> tuple[LayerSpec, ...]:

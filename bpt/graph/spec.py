@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bpt.errors import LayerError
+from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.origin import Origin
 
 Shape = tuple[int, ...]
 FieldPath = tuple[str | int, ...]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import Message
 
+from bpt.origin import FieldPath, Origin
 from bpt.proto.fields import fields_of, is_message, is_repeated
-from bpt.proto.origin import FieldPath, Origin
 from bpt.proto.parse import check_complete, parse_text
 
 

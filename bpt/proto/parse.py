@@ -15,8 +15,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from bpt.errors import PrototxtError, did_you_mean
+from bpt.origin import FieldPath, Origin, locate
 from bpt.proto.fields import field_by_name, is_message, is_repeated
-from bpt.proto.origin import FieldPath, Origin, locate
 from bpt.proto.tokens import Kind, Token, tokenize
 from bpt.proto.values import RANGES, BadValueError, to_bool, to_enum, to_float, to_integer, unquote
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
-from bpt.proto.origin import FieldPath, Origin, locate
 from bpt.proto.text import read_text
 from bpt.proto.upgrade import upgrade_net, upgrade_solver
 

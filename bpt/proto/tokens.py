@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bpt.errors import PrototxtError
-from bpt.proto.origin import Origin
+from bpt.origin import Origin
 
 
 class Kind(enum.Enum):

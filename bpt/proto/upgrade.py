@@ -6,8 +6,8 @@ Each function changes a message and its origins in place and returns notes: sent
 from __future__ import annotations
 
 from bpt.errors import PrototxtError
+from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.origin import FieldPath, Origin, locate
 
 _TYPES = {
     pb.SolverParameter.SGD: "SGD",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from bpt.errors import PrototxtError
+from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.origin import Origin
 
 Locate = Callable[..., Origin | None]
 """Tells where a field of the solver was written: ``locate("stepvalue", 2)`` (``SolverSource.origin`` is one)."""

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 
 from bpt.errors import PrototxtError
+from bpt.origin import FieldPath, Origin
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.format import to_text
 from bpt.proto.merge import apply_set
-from bpt.proto.origin import FieldPath, Origin
 from bpt.proto.parse import parse_text
 from tests.proto.messages import messages
 

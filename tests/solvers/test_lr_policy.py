@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bpt.errors import PrototxtError
-from bpt.proto.origin import Origin
+from bpt.origin import Origin
 from bpt.solvers.lr_policy import check, current_step, learning_rate, log_step
 from tests.golden_cases import GOLDEN, assert_close
 from tests.solvers.training import SOLVERS, solver_of

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from bpt.errors import PrototxtError
+from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.origin import Origin
 from bpt.solvers.update_rules import UPDATE_RULES, LearnableParam, UpdateRule, check
 from bpt.solvers.update_rules.batch import PIECE
 from tests.golden_cases import assert_close

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bpt.errors import FileError, PrototxtError, WriteError
-from bpt.proto.origin import Origin
+from bpt.origin import Origin
 from bpt.solvers import snapshot
 from tests.solvers.snapshot.small import Small, net_of, values
 from tests.solvers.training import solver_of
