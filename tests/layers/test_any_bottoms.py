@@ -105,7 +105,6 @@ def test_compiles(case: Case) -> None:
 
 @every_case
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_gives_the_same(case: Case) -> None:
     expected = run(case, case.layer(), case.bottoms())
     layer = case.layer().cuda()

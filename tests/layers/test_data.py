@@ -176,7 +176,6 @@ def test_wrong_texts_name_the_layer(text: str, message: str, reader: type[Reader
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_batches_are_pinned_once_the_run_uses_a_gpu(reader: type[Reader]) -> None:
     torch.cuda.init()
     assert all(blob.is_pinned() for blob in reader(data("digits_test_lmdb")).next())
