@@ -8,9 +8,13 @@ From Python, with pycaffe's names: ``bpt.Net``, ``bpt.get_solver``, ``bpt.TRAIN`
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# A library prints nothing; the program that uses it configures logging.
+logging.getLogger("bpt").addHandler(logging.NullHandler())
 
 TRAIN, TEST = 0, 1  # the values of the schema's enum Phase
 

@@ -8,12 +8,13 @@ from bpt.cli.options import Parser, add_gpu
 
 HELP = "show what this machine can compute on"
 DESCRIPTION = """\
-Lists the CUDA devices, or those of --gpu, and the CPU with the number of threads that bpt uses.
+Lists the CUDA devices, or the one of --gpu, and the CPU with the number of threads that bpt uses
+(OMP_NUM_THREADS sets it).
 """
 
 
 def add_arguments(parser: Parser) -> None:
-    add_gpu(parser)
+    add_gpu(parser, default="all, and the CPU")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ Exit status: 0 done; 1 failed while running; 2 the command line or a file the us
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,13 +26,18 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt train --solver S --set 'max_iter: 100'             override any field of the solver
   bpt test  --model M --weights W --iterations 100       score a model
   bpt time  --model M                                    time every layer
+
+"bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.
+Exit status: 0 done; 1 failed while running; 2 the command line or a file that you wrote is wrong.
 """
 
 
 def make_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(prog="bpt", description=DESCRIPTION)
-    parser.add_argument("-version", "--version", action="version", version=f"bpt version {bpt.__version__}")
+    parser.add_argument(
+        "-version", "--version", action="version", version=f"bpt version {bpt.__version__}", help="show the version"
+    )
     commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
@@ -40,25 +46,40 @@ def make_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
-    parser = make_parser()
+    """Run one command and return its exit status.
+
+    Args:
+        argv: the words of the command line; ``None``: those of this process, which is about to end then.
+    """
     try:
-        arguments = parser.parse_args(argv)
-        if arguments.command is None:
-            parser.print_help()
-            return 0
-        keep_freed_memory()
-        COMMANDS[arguments.command].run(arguments)
+        _run(argv)
+        status = 0
     except BptError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
+        status = _tell(error, error.exit_status)
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 1
+        status = _tell("interrupted")
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        status = _tell(error)
+    except MemoryError:
+        status = _tell("out of memory")
+    if argv is None:  # all is done: an impatient Ctrl-C could only spoil the end of the interpreter
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
+
+
+def _run(argv: Sequence[str] | None) -> None:
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return
+    keep_freed_memory()
+    COMMANDS[arguments.command].run(arguments)
+
+
+def _tell(error: object, status: int = 1) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bpt.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from bpt.proto import bpt_pb2 as pb
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Shows a flag as ``-gpu, --gpu N`` and not ``-gpu N, --gpu N``."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(action.option_strings)} {self._format_args(action, action.dest.upper())}"
 
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are UsageErrors that name the nearest flag or command."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
 
     def flag(self, name: str, help: str, **kwargs: Any) -> None:
         """Add the flag ``--name``, also spelled ``-name``."""
@@ -28,6 +43,8 @@ class Parser(argparse.ArgumentParser):
             known = re.findall(r"\w+", choice[2])
             message = f'unknown command "{choice[1]}"'
             hint = did_you_mean(choice[1], known) or f" (known: {', '.join(known)})"
+        elif flag := re.match(r"argument -\w+/(--\w+): ", message):
+            message = f"{flag[1]}: {message[flag.end() :]}"
         raise UsageError(f"{message}{hint or f' ({self.prog} --help explains)'}")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -57,24 +74,58 @@ def add_solver(parser: Parser) -> None:
     parser.flag("solver", "the solver's text file", metavar="FILE", default="")
     parser.flag(
         "set",
-        "text format merged over the solver, e.g. 'max_iter: 100 solver_mode: CPU'; may be repeated",
+        "fields laid over those of the solver's file, in its own words: 'max_iter: 100 solver_mode: CPU'. "
+        "A list replaces the whole list. May be given more than once",
         metavar="TEXT",
         action="append",
         default=[],
     )
 
 
+def add_model(parser: Parser) -> None:
+    parser.flag("model", "the network's text file", metavar="FILE", default="")
+
+
 def add_state(parser: Parser) -> None:
-    parser.flag("level", "the network's level (NetState; default 0)", metavar="N", type=int, default=0)
-    parser.flag("stage", "the network's stages (NetState), separated by ','", metavar="A,B", default="")
+    parser.flag(
+        "level",
+        "the network's level: takes the layers whose rules (min_level, max_level) fit it; default 0",
+        metavar="N",
+        type=whole,
+        default=0,
+    )
+    parser.flag(
+        "stage",
+        "the network's stages: takes the layers whose rules (stage, not_stage) fit them; default none",
+        metavar="A[,B...]",
+        default="",
+    )
 
 
-def add_gpu(parser: Parser) -> None:
-    parser.flag("gpu", 'compute on this CUDA device: its number, or "all"; default: the CPU', metavar="N", default="")
+def set_state(param: pb.SolverParameter, arguments: argparse.Namespace) -> None:
+    """Let the solver's training net have the level and the stages of the flags."""
+    if arguments.level:
+        param.train_state.level = arguments.level
+    param.train_state.stage.extend(words(arguments.stage))
+
+
+def add_gpu(parser: Parser, default: str) -> None:
+    """Add ``--gpu``; ``default`` says what is used without it."""
+    help = f'compute on this CUDA device; bpt device_query lists them ("all": if there is but one); default: {default}'
+    parser.flag("gpu", help, metavar="N|all", default="")
 
 
 def add_weights(parser: Parser, help: str) -> None:
-    parser.flag("weights", help, metavar="FILE[,FILE]", default="")
+    help += "; of several files the last that has a layer counts"
+    parser.flag("weights", help, metavar="FILE[,FILE...]", default="")
+
+
+def weights_of(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The files of ``--weights``; none if it was not given."""
+    files = words(arguments.weights)
+    if arguments.weights and not files:
+        raise UsageError(f'--weights "{arguments.weights}" names no file')
+    return files
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -84,7 +135,18 @@ def words(text: str) -> tuple[str, ...]:
 
 def positive(text: str) -> int:
     """A number of at least 1, for argparse."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+        raise argparse.ArgumentTypeError(f'takes a whole number of at least 1, found "{text}"')
     return value
+
+
+def whole(text: str) -> int:
+    """A whole number, for argparse."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'takes a whole number, found "{text}"') from None

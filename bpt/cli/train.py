@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 
-from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, words
-from bpt.errors import UsageError
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, set_state, weights_of
+from bpt.errors import RunError, UsageError
 
 HELP = "train or fine-tune a model"
 DESCRIPTION = """\
-Trains the network that a solver names. The log goes to stderr in Caffe's shape.
+Trains the network that a solver names: from weights that its fillers draw, from those of a model (--weights), or
+from where an earlier run stopped (--snapshot).
 
   bpt train --solver solver.prototxt
-  bpt train --solver solver.prototxt --snapshot lenet_iter_500.solverstate
   bpt train --solver solver.prototxt --set 'base_lr: 0.001 max_iter: 2000'
+  bpt train --solver solver.prototxt --snapshot lenet_iter_500.solverstate
+  bpt train --solver solver.prototxt --weights lenet_iter_500.caffemodel
 
-Ctrl-C writes a snapshot and stops, unless --sigint_effect says otherwise.
+The log goes to stderr, in lines that Caffe's log parsers read. Every "snapshot" iterations and at the end, the
+weights go to <snapshot_prefix>_iter_<N>.caffemodel, and what else it takes to go on to a .solverstate beside it.
+Ctrl-C writes both and stops with status 0, unless --sigint_effect says otherwise; SIGTERM does so with status 1.
 """
 EFFECTS = ("snapshot", "stop", "none")
 
@@ -24,16 +28,19 @@ def add_arguments(parser: Parser) -> None:
     add_solver(parser)
     parser.flag(
         "snapshot",
-        'go on from this solver state; "auto": from the newest good one under snapshot_prefix, if any',
+        'go on from this solver state; "auto": from the newest undamaged one under snapshot_prefix, if there is any',
         metavar="FILE|auto",
         default="",
     )
-    add_weights(parser, "start from these weights (fine-tuning); not together with --snapshot")
-    add_gpu(parser)
+    add_weights(parser, "start from these weights, layer by layer of the same name; not together with --snapshot")
+    add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
-    for signal, name, effect in (("sigint", "Ctrl-C", "stop"), ("sighup", "SIGHUP", "snapshot")):
-        help = f"what {name} does: %(choices)s (default %(default)s)"
-        parser.flag(f"{signal}_effect", help, choices=EFFECTS, default=effect)
+    for signal, name, effect in (("sigint", "Ctrl-C", "stop"), ("sighup", "SIGHUP (a closed terminal)", "snapshot")):
+        help = (
+            f"what {name} does: write a snapshot and go on (snapshot), write one and stop (stop), "
+            "or nothing (none); default %(default)s"
+        )
+        parser.flag(f"{signal}_effect", help, choices=EFFECTS, default=effect, metavar="EFFECT")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -50,14 +57,15 @@ def run(arguments: argparse.Namespace) -> None:
 
     source = read_solver(arguments.solver, arguments.set)
     if arguments.weights:
-        source.param.weights[:] = words(arguments.weights)
-    if arguments.level:
-        source.param.train_state.level = arguments.level
-    source.param.train_state.stage.extend(words(arguments.stage))
+        source.param.weights[:] = weights_of(arguments)
+    set_state(source.param, arguments)
     start_logging()
     device = choose_device(source.param, arguments.gpu)
-    with (
-        SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect)) as signals,
-        Solver(source, device=device, signals=signals, resume=arguments.snapshot) as solver,
-    ):
+    signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
+    solver = Solver(source, device=device, signals=signals, resume=arguments.snapshot)
+    # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
+    with signals, solver:
         solver.solve()
+    if signals.terminated:
+        saved = "; --snapshot auto goes on from there" if source.param.snapshot_after_train else ""
+        raise RunError(f"stopped by SIGTERM after {solver.iter} iterations{saved}")

@@ -89,5 +89,8 @@ class LayoutChoice:
         return min(self.seconds[engine][WARM_UP:], default=math.inf)
 
     def __str__(self) -> str:
+        name = Engine.Name(self.engine)
+        if not any(self.seconds.values()):
+            return name
         times = ", ".join(f"{Engine.Name(engine)} {self.fastest(engine) * 1e3:.3g} ms" for engine in FORMATS)
-        return f"{Engine.Name(self.engine)} ({times} an iteration)"
+        return f"{name} ({times} an iteration)"

@@ -16,8 +16,7 @@ from functools import partial
 import torch
 
 from bpt.graph.layer_graph import Node
-from bpt.graph.segments import per_layer
-from bpt.net import Net
+from bpt.operators.layout import LayoutChoice
 from bpt.operators.local import LocalOperator
 
 WARM_UP = 2  # passes that are not counted: allocation, kernel choice, filling of the prefetch queue
@@ -93,48 +92,75 @@ def _seconds(start: float | torch.cuda.Event, end: float | torch.cuda.Event) -> 
     return end - start
 
 
-def time_layers(net: Net, device: torch.device, iterations: int) -> list[LayerTimes]:
-    """Time each layer's forward and backward over ``iterations`` passes, after a warm-up."""
-    operator = LocalOperator(net, per_layer(net.graph), device)
-    order = range(len(operator.segments))
-    steps = [*((operator.forward, i) for i in order), *((operator.backward, i) for i in reversed(order))]
-    laps = _repeat([partial(run, index) for run, index in steps], device, iterations, net)
-    return [
-        LayerTimes(node, Times(laps[node.index]), Times(laps[2 * len(order) - 1 - node.index]))
-        for node in net.graph.nodes
-    ]
+def time_layers(operator: LocalOperator, iterations: int) -> list[LayerTimes]:
+    """Time each layer's forward and backward over ``iterations`` passes, after a warm-up.
+
+    Args:
+        operator: cut into one segment a layer.
+    """
+    nodes = operator.net.graph.nodes
+    assert len(operator.segments) == len(nodes)
+    order = range(len(nodes))
+    steps = [*(partial(operator.forward, i) for i in order), *(partial(operator.backward, i) for i in reversed(order))]
+    laps = _repeat(steps, operator, iterations)
+    return [LayerTimes(node, Times(laps[node.index]), Times(laps[-1 - node.index])) for node in nodes]
 
 
 def time_passes(
-    net: Net, device: torch.device, iterations: int, update: Callable[[], object] | None = None
+    operator: LocalOperator,
+    iterations: int,
+    update: Callable[[], object] | None = None,
+    each: Callable[[int, float], object] = lambda number, seconds: None,
 ) -> PassTimes:
-    """Time whole passes of the net as one segment, after a warm-up.
+    """Time whole passes of a net, after a warm-up.
 
     Args:
+        operator: with the net as one segment.
         update: what a solver does after backward; it must clear the gradients.
+        each: called after each pass with its number, from 1, and its seconds, outside of what is timed.
     """
-    operator = LocalOperator(net, device=device)
-    steps: list[Callable[[], object]] = [lambda: operator.forward(0), lambda: operator.backward(0)]
+    assert len(operator.segments) == 1
+    steps: list[Callable[[], object]] = [partial(operator.forward, 0), partial(operator.backward, 0)]
     if update is not None:
         steps.append(update)
-    laps = _repeat(steps, device, iterations, net)
+    laps = _repeat(steps, operator, iterations, each)
     totals = tuple(map(sum, zip(*laps, strict=True)))
     return PassTimes(Times(laps[0]), Times(laps[1]), Times(totals), Times(laps[2]) if update is not None else None)
 
 
+def choose_layout(operator: LocalOperator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
+    """Settle ``choice`` as training does, by whole passes in the layouts that it tries; ``operator`` then uses it."""
+    operator.engine = choice.engine
+    while not choice.settled:
+        stopwatch = Stopwatch(operator.device)
+        stopwatch.mark()
+        operator.forward(0)
+        operator.backward(0)
+        if update is not None:
+            update()
+        stopwatch.mark()
+        choice.record(sum(stopwatch.laps()))
+        operator.net.zero_grad(set_to_none=True)
+        operator.engine = choice.engine
+
+
 def _repeat(
-    steps: Sequence[Callable[[], object]], device: torch.device, iterations: int, net: Net
+    steps: Sequence[Callable[[], object]],
+    operator: LocalOperator,
+    iterations: int,
+    each: Callable[[int, float], object] = lambda number, seconds: None,
 ) -> list[tuple[float, ...]]:
-    """Seconds of each step in each of ``iterations`` rounds."""
-    stopwatch = Stopwatch(device)
+    """Seconds of each step in each of ``iterations`` rounds. Gradients are dropped after every round."""
+    stopwatch = Stopwatch(operator.device)
     rounds = []
-    for number in range(WARM_UP + iterations):
+    for number in range(1 - WARM_UP, iterations + 1):
         stopwatch.mark()
         for step in steps:
             step()
             stopwatch.mark()
         laps = stopwatch.laps()
-        net.zero_grad(set_to_none=True)
-        if number >= WARM_UP:
+        operator.net.zero_grad(set_to_none=True)
+        if number >= 1:
             rounds.append(laps)
+            each(number, sum(laps))
     return list(zip(*rounds, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,13 @@ from bpt.pycaffe.mirror import Array, Mirror
 from bpt.pycaffe.operator import BlobOperator
 
 
+class Mirrors(NamedTuple):
+    """The mirrors of a blob's two tensors."""
+
+    data: Mirror
+    diff: Mirror
+
+
 class Blob:
     """A blob or a parameter of a Net: ``data`` and ``diff``, float32 arrays in its shape.
 
@@ -20,18 +28,16 @@ class Blob:
     shows afterwards what the pass has left.
     """
 
-    def __init__(
-        self, shape: Callable[[], Shape], data: Mirror, diff: Mirror, reshape: Callable[[Shape], None]
-    ) -> None:
-        self._shape, self._data, self._diff, self._reshape = shape, data, diff, reshape
+    def __init__(self, shape: Callable[[], Shape], mirrors: Mirrors, reshape: Callable[[Shape], None]) -> None:
+        self._shape, self._mirrors, self._reshape = shape, mirrors, reshape
 
     @property
     def data(self) -> Array:
-        return self._data.array().reshape(self.shape)
+        return self._mirrors.data.array().reshape(self.shape)
 
     @property
     def diff(self) -> Array:
-        return self._diff.array().reshape(self.shape)
+        return self._mirrors.diff.array().reshape(self.shape)
 
     @property
     def shape(self) -> Shape:
@@ -53,7 +59,16 @@ class Blob:
         self._reshape(shape)
 
 
-def net_blob(operator: BlobOperator, name: str) -> Blob:
+def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:
+    """The mirrors of the blob ``name`` of the operator's net."""
+    graph = operator.net.graph
+    edge = graph.blobs[name].index
+    # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
+    rewritten = sum(version.blob == name for version in graph.edges) > 1
+    return Mirrors(Mirror(lambda: operator.data(edge), apart=rewritten), Mirror(lambda: operator.diff(edge)))
+
+
+def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
     """The blob ``name`` of the operator's net."""
     graph = operator.net.graph
     edge = graph.blobs[name].index
@@ -66,27 +81,24 @@ def net_blob(operator: BlobOperator, name: str) -> Blob:
             operator.diffs.pop(edge)
             operator.feed({edge: torch.zeros(shape)})
 
-    # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
-    rewritten = sum(version.blob == name for version in graph.edges) > 1
-    data = Mirror(lambda: operator.data(edge), apart=rewritten)
-    return Blob(lambda: operator.shape(edge), data, Mirror(lambda: operator.diff(edge)), reshape)
+    return Blob(lambda: operator.shape(edge), mirrors, reshape)
 
 
-class ParamMirrors:
+def param_mirrors(value: nn.Parameter) -> Mirrors:
     """The mirrors of one set of values, which several layers may share."""
 
-    def __init__(self, value: nn.Parameter) -> None:
-        def grad() -> Tensor:
-            if value.grad is None:
-                value.grad = torch.zeros_like(value)
-            return value.grad
+    def grad() -> Tensor:
+        if value.grad is None:
+            value.grad = torch.zeros_like(value)
+        return value.grad
 
-        self.data, self.diff = Mirror(lambda: value), Mirror(grad)
+    return Mirrors(Mirror(lambda: value), Mirror(grad))
 
-    def blob(self, shape: Shape) -> Blob:
-        """The parameter in the shape that a layer has it in."""
 
-        def reshape(other: Shape) -> None:
-            raise UserError("the shape of a parameter follows from the network's text")
+def param_blob(shape: Shape, mirrors: Mirrors) -> Blob:
+    """A parameter in the shape that its layer has it in."""
 
-        return Blob(lambda: shape, self.data, self.diff, reshape)
+    def reshape(other: Shape) -> None:
+        raise UserError("the shape of a parameter follows from the network's text")
+
+    return Blob(lambda: shape, mirrors, reshape)

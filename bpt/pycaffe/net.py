@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bpt import net as core
-from bpt.context import RunContext
 from bpt.errors import UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
 from bpt.pycaffe.arguments import Path, phase_and_weights, several
-from bpt.pycaffe.blob import Blob, ParamMirrors, net_blob
-from bpt.pycaffe.mirror import Array, Mirror
+from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
+from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
 from bpt.solvers import snapshot
+from bpt.solvers.making import make_net
 from bpt.solvers.nets import NetPlan, file_plan
 
 
@@ -40,6 +39,7 @@ class Net:
     Raises:
         PrototxtError: the text is wrong; says where.
         FileError: the weights cannot be read, or do not fit the net.
+        RunError: there is not enough memory.
     """
 
     blobs: dict[str, Blob]
@@ -57,7 +57,7 @@ class Net:
     ) -> None:
         phase, weights = phase_and_weights(phase, weights)
         plan = file_plan(os.fspath(path), phase, level, several(stages))
-        self._show(plan, BlobOperator(core.Net(plan.graph(), RunContext()).to(device), device))
+        self._show(plan, BlobOperator(make_net(plan.graph(), torch.device(device)), device))
         if weights is not None:
             try:
                 self.copy_from(weights)
@@ -76,16 +76,15 @@ class Net:
         self._plan = plan
         self._operator = operator
         graph = operator.net.graph
-        self.blobs = {name: net_blob(operator, name) for name in graph.blobs}
-        owned = {param.index: ParamMirrors(operator.net.value(param)) for param in graph.learnable}
+        blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
+        owned = {param.index: param_mirrors(operator.net.value(param)) for param in graph.learnable}
+        self._mirrors = [mirror for pair in (*blobs.values(), *owned.values()) for mirror in pair]
+        self.blobs = {name: net_blob(operator, name, pair) for name, pair in blobs.items()}
         self.params = {
-            node.name: [owned[p.owner].blob(p.shape) for p in (graph.params[index] for index in node.params)]
+            node.name: [param_blob(p.shape, owned[p.owner]) for p in (graph.params[index] for index in node.params)]
             for node in graph.nodes
             if node.params
         }
-        self._mirrors: list[Mirror] = []
-        for shown in (*self.blobs.values(), *owned.values()):
-            self._mirrors += shown.mirrors
 
     @property
     def _graph(self) -> LayerGraph:
@@ -198,13 +197,15 @@ class Net:
         Raises:
             FileError: not a file of weights, or a layer's have other shapes; then nothing was loaded.
         """
-        with self._in_use():
+        with self._in_use(new_parameters=True):
             snapshot.load_weights(self._operator.net, os.fspath(path))
-            self._operator.forget_passes()
 
     def close(self) -> None:
-        """Stop reading ahead and close the data sources, if there are any; the net cannot run after that."""
-        self._operator.net.close()
+        """Stop reading ahead and close the data sources, if there are any; the net cannot read from them after that.
+
+        Forgetting the net does the same.
+        """
+        self._operator.close()
 
     def __enter__(self) -> Net:
         return self
@@ -215,14 +216,20 @@ class Net:
         self.close()
 
     @contextmanager
-    def _in_use(self) -> Iterator[None]:
+    def _in_use(self, new_parameters: bool = False) -> Iterator[None]:
         """While the net's tensors are read or changed: before, they get what was written to arrays; after, the
-        arrays get what they have become."""
+        arrays get what they have become.
+
+        Args:
+            new_parameters: parameters change, so backward needs another forward pass.
+        """
         for mirror in self._mirrors:
             mirror.take()
         try:
             yield
         finally:
+            if new_parameters:
+                self._operator.forget_passes()
             for mirror in self._mirrors:
                 mirror.show()
 
@@ -242,6 +249,6 @@ class Net:
     def _assign(self, array: Array, value: npt.ArrayLike, name: str) -> None:
         given = np.asarray(value, np.float32)
         if given.shape != array.shape:
-            remedy = f"; net.blobs[\"{name}\"].reshape{given.shape} changes that" if name in self.inputs else ""
+            remedy = f'; net.blobs["{name}"].reshape{given.shape} changes that' if name in self.inputs else ""
             raise UserError(f'blob "{name}" has shape {array.shape}, given {given.shape}{remedy}')
         array[...] = given

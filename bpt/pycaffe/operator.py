@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from bpt.errors import UserError
+from bpt.failures import kernel_error
 from bpt.graph.layer_graph import AUTOMATIC, LayerGraph, Node
-from bpt.graph.segments import per_layer
+from bpt.graph.segments import Segment, per_layer
+from bpt.layers import DataLayer
 from bpt.net import Net
 from bpt.operators.local import LocalOperator
 
@@ -56,6 +58,7 @@ class BlobOperator(LocalOperator):
         super().__init__(net, per_layer(net.graph), device)
         self.values = Memory(net.graph)
         self.diffs = Memory(net.graph)
+        self._closed = False
 
     def data(self, edge: int) -> Tensor:
         """Data of a blob; zeros if nothing has written it yet."""
@@ -77,6 +80,8 @@ class BlobOperator(LocalOperator):
 
     def forward(self, index: int, grad: bool = True) -> None:
         node = self.net.graph.nodes[index]
+        if self._closed and isinstance(self.net.layer(node), DataLayer):
+            raise UserError(f'layer "{node.name}" cannot read data: the net is closed')
         read = {_memory_of(self.data(edge)) for edge in node.bottoms}
         if not grad:
             self._islands.pop(index, None)
@@ -100,17 +105,31 @@ class BlobOperator(LocalOperator):
         island = self._islands[index]
         for leaf in island.leaves.values():
             leaf.grad = None
-        diffs = {edge: self._starting_diff(edge, top) for edge, top in island.tops.items()}
-        roots = [(island.tops[edge], diff) for edge, diff in diffs.items() if diff is not None]
-        if roots:
-            torch.autograd.backward(*zip(*roots, strict=True), retain_graph=True)
-        for edge, leaf in island.leaves.items():
-            if leaf.requires_grad:
-                self.diffs[edge] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        super().backward(index)
+        self._islands[index] = island  # for the next time
+
+    def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
+        try:
+            torch.autograd.backward(roots, grads, retain_graph=True)
+        except (RuntimeError, MemoryError) as error:
+            name = self.net.graph.nodes[segment.start].name
+            raise kernel_error(f'backward pass, layer "{name}"', error) from error
+
+    def close(self) -> None:
+        """Stop reading ahead and close all data sources."""
+        self._closed = True
+        self.net.close()
 
     def forget_passes(self) -> None:
         """Parameters have changed: what a backward pass would need of the last forward pass is out of date."""
         self._islands.clear()
+
+    def forget_blobs(self) -> None:
+        """The net's blobs have other shapes: forget all but the data of its inputs."""
+        graph = self.net.graph
+        inputs = {graph.blobs[name].index: self.data(graph.blobs[name].index) for name in graph.inputs}
+        self.reset()
+        self.feed(inputs)
 
 
 def _memory_of(tensor: Tensor) -> int:

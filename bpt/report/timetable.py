@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
 from bpt.operators.timing import LayerTimes, PassTimes, Times
+from bpt.report.log import number
 
 HEAD = ("layer", "type", "forward ms", "backward ms", "parameters", "MFLOP", "GFLOP/s")
+LEFT = 2  # columns of text; the others are numbers
 
 
 def caffe_lines(layers: Sequence[LayerTimes], passes: PassTimes) -> Iterator[str]:
@@ -25,50 +27,60 @@ def caffe_lines(layers: Sequence[LayerTimes], passes: PassTimes) -> Iterator[str
     yield f"Total Time: {_ms(sum(passes.iteration.samples))} ms."
 
 
-def table(graph: LayerGraph, layers: Sequence[LayerTimes], passes: PassTimes) -> Iterator[str]:
-    """A line a layer: median ± spread of its times, parameters, work and speed; then the whole net."""
+def table(
+    graph: LayerGraph, layers: Sequence[LayerTimes], passes: PassTimes, readers: Sequence[str] = ()
+) -> Iterator[str]:
+    """A line a layer: median ± spread of its times, parameters, work and speed; then the whole net.
+
+    Args:
+        readers: names of the layers that read a data set.
+    """
+    yield f"Median ± half the distance of the quartiles, over {len(passes.iteration.samples)} passes:"
     rows = [HEAD, *(_row(graph, layer) for layer in layers)]
-    rows.append(_totals("sum of layers", graph, [l.forward for l in layers], [l.backward for l in layers]))
-    rows.append(_totals("whole net", graph, [passes.forward], [passes.backward]))
+    rows.append(_sums(graph, layers))
+    rows.append(("whole net", "", *_cells(passes.forward, passes.backward, graph.num_parameters, graph.flops)))
     if passes.update:
         rows.append(("update", "", _range(passes.update), "", "", "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     for row in rows:
         cells = [
-            cell.ljust(width) if column < 2 else cell.rjust(width)
+            cell.ljust(width) if column < LEFT else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+    yield "MFLOP: floating-point operations of a forward pass, in millions; a multiply-add counts as two."
+    if readers:
+        yield f"{', '.join(readers)}: forward is the wait for a batch, which a thread prepares."
 
 
 def _row(graph: LayerGraph, layer: LayerTimes) -> tuple[str, ...]:
     node = layer.node
     parameters = sum(count(graph.params[index].shape) for index in node.params)
+    return node.name, node.type, *_cells(layer.forward, layer.backward, parameters, node.flops)
+
+
+def _sums(graph: LayerGraph, layers: Sequence[LayerTimes]) -> tuple[str, ...]:
+    forward, backward = sum(l.forward.median for l in layers), sum(l.backward.median for l in layers)
+    work = _work(graph.num_parameters, graph.flops, forward)
+    return "sum of layers", "", f"{forward * 1e3:.3f}", f"{backward * 1e3:.3f}", *work
+
+
+def _cells(forward: Times, backward: Times, parameters: int, flops: int) -> tuple[str, ...]:
+    return _range(forward), _range(backward), *_work(parameters, flops, forward.median)
+
+
+def _work(parameters: int, flops: int, seconds: float) -> tuple[str, str, str]:
+    """Cells for parameters, work and speed; empty where there is none, or none that a clock can tell."""
     return (
-        node.name,
-        node.type,
-        _range(layer.forward),
-        _range(layer.backward),
         str(parameters) if parameters else "",
-        f"{node.flops / 1e6:.2f}" if node.flops else "",
-        f"{node.flops / layer.forward.median / 1e9:.1f}" if node.flops else "",
+        f"{flops / 1e6:.3f}" if flops else "",
+        f"{flops / seconds / 1e9:.1f}" if flops and seconds else "",
     )
 
 
-def _totals(name: str, graph: LayerGraph, forward: Sequence[Times], backward: Sequence[Times]) -> tuple[str, ...]:
-    ahead, back = sum(t.median for t in forward), sum(t.median for t in backward)
-    if len(forward) == 1:
-        shown = _range(forward[0]), _range(backward[0])
-    else:
-        shown = f"{_ms(ahead)}", f"{_ms(back)}"
-    return (
-        name, "", *shown, str(graph.num_parameters), f"{graph.flops / 1e6:.2f}", f"{graph.flops / ahead / 1e9:.1f}"
-    )  # fmt: skip
-
-
 def _range(times: Times) -> str:
-    return f"{_ms(times.median)} ± {_ms(times.spread)}"
+    return f"{times.median * 1e3:.3f} ± {times.spread * 1e3:.3f}"
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.4g}"
+    return number(seconds * 1e3)

@@ -47,11 +47,18 @@ def _check_parallel(solver: SolverSource) -> None:
         )
 
     for field in ("num_stages", "num_shards"):
-        if getattr(parallel, field) != 1:
-            refuse(f"{field}: {getattr(parallel, field)}", field)
+        value = getattr(parallel, field)
+        if value < 1:
+            raise PrototxtError(
+                f"parallel_param: {field} is {value}; it must be at least 1", solver.origin("parallel_param", field)
+            )
+        if value > 1:
+            refuse(f"{field}: {value}", field)
     default = pb.ParallelParameter()
     for field in ("exchange", "balance"):
         if getattr(parallel, field) != getattr(default, field):
             refuse(f"{field}: {_NAMES[field].Name(getattr(parallel, field))}", field)
     if parallel.inner_param.engine != default.inner_param.engine:
         refuse("inner_param { engine: TASK_DAG }", "inner_param", "engine")
+    if parallel.inner_param.num_threads:
+        refuse(f"inner_param {{ num_threads: {parallel.inner_param.num_threads} }}", "inner_param", "num_threads")

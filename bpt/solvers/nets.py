@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from bpt.context import RunContext
-from bpt.device import memory_of
-from bpt.errors import PrototxtError, RunError
-from bpt.failures import is_out_of_memory
+from bpt.errors import PrototxtError
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
-from bpt.graph.spec import Shape, count
+from bpt.graph.spec import Shape
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
-from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import NetSource, SolverSource, read_net, resolve_path
 
@@ -34,9 +27,13 @@ class NetPlan:
     described_by: str  # "net file: lenet.prototxt", as Caffe's log says it
 
     def graph(self, input_shapes: Mapping[str, Shape] | None = None) -> LayerGraph:
-        """The net's graph; ``input_shapes`` replace those of Input layers, by blob name."""
+        """The net's graph; ``input_shapes`` replace those of Input layers, by blob name.
+
+        Raises:
+            PrototxtError: the net is wrong, or no layer of it belongs to the state.
+        """
         param = self.source.param
-        return build_graph(
+        graph = build_graph(
             param.name,
             layer_specs(param, self.source.origins),
             LAYERS,
@@ -46,6 +43,9 @@ class NetPlan:
             input_shapes=input_shapes,
             source=self.source.path,
         )
+        if not len(graph):
+            raise PrototxtError(f"the net has no layer for {_show(self.state)}", self.source.origin())
+        return graph
 
 
 def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = ()) -> NetPlan:
@@ -55,39 +55,6 @@ def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = (
     return NetPlan(source, state, f"net file: {path}")
 
 
-def make_net(
-    graph: LayerGraph,
-    device: torch.device,
-    context: RunContext | None = None,
-    shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
-) -> Net:
-    """The net of ``graph`` on ``device``; see Net for ``context`` and ``shared``.
-
-    Raises:
-        RunError: the device has not enough memory for it.
-    """
-    _check_fits(graph, device)
-    net = Net(graph, context, shared)
-    try:
-        return net.to(device)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        size = _gib(sum(count(param.shape) for param in graph.learnable))
-        raise RunError(f'net "{graph.name}": the device has no room for its parameters, {size}') from error
-
-
-def _check_fits(graph: LayerGraph, device: torch.device) -> None:
-    """Refuse what cannot fit, since systems that promise more memory than they have would kill the process."""
-    limit = memory_of(device)
-    for param in graph.learnable:
-        if 4 * count(param.shape) > limit:
-            raise graph_error(graph, param.layer, f"parameter {param.blob}", param.shape, limit)
-    for edge in graph.edges:
-        if 4 * count(edge.shape) > limit:
-            raise graph_error(graph, edge.producer, f'top "{edge.blob}"', edge.shape, limit)
-
-
 def train_plan(solver: SolverSource) -> NetPlan:
     """The net to train.
 
@@ -95,7 +62,7 @@ def train_plan(solver: SolverSource) -> NetPlan:
         PrototxtError: not exactly one of the four fields is set.
     """
     param = solver.param
-    given = [field for field in TRAIN_FIELDS if param.HasField(field)]
+    given = [field for field in TRAIN_FIELDS if param.HasField(field) and getattr(param, field) != ""]
     if len(given) != 1:
         found = "none of them is set" if not given else f"{' and '.join(given)} are set"
         raise PrototxtError(
@@ -129,7 +96,7 @@ def test_plans(solver: SolverSource) -> tuple[NetPlan, ...]:
         )
     if fields and param.test_interval <= 0:
         raise PrototxtError(
-            "test_iter asks for testing, but test_interval is not set: every how many iterations?",
+            "test_iter asks for testing, but test_interval is 0: every how many iterations?",
             solver.origin("test_iter"),
         )
     plans = []
@@ -162,3 +129,10 @@ def _state(source: NetSource, phase: int, own: pb.NetState) -> pb.NetState:
     state.MergeFrom(source.param.state)
     state.MergeFrom(own)
     return state
+
+
+def _show(state: pb.NetState) -> str:
+    parts = [f"phase {pb.Phase.Name(state.phase)}"]
+    parts += [f"level {state.level}"] if state.level else []
+    parts += [f"stage {', '.join(state.stage)}"] if state.stage else []
+    return " and ".join(parts)

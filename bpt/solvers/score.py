@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.net import Net
+from bpt.device import use_line
+from bpt.graph.segments import per_layer, whole
 from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.solvers.display import loss_note
+from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
 from bpt.solvers.snapshot import load_weights
 from bpt.solvers.testing import Scores, run_test
@@ -25,8 +27,9 @@ def score(
     model: str, weights: Sequence[str], iterations: int, device: torch.device, level: int, stages: tuple[str, ...]
 ) -> Scores:
     """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means."""
-    LOG.info("Use %s.", "CPU" if device.type == "cpu" else f"GPU with device ID {device.index}")
-    net = Net(file_plan(model, pb.TEST, level, stages).graph()).to(device)
+    LOG.info("%s", use_line(device))
+    graph = file_plan(model, pb.TEST, level, stages).graph()
+    net = make_net(graph, device)
     try:
         for path in weights:
             load_weights(net, path)
@@ -39,10 +42,11 @@ def score(
                         LOG.info("Batch %d, %s = %s", batch, blob, number(element))
                 progress.advance()
 
-            scores = run_test(LocalOperator(net, device=device), iterations, each=show)
+            operator = LocalOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
+            scores = run_test(operator, iterations, each=show, debug=graph.debug_info)
         assert scores is not None
         LOG.info("Loss: %s", number(scores.loss))
-        for edge in net.graph.outputs:
+        for edge in graph.outputs:
             for element in scores.outputs[edge.blob].flatten().tolist():
                 LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
         return scores

@@ -1,4 +1,4 @@
-"""What SIGINT (Ctrl-C) and SIGHUP do to a run: snapshot, stop or nothing (Caffe: SignalHandler)."""
+"""What signals do to a run: snapshot, stop or nothing (Caffe: SignalHandler)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ class Action(Enum):
 class SignalActions:
     """While active, notes signals; the solver asks for the action at the end of an iteration.
 
+    SIGTERM, by which clusters tell a job to end, always stops: Caffe dies of it, and the work since the last
+    snapshot with it.
+
     Args:
-        sigint, sighup: the effect of each signal. ``NONE`` ignores it.
+        sigint: the effect of SIGINT (Ctrl-C). ``NONE`` ignores it.
+        sighup: the effect of SIGHUP.
     """
 
     def __init__(self, sigint: Action = Action.STOP, sighup: Action = Action.SNAPSHOT) -> None:
-        self._effects = {signal.SIGINT: sigint}
+        self.terminated = False  # whether a stop was asked for by SIGTERM
+        self._effects = {signal.SIGINT: sigint, signal.SIGTERM: Action.STOP}
         if hasattr(signal, "SIGHUP"):  # not on Windows
             self._effects[signal.SIGHUP] = sighup
         self._pending: list[signal.Signals] = []
@@ -42,8 +47,13 @@ class SignalActions:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._pending.append(signal.Signals(number))
+        if number not in self._pending:  # impatience does not ask for more
+            self._pending.append(signal.Signals(number))
 
     def take(self) -> Action:
         """The action asked for since the last call, one signal at a time; NONE if there was none."""
-        return self._effects[self._pending.pop(0)] if self._pending else Action.NONE
+        if not self._pending:
+            return Action.NONE
+        number = self._pending.pop(0)
+        self.terminated |= number == signal.SIGTERM
+        return self._effects[number]

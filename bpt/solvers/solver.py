@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bpt.context import RunContext
-from bpt.device import CPU, synchronize
+from bpt.device import CPU, synchronize, use_line
 from bpt.graph.segments import per_layer, whole
 from bpt.net import Net
 from bpt.operators.layout import LayoutChoice
@@ -25,8 +25,9 @@ from bpt.report.progress import Progress
 from bpt.solvers import lr_policy, snapshot, state
 from bpt.solvers.check import check_solver
 from bpt.solvers.display import Lap, output_lines
-from bpt.solvers.iteration import run_iteration
+from bpt.solvers.iteration import forward_pass, run_iteration
 from bpt.solvers.losses import SmoothedLoss
+from bpt.solvers.making import make_net
 from bpt.solvers.nets import NetPlan, test_plans, train_plan
 from bpt.solvers.signals import Action, SignalActions
 from bpt.solvers.testing import run_test
@@ -64,9 +65,10 @@ class Solver:
         self.iter = 0
         self._signals = signals
         self._stopped = False
+        self._debug = False
         for note in source.notes:
             LOG.info("%s", note)
-        LOG.info("Use %s.", "CPU" if device.type == "cpu" else f"GPU with device ID {device.index}")
+        LOG.info("%s", use_line(device))
         LOG.info("Initializing solver from parameters: \n%s", to_text(self.param).rstrip())
         check_solver(source)
         resume = self._resolve(resume)
@@ -111,7 +113,7 @@ class Solver:
         for note in plan.source.notes:
             LOG.info("%s", note)
         graph = plan.graph()
-        net = Net(graph, self.context, shared).to(self.device)
+        net = make_net(graph, self.device, self.context, shared)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
         LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
         return plan, LocalOperator(net, self._cut(graph), self.device)
@@ -189,7 +191,8 @@ class Solver:
             return
         # The loss and scores after the last update, where the display falls on it.
         if param.display and self.iter % param.display == 0:
-            self._losses.add(self.iter, self._forward())
+            # Caffe leaves debug_info as the last iteration had it.
+            self._losses.add(self.iter, forward_pass(self.train[1], debug=self._debug))
             LOG.info("Iteration %d, loss = %s", self.iter, number(self._losses.value))
         if param.test_interval and self.iter % param.test_interval == 0:
             self.test_all()
@@ -235,8 +238,8 @@ class Solver:
         """Train one iteration; returns its loss."""
         self.context.iteration = self.iter
         lr_policy.log_step(self.param, self.iter)
-        debug = self._displays and self.param.debug_info
-        return run_iteration(self.train[1], self.context, self.param.iter_size, self._update, debug)
+        self._debug = self._displays and self.param.debug_info
+        return run_iteration(self.train[1], self.context, self.param.iter_size, self._update, self._debug)
 
     @property
     def _displays(self) -> bool:
@@ -250,13 +253,6 @@ class Solver:
         if self._displays:
             self._show(rate)
         self.rule.update(rate, self.iter)
-
-    def _forward(self) -> float:
-        """One forward pass in the training phase, without gradients; its loss."""
-        operator = self.train[1]
-        for segment in range(len(operator.segments)):
-            operator.forward(segment, grad=False)
-        return operator.loss().item()
 
     def _show(self, rate: float) -> None:
         iterations, seconds = self._lap.take(self.iter)
@@ -282,7 +278,7 @@ class Solver:
     def _test(self, index: int) -> None:
         LOG.info("Iteration %d, Testing net (#%d)", self.iter, index)
         operator = self.tests[index][1]
-        scores = run_test(operator, self.param.test_iter[index], self._interrupted)
+        scores = run_test(operator, self.param.test_iter[index], self._interrupted, debug=self.param.debug_info)
         if scores is None:
             LOG.info("Test interrupted.")
             return

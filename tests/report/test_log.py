@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 
 import pytest
 
-from bpt.report.log import GlogFormatter, number
+from bpt.report.log import GlogFormatter, number, start_logging
 
 
 def line(message: str, level: int = logging.INFO) -> str:
@@ -30,3 +32,26 @@ def test_level(level: int, letter: str) -> None:
 )
 def test_numbers_as_caffe_prints_them(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_a_library_does_not_print() -> None:
+    """Whoever uses bpt from Python and has not configured ``logging`` sees nothing."""
+    program = "import logging, bpt; logging.getLogger('bpt').error('look out')"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout + process.stderr == ""
+
+
+def test_a_command_logs_to_stderr_once(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("bpt")
+    before = logger.handlers[:], logger.propagate, logger.level
+    try:
+        start_logging()
+        start_logging()
+        logger.info("Solving LeNet")
+        logger.debug("left out")
+    finally:
+        logger.handlers[:], logger.propagate = before[:2]
+        logger.setLevel(before[2])
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.fullmatch(r"I.*test_log\.py:\d+\] Solving LeNet\n", captured.err)

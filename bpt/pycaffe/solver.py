@@ -1,0 +1,132 @@
+"""Solver: training as pycaffe shows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+
+import torch
+from torch import nn
+
+from bpt.device import choose_device
+from bpt.proto.solver import read_solver
+from bpt.pycaffe.arguments import Path, several
+from bpt.pycaffe.net import Net
+from bpt.pycaffe.operator import BlobOperator
+from bpt.solvers import solver as core
+from bpt.solvers.nets import NetPlan
+
+
+class _Loop(core.Solver):
+    """The training loop, over nets whose blobs can be looked at."""
+
+    def _build(
+        self, what: str, plan: NetPlan, shared: Mapping[tuple[str, int], nn.Parameter] | None = None
+    ) -> core.Built:
+        plan, operator = super()._build(what, plan, shared)
+        return plan, BlobOperator(operator.net, self.device)
+
+
+class Solver:
+    """A solver with its nets, which share their parameters.
+
+    ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps all their blobs and
+    parameters can be looked at, and changed. As in Caffe a parameter's ``diff`` is after a step what the step
+    has subtracted from its ``data``.
+
+    Args:
+        path: the solver's text file.
+        overrides: snippets of text format merged over it, like those of ``bpt train --set``: ``"max_iter: 100"``.
+        device: where to compute; default: what ``solver_mode`` and ``device_id`` say.
+
+    Raises:
+        PrototxtError: a text is wrong; says where.
+    """
+
+    def __init__(
+        self, path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None
+    ) -> None:
+        source = read_solver(path, several(overrides))
+        chosen = choose_device(source.param) if device is None else torch.device(device)
+        self._loop = _Loop(source, device=chosen, observable=True)
+        self._loop.rule.updates = [None] * len(self._loop.rule.parameters)  # keep them
+        self.net = self._shown(self._loop.train)
+        self.test_nets = [self._shown(test) for test in self._loop.tests]
+
+    @staticmethod
+    def _shown(built: core.Built) -> Net:
+        plan, operator = built
+        assert isinstance(operator, BlobOperator)
+        return Net._of(plan, operator)
+
+    @property
+    def iter(self) -> int:
+        """Iterations done."""
+        return self._loop.iter
+
+    def step(self, iterations: int) -> None:
+        """Train ``iterations`` more iterations; test and write snapshots when they are due."""
+        with self._training():
+            self._loop.step(iterations)
+
+    def solve(self, path: Path | None = None) -> None:
+        """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""
+        if path is not None:
+            self.restore(path)
+        with self._training():
+            self._loop.solve()
+
+    def snapshot(self) -> str:
+        """Write weights and solver state under ``snapshot_prefix``; returns the state's path.
+
+        Raises:
+            WriteError: a file could not be written; what stood there before is intact.
+        """
+        with self._in_use():
+            return self._loop.snapshot()
+
+    def restore(self, path: Path) -> None:
+        """Go on from the solver state at ``path``.
+
+        Raises:
+            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+        """
+        with self._in_use():
+            self._loop.restore(os.fspath(path))
+
+    def close(self) -> None:
+        """Stop reading ahead and close the data sources; the solver cannot train after that."""
+        for net in (self.net, *self.test_nets):
+            net.close()
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for net in (self.net, *self.test_nets):
+                stack.enter_context(net._in_use(new_parameters=True))
+            yield
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        rule = self._loop.rule
+        with self._in_use():
+            for parameter in rule.parameters:
+                parameter.value.grad = None  # what backward passes by hand have left
+            yield
+            for parameter, update in zip(rule.parameters, rule.updates or (), strict=True):
+                parameter.value.grad = None if update is None else update.clone()
+
+
+def get_solver(path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None) -> Solver:
+    """The solver that the text file at ``path`` describes; see Solver."""
+    return Solver(path, overrides, device)

@@ -1,0 +1,131 @@
+"""The command line as a whole: help, version, start-up, devices, and what ends a program that is not its fault."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import bpt
+from bpt import errors
+from bpt.cli import main as cli
+from bpt.cli.options import words
+from tests.cli.conftest import Bpt
+
+COMMANDS = ("train", "test", "time", "device_query")
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command, "--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_comes_at_once_without_torch() -> None:
+    """Also: ``python -m bpt`` is ``bpt``."""
+    process = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "bpt", "--help"], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.startswith("usage: bpt ")
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
+    assert "bpt.cli.train" in imported
+    assert not {"torch", "numpy", "google.protobuf", "tqdm"} & imported
+
+
+def test_bpt_alone_shows_its_help(bpt: Bpt, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = bpt()
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out == help_of(capsys)
+    assert all(f"\n    {command} " in outcome.out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_is_explained_in_both_spellings(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(capsys, command)
+    [chosen] = [action.choices[command] for action in cli.make_parser()._actions if action.choices]
+    flags = [action for action in chosen._actions if action.dest != "help"]
+    assert flags
+    for action in flags:
+        short, long = action.option_strings
+        assert long == f"-{short}" == f"--{action.dest}"
+        assert f"  {short}, {long} {action.metavar}" in text
+        assert action.help
+
+
+@pytest.mark.parametrize("flag", ["-version", "--version"])
+def test_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([flag])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"bpt version {bpt.__version__}\n"
+
+
+def test_python_m_bpt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "main", lambda: 7)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("bpt", run_name="__main__")
+    assert ended.value.code == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], 'unknown command "trian"; did you mean "train"?'),
+        (["train", "--solvr=x"], 'unrecognized arguments: --solvr=x; did you mean "--solver"?'),
+        (["train", "--solver"], "--solver: expected one argument (bpt train --help explains)"),
+        (["train", "x"], "unrecognized arguments: x (bpt train --help explains)"),
+        (["train", "--solver=x", "--level=y"], '--level: takes a whole number, found "y" (bpt train --help explains)'),
+        (["test", "--iterations", "-1"], '--iterations: takes a whole number of at least 1, found "-1" '
+         "(bpt test --help explains)"),
+    ],
+)  # fmt: skip
+def test_mistyped_words(arguments: list[str], message: str, bpt: Bpt) -> None:
+    outcome = bpt(*arguments)
+    assert outcome.error == message
+    assert (outcome.status, outcome.out) == (2, "")
+
+
+@pytest.mark.parametrize("spelling", [["-solver", "nope"], ["--solver", "nope"], ["--solver=nope"], ["-solver=nope"]])
+def test_all_of_caffes_spellings(spelling: list[str], bpt: Bpt) -> None:
+    assert bpt("train", *spelling).error.startswith("nope: no such file")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (errors.UserError("wrong"), 2, "error: wrong\n"),
+        (errors.RunError("failed"), 1, "error: failed\n"),
+        (KeyboardInterrupt(), 1, "error: interrupted\n"),
+        (MemoryError(), 1, "error: out of memory\n"),
+        (OSError(5, "Input/output error", "a.txt"), 1, "error: [Errno 5] Input/output error: 'a.txt'\n"),
+    ],
+)
+def test_what_ends_a_command(
+    error: BaseException, status: int, line: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.COMMANDS["device_query"], "run", fail)
+    outcome = bpt("device_query")
+    assert (outcome.status, outcome.out, outcome.err) == (status, "", line)
+
+
+def test_words_of_a_list() -> None:
+    assert words("a,b") == ("a", "b")
+    assert words(",a,") == ("a",)
+    assert words("") == ()
+
+
+def test_device_query_without_a_gpu(bpt: Bpt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for flags in ([], ["--gpu=all"]):
+        outcome = bpt("device_query", *flags)
+        assert (outcome.status, outcome.err) == (0, "")
+        cuda, cpu = outcome.out.splitlines()
+        assert cuda.startswith("CUDA: no usable device")
+        assert cpu.startswith(f"CPU: {torch.get_num_threads()} threads, ")

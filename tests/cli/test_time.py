@@ -1,0 +1,100 @@
+"""``bpt time``: Caffe's lines, the update, the layout that training would choose; nothing is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Bpt
+from tests.golden_cases import GOLDEN
+
+
+def lines_of(log: str) -> list[str]:
+    """The lines from the first pass to the end of the benchmark, without place and numbers.
+
+    Left out are our choice of an engine, and what Caffe's data layer says whenever it begins again.
+    """
+    texts = [re.sub(r"(?<=: )[\d.e+-]+|(?<=Iteration: )\d+", "N", line.partition("] ")[2]) for line in log.splitlines()]
+    start, end = texts.index("Performing Forward"), texts.index("*** Benchmark ends ***")
+    return [text for text in texts[start:end] if not text.startswith(("Engine: ", "Restarting data "))]
+
+
+@pytest.mark.parametrize(("name", "phase"), [("time_lenet", "TRAIN"), ("time_lenet_test_phase", "TEST")])
+@pytest.mark.usefixtures("inputs")
+def test_the_lines_are_caffes(name: str, phase: str, bpt: Bpt) -> None:
+    recorded = (GOLDEN / "cli" / f"{name}.stderr.txt").read_text()
+    outcome = bpt("time", "--model=lenet_train_test.prototxt", "--iterations=5", f"--phase={phase}")
+    assert outcome.status == 0
+    assert outcome.out == ""
+    assert lines_of(outcome.err) == lines_of(recorded)
+
+
+@pytest.mark.usefixtures("inputs")
+def test_the_layout_is_measured_and_told(bpt: Bpt) -> None:
+    log = bpt("time", "--model=lenet_train_test.prototxt", "--iterations=1").err
+    choice = r"Engine: (CONTIGUOUS|CHANNELS_LAST) \(CONTIGUOUS \S+ ms, CHANNELS_LAST \S+ ms an iteration\)"
+    assert re.search(choice, log)
+
+
+@pytest.mark.usefixtures("inputs")
+def test_a_solver_is_timed_with_its_update_in_its_layout(bpt: Bpt) -> None:
+    outcome = bpt("time", "--solver=solver.prototxt", "--iterations=2", "--set", "engine: CONTIGUOUS")
+    assert outcome.status == 0
+    assert re.search(r"\] Average Update: [\d.e-]+ ms\.", outcome.err)
+    assert "Engine: CONTIGUOUS\n" in outcome.err
+    [row] = [line for line in outcome.err.splitlines() if "] update " in line]
+    assert re.search(r"update +[\d.]+ ± [\d.]+$", row)
+
+
+def test_nothing_is_tested_or_written(bpt: Bpt, inputs: Path) -> None:
+    (inputs / "file").touch()
+    net = inputs / "lenet_train_test.prototxt"
+    net.write_text(net.read_text().replace("digits_test_lmdb", "no_such_lmdb"))
+    before = sorted(inputs.rglob("*"))
+    outcome = bpt(
+        "time", "--solver=solver.prototxt", "--iterations=1", "--set", 'snapshot_prefix: "file/x" weights: "nope"'
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert "Test" not in outcome.err.replace("Testing for 1 iterations", "")
+    assert sorted(inputs.rglob("*")) == before
+
+
+def test_level_and_stage_choose_the_layers(bpt: Bpt, inputs: Path) -> None:
+    net = inputs / "lenet_train_test.prototxt"
+    more = 'layer { name: "more" type: "Silence" bottom: "pool2" include { stage: "s" min_level: 2 } }'
+    net.write_text(net.read_text() + more)
+    for source in ("--model=lenet_train_test.prototxt", "--solver=solver.prototxt"):
+        arguments = ("time", source, "--iterations=1")
+        assert "more\tforward" not in bpt(*arguments).err
+        assert "more\tforward" in bpt(*arguments, "--level=2", "--stage=r,s").err
+
+
+def test_a_net_without_loss_or_data_is_timed(bpt: Bpt, inputs: Path) -> None:
+    (inputs / "deploy.prototxt").write_text(
+        """
+        layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 4 } }
+        """
+    )
+    outcome = bpt("time", "--model=deploy.prototxt", "--iterations=1", "--phase=TEST")
+    assert outcome.status == 0
+    assert "thread" not in outcome.err  # no data layer, so no wait for data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model=a", "--solver=b"], "bpt time needs one of --model and --solver: what to time"),
+        (["--solver=b", "--phase=TEST"], "--phase TEST goes with --model; a solver is timed as it trains"),
+        (["--model=a", "--set=max_iter: 1"], "--set overrides a solver's fields; it goes with --solver"),
+        (["--model=a", "--iterations=0"], '--iterations: takes a whole number of at least 1, found "0" '),
+        (["--model=a", "--iterations=x"], '--iterations: takes a whole number of at least 1, found "x" '),
+        (["--model=a", "--phase=train"], "--phase: invalid choice: 'train' "),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str, bpt: Bpt) -> None:
+    outcome = bpt("time", *arguments)
+    assert outcome.error.startswith(message)
+    assert outcome.status == 2

@@ -1,0 +1,55 @@
+"""The Python in the guides runs as it stands there, and prints what it says it prints."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import bpt
+from tests.golden_cases import GOLDEN
+
+ROOT = Path(__file__).parents[1]
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(guide: Path) -> list[str]:
+    """The blocks marked ``python``, with their line numbers kept by empty lines before them."""
+    text = guide.read_text()
+    return [
+        "\n" * text[: found.start(1)].count("\n") + found[1]
+        for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    ]
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder is like the repository after ``make demo``, on fewer digits and less training."""
+    (tmp_path / "prototxt").symlink_to(ROOT / "prototxt")
+    (tmp_path / "data" / "digits").mkdir(parents=True)
+    for part in ("train_lmdb", "test_lmdb"):
+        (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
+    monkeypatch.chdir(tmp_path)
+    with bpt.get_solver("prototxt/lenet/solver.prototxt", "test_initialization: false random_seed: 1") as solver:
+        solver.step(30)
+        (tmp_path / "snapshots" / "lenet").mkdir(parents=True)
+        solver.net.save("snapshots/lenet/lenet_iter_1000.caffemodel")
+
+
+@pytest.mark.usefixtures("repository")
+@pytest.mark.parametrize("guide", [guide for guide in GUIDES if blocks(guide)], ids=lambda guide: guide.name)
+def test_what_the_guide_says(guide: Path) -> None:
+    names: dict[str, object] = {"__name__": "guide"}
+    lines = guide.read_text().splitlines()
+    for block in blocks(guide):
+        for statement in ast.parse(block, guide.name).body:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(ast.Module([statement], []), guide.name, "exec"), names)
+            promise = re.match(r"print\(.*\)  # (.*)", lines[statement.lineno - 1])
+            if promise:
+                assert printed.getvalue().strip() == promise[1], f"{guide.name}:{statement.lineno}"
