@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import logging
 import re
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in ("train_lmdb", "test_lmdb"):
         (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("bpt"), "level", logging.WARNING)  # a guide may set it
     with bpt.get_solver("prototxt/lenet/solver.prototxt", "test_initialization: false random_seed: 1") as solver:
         solver.step(30)
         (tmp_path / "snapshots" / "lenet").mkdir(parents=True)

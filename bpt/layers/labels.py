@@ -65,6 +65,6 @@ def _refuse(spec: LayerSpec, labels: Tensor, indices: Tensor, classes: int, igno
     if len(places):
         place = int(places[0])
         raise DataError(
-            f'layer "{spec.name}": label {labels.flatten()[place].item():g} at position {place} '
-            f"is outside [0, {classes})"
+            f'layer "{spec.name}": label {labels.flatten()[place].item():g} at position {place} of '
+            f'"{spec.bottom_names[1]}" is outside [0, {classes}), the classes of "{spec.bottom_names[0]}"'
         )

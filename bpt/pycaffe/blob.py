@@ -80,6 +80,8 @@ def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
         if shape != operator.shape(edge):
             operator.diffs.pop(edge)
             operator.feed({edge: torch.zeros(shape)})
+            for mirror in mirrors:
+                mirror.forget()
 
     return Blob(lambda: operator.shape(edge), mirrors, reshape)
 

@@ -39,11 +39,11 @@ class Mirror:
         """The array; the same object as long as the caller keeps it and the shape stays."""
         tensor = self._fetch().data
         if self._host is None or self._host.shape != tensor.shape:
+            self.forget()
             self._host = tensor.cpu().contiguous()
             if self._apart and _one_memory(self._host, tensor):
                 self._host = tensor.clone()
             self._seen = None if _one_memory(self._host, tensor) else self._host.clone()
-            self._array = lambda: None
         array = self._array()
         if array is None:
             array = self._host.numpy()
@@ -53,11 +53,9 @@ class Mirror:
     def take(self) -> None:
         """Before the tensor is used: put into it what the caller has written."""
         if self._host is not None and self._seen is not None and not torch.equal(self._host, self._seen):
-            tensor = self._fetch().data
-            if tensor.shape == self._host.shape:
-                tensor.copy_(self._host)
+            self._fetch().data.copy_(self._host)
         if self._array() is None:
-            self._host = self._seen = None
+            self.forget()
 
     def show(self) -> None:
         """After the tensor was used: put into the array what has come of it."""
@@ -65,10 +63,15 @@ class Mirror:
             return
         tensor = self._fetch().data
         if self._array() is None or tensor.shape != self._host.shape:
-            self._host = self._seen = None
+            self.forget()
         elif not _one_memory(self._host, tensor):
             self._host.copy_(tensor)
             self._seen = self._host.clone()
+
+    def forget(self) -> None:
+        """The tensor is another one now: it gets a new array, and what the caller has is his alone."""
+        self._host = self._seen = None
+        self._array = lambda: None
 
 
 def _one_memory(a: Tensor, b: Tensor) -> bool:

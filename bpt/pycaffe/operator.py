@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bpt.errors import UserError
+from bpt.errors import BptError, UserError
 from bpt.failures import kernel_error
-from bpt.graph.layer_graph import AUTOMATIC, LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.segments import Segment, per_layer
 from bpt.layers import DataLayer
 from bpt.net import Net
@@ -28,8 +28,7 @@ class Memory(dict[int, Tensor]):
         super().__init__()
         first: dict[str, int] = {}
         self._place = [
-            edge.index if edge.loss_weight or edge.blob == AUTOMATIC else first.setdefault(edge.blob, edge.index)
-            for edge in graph.edges
+            edge.index if edge.loss_weight else first.setdefault(edge.blob, edge.index) for edge in graph.edges
         ]
 
     def __getitem__(self, edge: int) -> Tensor:
@@ -83,11 +82,12 @@ class BlobOperator(LocalOperator):
         if self._closed and isinstance(self.net.layer(node), DataLayer):
             raise UserError(f'layer "{node.name}" cannot read data: the net is closed')
         read = {_memory_of(self.data(edge)) for edge in node.bottoms}
-        if not grad:
-            self._islands.pop(index, None)
         super().forward(index, grad)
         if node.type not in SHARERS:
             self._separate(node, read)
+        for edge in node.tops:
+            if edge in self.diffs and self.diffs[edge].shape != self.values[edge].shape:
+                self.diffs.pop(edge)  # from a batch of another shape
 
     def _separate(self, node: Node, read: set[int]) -> None:
         """Copy tops that are views of a bottom, where Caffe's are not: writing to one must not change the other."""
@@ -111,6 +111,8 @@ class BlobOperator(LocalOperator):
     def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
         try:
             torch.autograd.backward(roots, grads, retain_graph=True)
+        except BptError:
+            raise
         except (RuntimeError, MemoryError) as error:
             name = self.net.graph.nodes[segment.start].name
             raise kernel_error(f'backward pass, layer "{name}"', error) from error

@@ -14,6 +14,7 @@ from bpt.failures import is_out_of_memory
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape, count
 from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
 
 _FLOAT = 4  # bytes
 
@@ -55,6 +56,14 @@ def _check_fits(graph: LayerGraph, memory: int) -> None:
         refuse_above(f"parameter {param.blob}", param.layer, param.shape)
     for edge in graph.edges:
         refuse_above(f'top "{edge.blob}"', edge.producer, edge.shape)
+    # In training each parameter has a gradient of its size.
+    copies = 2 if graph.phase == pb.TRAIN else 1
+    size = graph.num_parameters * copies * _FLOAT
+    if size > memory:
+        raise RunError(
+            f'net "{graph.name}": its {graph.num_parameters} parameters{" and their gradients" * (copies > 1)} take '
+            f"{_gib(size)}, but the device has {_gib(memory)} of memory"
+        )
 
 
 def _gib(size: int) -> str:

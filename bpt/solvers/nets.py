@@ -49,9 +49,9 @@ class NetPlan:
 
 
 def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = ()) -> NetPlan:
-    """The net of a network file in the given phase, level and stages."""
+    """The net of a network file in the given phase and level, in ``stages`` and those of the file's own ``state``."""
     source = read_net(path)
-    state = make_state(phase, level, stages)
+    state = make_state(phase, level, (*source.param.state.stage, *stages))
     return NetPlan(source, state, f"net file: {path}")
 
 
@@ -86,12 +86,13 @@ def test_plans(solver: SolverSource) -> tuple[NetPlan, ...]:
     wanted = len(param.test_iter)
     if wanted < len(own) or (wanted > len(own) and not generic):
         raise PrototxtError(
-            f"test_iter must be given once a test net ({len(own)}), not {wanted} times", solver.origin("test_iter")
+            f"test_iter must be given once for each test net: {len(own)} wanted, {wanted} given",
+            solver.origin("test_iter"),
         )
     fields: list[tuple[str, int | None]] = [*own, *[(generic[0], None) for _ in range(wanted - len(own))]]
     if param.test_state and len(param.test_state) != len(fields):
         raise PrototxtError(
-            f"test_state must be given once a test net ({len(fields)}), not {len(param.test_state)} times",
+            f"test_state must be given once for each test net: {len(fields)} wanted, {len(param.test_state)} given",
             solver.origin("test_state"),
         )
     if fields and param.test_interval <= 0:
@@ -114,7 +115,7 @@ def _source(solver: SolverSource, field: str, index: int | None = None) -> tuple
         value = value[index]
     if isinstance(value, str):
         path = resolve_path(value, solver.path)
-        return read_net(path), f"net file: {value}"
+        return read_net(path), f"{field} file: {value}"
     prefix = (field,) if index is None else (field, index)
     origins = {
         path[len(prefix) :]: origin for path, origin in solver.origins.items() if path[: len(prefix)] == prefix

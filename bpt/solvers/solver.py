@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -71,16 +70,21 @@ class Solver:
         LOG.info("%s", use_line(device))
         LOG.info("Initializing solver from parameters: \n%s", to_text(self.param).rstrip())
         check_solver(source)
-        resume = self._resolve(resume)
-        self.context = RunContext(seed=self._choose_seed(resume))
+        train, tests = train_plan(source), test_plans(source)  # what is wrong in them shows before anything is built
+        resume = state.state_to_resume(self.param, resume)
+        self.context = RunContext(seed=state.choose_seed(self.param, resume))
         self._cut = per_layer if observable or self.param.debug_info else whole
-        self.train = self._build("training net", train_plan(source))
-        for path in self.param.weights:
-            LOG.info("Finetuning from %s", path)
-            snapshot.load_weights(self.net, path)
+        self.train = self._build("training net from", train)
+        if not self.net.graph.losses:
+            LOG.warning("The training net has no loss: nothing will be learned")
         shared = self.net.values_by_name()
-        plans = enumerate(test_plans(source))
-        self.tests = [self._build(f"test net (#{index})", plan, shared) for index, plan in plans]
+        self.tests = [
+            self._build(f"test net (#{index}) specified by", plan, shared) for index, plan in enumerate(tests)
+        ]
+        for path in snapshot.weight_files(self.param.weights, source.path):
+            LOG.info("Finetuning from %s", path)
+            for net in self._nets().values():  # a test net may have layers of its own
+                snapshot.load_weights(net, path)
         self.rule = make_rule(self.param, self.net)
         self._losses = SmoothedLoss(self.param.average_loss)
         self._lap = Lap(0)
@@ -90,26 +94,8 @@ class Solver:
         if resume:
             self.restore(resume)
 
-    def _resolve(self, resume: str) -> str:
-        """The path of the state to resume from, or "" to start anew."""
-        if resume != "auto":
-            return resume
-        newest = snapshot.find_newest(self.param.snapshot_prefix)
-        if newest is None:
-            LOG.info("No snapshot under %s to resume from; starting anew", self.param.snapshot_prefix)
-        return newest or ""
-
-    def _choose_seed(self, resume: str) -> int:
-        """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
-        if self.param.random_seed >= 0:
-            return self.param.random_seed
-        saved = snapshot.read_state(resume) if resume else pb.SolverState()
-        seed = saved.random_seed if saved.HasField("random_seed") else secrets.randbits(31)
-        LOG.info("random_seed is not set; using %d", seed)
-        return seed
-
     def _build(self, what: str, plan: NetPlan, shared: Mapping[tuple[str, int], nn.Parameter] | None = None) -> Built:
-        LOG.info("Creating %s specified by %s", what, plan.described_by)
+        LOG.info("Creating %s %s", what, plan.described_by)
         for note in plan.source.notes:
             LOG.info("%s", note)
         graph = plan.graph()
@@ -164,9 +150,16 @@ class Solver:
         Raises:
             WriteError: a file could not be written; what stood there before is intact.
         """
-        saved = pb.SolverState(iter=self.iter, loss_history=self._losses.history, random_seed=self.context.seed)
+        saved = pb.SolverState(
+            iter=self.iter,
+            loss_history=self._losses.history,
+            random_seed=self.context.seed,
+            solver_type=self.param.type,
+        )
         # This run and the one that resumes it must go on in one layout, or their roundings part.
-        self._layout.settle()
+        if not self._layout.settled:
+            self._layout.settle()
+            LOG.info("Engine: %s, since a snapshot is due before all trials are done", self._layout)
         self._use_layout()
         saved.engine = self._layout.engine  # type: ignore[assignment]
         saved.data_position.extend(state.positions(self._nets()))
@@ -182,6 +175,9 @@ class Solver:
         LOG.info("Solving %s", self.net.graph.name)
         LOG.info("Learning Rate Policy: %s", param.lr_policy)
         self._stopped = False
+        if self.iter >= param.max_iter:
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, param.max_iter)
+            return
         with Progress(param.max_iter, self.iter, "training") as progress:
             self.step(param.max_iter - self.iter, progress)
         if param.snapshot_after_train and (not param.snapshot or self.iter % param.snapshot):

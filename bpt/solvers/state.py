@@ -1,11 +1,39 @@
-"""How far each data layer has read: what a snapshot needs so that a resumed run sees the same samples."""
+"""What a run takes over from the run that it resumes: its seed, and how far each data layer has read."""
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Iterator, Mapping
 
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
+from bpt.solvers import snapshot
+
+LOG = logging.getLogger("bpt")
+
+
+def state_to_resume(param: pb.SolverParameter, resume: str) -> str:
+    """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
+    if resume != "auto":
+        return resume
+    newest = snapshot.find_newest(param.snapshot_prefix)
+    if newest is None:
+        LOG.info("No snapshot under %s to resume from; starting anew", param.snapshot_prefix)
+    return newest or ""
+
+
+def choose_seed(param: pb.SolverParameter, resume: str) -> int:
+    """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
+    if param.random_seed >= 0:
+        return param.random_seed
+    saved = snapshot.read_state(resume) if resume else pb.SolverState()
+    if saved.HasField("random_seed"):
+        LOG.info("random_seed is not set; going on with that of the snapshot, %d", saved.random_seed)
+        return saved.random_seed
+    seed = secrets.randbits(31)
+    LOG.info("random_seed is not set; using %d", seed)
+    return seed
 
 
 def positions(nets: Mapping[str, Net]) -> Iterator[pb.DataPosition]:

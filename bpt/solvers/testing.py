@@ -42,6 +42,7 @@ def run_test(
     for batch in range(iterations):
         if stop():
             return None
+        operator.net.context.micro = batch  # so that DummyData and the like draw anew
         loss += forward_pass(operator, debug=debug)
         outputs = {edge.blob: operator.values[edge.index].float() for edge in graph.outputs}
         each(batch, outputs)

@@ -126,7 +126,9 @@ MISTAKES = {
         status=1,
     ),
     "label out of range": Mistake(
-        edit("num_output: 10", "num_output: 5"), 'layer "loss": label 7 at position 4 is outside [0, 5)', status=1
+        edit("num_output: 10", "num_output: 5"),
+        'layer "loss": label 7 at position 4 of "label" is outside [0, 5), the classes of "ip2"',
+        status=1,
     ),
     "shapes that fit no more": Mistake(
         images_of_two_sizes,

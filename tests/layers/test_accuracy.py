@@ -64,8 +64,12 @@ def test_another_axis() -> None:
 @pytest.mark.parametrize(
     ("labels", "more", "message"),
     [
-        ([0.0, 1, 3, 0], "", "label 3 at position 2 is outside [0, 3)"),
-        ([255.0, -2, 3, 0], "ignore_label: 255", "label -2 at position 1 is outside [0, 3)"),
+        ([0.0, 1, 3, 0], "", 'label 3 at position 2 of "x1" is outside [0, 3), the classes of "x0"'),
+        (
+            [255.0, -2, 3, 0],
+            "ignore_label: 255",
+            'label -2 at position 1 of "x1" is outside [0, 3), the classes of "x0"',
+        ),
     ],
 )
 def test_labels_that_are_no_class(labels: list[float], more: str, message: str) -> None:

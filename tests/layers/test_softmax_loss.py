@@ -112,11 +112,19 @@ def test_labels_are_cut_to_integers() -> None:
 @pytest.mark.parametrize(
     ("labels", "more", "message"),
     [
-        ([0, 1, 2], "", "label 2 at position 2 is outside [0, 2)"),
-        ([0, -1, 0], "", "label -1 at position 1 is outside [0, 2)"),
-        ([0, 1, 1e9], "", "label 1e+09 at position 2 is outside [0, 2)"),
-        ([255, 255, 12.5], "loss_param { ignore_label: 255 }", "label 12.5 at position 2 is outside [0, 2)"),
-        ([-1, 1, 3], "loss_param { ignore_label: -1 }", "label 3 at position 2 is outside [0, 2)"),
+        ([0, 1, 2], "", 'label 2 at position 2 of "x1" is outside [0, 2), the classes of "x0"'),
+        ([0, -1, 0], "", 'label -1 at position 1 of "x1" is outside [0, 2), the classes of "x0"'),
+        ([0, 1, 1e9], "", 'label 1e+09 at position 2 of "x1" is outside [0, 2), the classes of "x0"'),
+        (
+            [255, 255, 12.5],
+            "loss_param { ignore_label: 255 }",
+            'label 12.5 at position 2 of "x1" is outside [0, 2), the classes of "x0"',
+        ),
+        (
+            [-1, 1, 3],
+            "loss_param { ignore_label: -1 }",
+            'label 3 at position 2 of "x1" is outside [0, 2), the classes of "x0"',
+        ),
     ],
 )
 def test_labels_that_are_no_class(labels: list[float], more: str, message: str) -> None:
@@ -131,7 +139,7 @@ def test_position_of_a_label_counts_in_the_order_of_the_blob() -> None:
     with pytest.raises(DataError) as caught:
         loss_of("", torch.zeros(2, 3, 4, 5), labels)
     # sample 1, row 1, column 2: 20 + 5 + 2
-    assert str(caught.value) == 'layer "L": label 8 at position 27 is outside [0, 3)'
+    assert str(caught.value) == ('layer "L": label 8 at position 27 of "x1" is outside [0, 3), the classes of "x0"')
 
 
 @pytest.mark.parametrize("label", [-1.0, 0.0, 1.0, 77.0])

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import bpt
+from bpt.proto import bpt_pb2 as pb
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
 pytestmark = pytest.mark.usefixtures("mirrors")
@@ -129,6 +131,25 @@ class TestSharedParameters:
         net.params["b"][0].data[2, 1] = 7
         net.params["b"][0].diff[2, 1] = 8
         assert (net.params["a"][0].data[1, 2], net.params["a"][0].diff[1, 2]) == (7, 8)
+
+
+def test_blobs_in_another_order_of_memory(tmp_path: Path) -> None:
+    conv = 'convolution_param { num_output: 3 kernel_size: 2 weight_filler { type: "xavier" } }'
+    text = "force_backward: true " + inputs(x=(2, 3, 4, 4)) + layer("Convolution", "x", "c", conv)
+    nets = [bpt.Net(write(tmp_path, text), bpt.TRAIN) for _ in range(2)]
+    nets[1]._operator.engine = pb.SolverParameter.CHANNELS_LAST
+    kept = []
+    for net in nets:
+        kept.append([net.blobs["c"].data, net.blobs["c"].diff, net.params["c"][0].diff, net.blobs["x"].diff])
+        for _ in range(2):
+            net.forward(x=numbers(2, 3, 4, 4))
+            net.blobs["c"].data[0, 0] = 7
+            net.backward(c=numbers(2, 3, 3, 3))
+    assert nets[1]._operator.values[1].is_contiguous(memory_format=torch.channels_last)
+    for array, expected in zip(kept[1], kept[0], strict=True):
+        assert array.flags.c_contiguous
+        np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)
+    assert (kept[1][0][0, 0] == 7).all()
 
 
 def test_every_pass_drops_other_elements(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import bpt
 from bpt.errors import FileError, UserError
+from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 from tests.solvers.snapshot.recorded import caffe_class
@@ -140,6 +141,22 @@ class TestData:
                 np.testing.assert_array_equal(label, theirs["digits_test_lmdb/label"][rows])
                 net.forward(start="ip")
 
+    def test_batches_of_other_shapes(self, tmp_path: Path) -> None:
+        """Images of another size make a batch of that size; what is there of the last one fits no more."""
+        images = [np.full((1, size, size), size, np.uint8) for size in (3, 5)]
+        source = write_images(tmp_path / "images", images)
+        data = layer("Data", "", "d", f'data_param {{ source: "{source}" backend: LMDB batch_size: 1 }}')
+        text = "force_backward: true " + data + layer("Power", "d", "p", "power_param { scale: 2 }")
+        with bpt.Net(write(tmp_path, text), bpt.TEST) as net:
+            for size in (3, 5, 3):
+                assert (net.forward()["p"] == 2 * size).all()
+                assert net.blobs["p"].shape == net.blobs["p"].data.shape == (1, 1, size, size)
+                assert not net.blobs["p"].diff.any()
+                net.blobs["p"].diff[...] = size
+                net.backward()
+                assert (net.blobs["d"].diff == 2 * size).all()
+                assert net.blobs["d"].diff.shape == (1, 1, size, size)
+
     def test_closing_ends_threads_and_closes_files(self, path: str, tmp_path: Path) -> None:
         before = prefetchers()
         with bpt.Net(path, bpt.TEST) as net:
@@ -160,9 +177,10 @@ class TestData:
         assert not open_files(tmp_path)
 
     def test_so_does_an_error_while_opening(self, path: str, tmp_path: Path) -> None:
-        with pytest.raises(FileError):
+        with pytest.raises(FileError) as caught:  # which keeps the frames, and so the net
             bpt.Net(path, bpt.TEST, tmp_path / "nope.caffemodel")
         assert not open_files(tmp_path)
+        assert "nope.caffemodel" in str(caught.value)
 
     def test_a_closed_net_cannot_run(self, path: str) -> None:
         net = bpt.Net(path, bpt.TEST)

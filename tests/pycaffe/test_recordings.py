@@ -116,6 +116,7 @@ def test_solver_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path, run["net"])
     with bpt.get_solver(write(tmp_path, run["solver"], "solver.prototxt")) as solver:
         set_params(solver.net, theirs, f"{name}/init/")
+        weight = solver.net.params["conv1"][0].data
         losses = []
         while solver.iter < run["iters"]:
             solver.step(1)
@@ -123,6 +124,7 @@ def test_solver_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             if solver.iter in (1, 10):
                 check_params(solver.net, theirs, f"{name}/after{solver.iter}/")
         check_params(solver.net, theirs, f"{name}/final/")
+        assert np.shares_memory(weight, solver.net.params["conv1"][0].data)
     assert_close(np.array(losses), theirs[f"{name}/loss"].astype(np.float64), "losses", 1e-5)
 
 

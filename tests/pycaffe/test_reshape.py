@@ -50,11 +50,31 @@ def test_or_reshape_does(tmp_path: Path) -> None:
     assert net.forward()["c"].shape == (1, 2, 1, 6)
 
 
+def test_what_was_written_before_is_gone(tmp_path: Path) -> None:
+    net = make(tmp_path, inputs(x=(1, 2)) + layer("Power", "x", "y", "power_param { scale: 2 }"))
+    kept = net.blobs["x"].data
+    kept[...] = 3
+    net.blobs["x"].reshape(4, 2)
+    assert not net.blobs["x"].diff.any()
+    assert net.blobs["x"].diff.shape == (4, 2)
+    assert net.forward()["y"].tolist() == [[0, 0]] * 4
+    net.blobs["x"].data[...] = 3
+    net.blobs["x"].reshape(5, 2)
+    net.blobs["x"].reshape(4, 2)  # and back
+    x = net.blobs["x"].data
+    assert not x.any()
+    x[...] = 5
+    assert net.forward()["y"].tolist() == [[10, 10]] * 4
+    assert kept.tolist() == [[3, 3]]
+
+
 def test_the_same_shape_keeps_the_data(tmp_path: Path) -> None:
     net = make(tmp_path, inputs(x=(1, 1, 5, 5)) + CONV)
     net.blobs["x"].data[...] = 3
     net.blobs["x"].reshape(1, 1, 5, 5)
     net.reshape()
+    assert (net.blobs["x"].data == 3).all()
+    net.forward()
     assert (net.blobs["x"].data == 3).all()
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from bpt.errors import PrototxtError
 from bpt.proto.solver import read_solver
 from bpt.solvers.solver import Solver
 from tests.golden_cases import GOLDEN
@@ -131,3 +133,26 @@ def test_observable_nets_learn_the_same() -> None:
             results.append({key: value.detach().clone() for key, value in solver.net.values_by_name().items()})
     for key, value in results[0].items():
         torch.testing.assert_close(results[1][key], value, rtol=1e-5, atol=1e-6)
+
+
+def test_the_threads_that_read_ahead_end_with_the_run() -> None:
+    def readers() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if "prefetch" in thread.name]
+
+    with Solver(read_solver("solver.prototxt")) as solver:
+        solver.step(5)
+        assert len(readers()) == 2  # of the training net and of the test net
+    assert readers() == []
+
+
+def test_a_mistake_about_tests_shows_before_anything_is_built(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "bpt"), pytest.raises(PrototxtError, match="test_interval is 0"):
+        Solver(read_solver("solver.prototxt", ["test_interval: 0"]))
+    assert "Creating" not in caplog.text
+
+
+def test_a_test_net_has_the_weights_of_the_net_that_is_trained() -> None:
+    with Solver(read_solver("solver.prototxt")) as solver:
+        trained, tested = solver.net.values_by_name(), solver.tests[0][1].net.values_by_name()
+        assert trained.keys() == tested.keys()
+        assert all(tested[key] is value for key, value in trained.items())

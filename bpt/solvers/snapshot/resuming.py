@@ -31,6 +31,7 @@ def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
     """
     with contextlib.ExitStack() as stack:
         state, history = stack.enter_context(_open_state(path))
+        _check_type(state, rule, path)
         pairs = []
         if state.HasField("learned_net"):
             model = _learned_net(state, path)
@@ -100,6 +101,16 @@ def _learned_net(state: pb.SolverState, path: str) -> str:
     """Where the weights of the state at ``path`` are: as written, which is relative, or beside the state."""
     beside = os.path.join(os.path.dirname(path), os.path.basename(state.learned_net))
     return beside if not os.path.exists(state.learned_net) and os.path.exists(beside) else state.learned_net
+
+
+def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
+    # Caffe's own states do not tell; then only the number of history blobs can.
+    if state.solver_type and state.solver_type != rule.param.type:
+        raise FileError(
+            path,
+            f"was written by a solver of type {state.solver_type}, whose history {rule.param.type} cannot use; "
+            f'set type: "{state.solver_type}", or start from its weights with --weights',
+        )
 
 
 def _check_history(history: list[StoredBlob], rule: UpdateRule, path: str) -> None:

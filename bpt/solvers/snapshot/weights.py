@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from bpt.graph.layer_graph import Node
 from bpt.net import Net
 from bpt.proto.binary import sniff
 from bpt.proto.kinds import FileKind
+from bpt.proto.solver import resolve_path
 from bpt.solvers.snapshot import binary, hdf5
 from bpt.solvers.snapshot.stored import NO_WEIGHTS, Diffs, StoredBlob, StoredLayers, shape_string
 
@@ -34,6 +35,16 @@ def save_weights(net: Net, path: str, diffs: Diffs | None = None) -> None:
     """
     write = hdf5.write_weights if path.endswith(".h5") else binary.write_weights
     write(net, path, diffs)
+
+
+def weight_files(texts: Iterable[str], written_in: str = "") -> list[str]:
+    """The files that ``weights`` names: several in one text are separated by commas (as in Caffe's tools).
+
+    Args:
+        written_in: the solver that says so; what is not found from the current folder is looked for beside it.
+    """
+    names = (name.strip() for text in texts for name in text.split(","))
+    return [resolve_path(name, written_in) for name in names if name]
 
 
 def load_weights(net: Net, path: str) -> None:

@@ -1,0 +1,53 @@
+"""The tree of errors: exit statuses, places in messages, near names."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpt import errors
+from bpt.origin import Origin
+
+PLACE = Origin("nets/a.prototxt", 12, 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (errors.UsageError("no such flag"), 2, "no such flag"),
+        (errors.PrototxtError("is wrong"), 2, "is wrong"),
+        (errors.PrototxtError("is wrong", PLACE), 2, "nets/a.prototxt:12:5: is wrong"),
+        (errors.LayerError("conv1", "is wrong"), 2, 'layer "conv1": is wrong'),
+        (errors.LayerError("conv1", "is wrong", PLACE), 2, 'nets/a.prototxt:12:5: layer "conv1": is wrong'),
+        (errors.FileError("a.caffemodel", "is empty"), 2, "a.caffemodel: is empty"),
+        (errors.DataError("record 3 is damaged"), 1, "record 3 is damaged"),
+        (errors.WriteError("a.caffemodel", "disk full"), 1, "a.caffemodel: could not be written: disk full"),
+    ],
+)
+def test_message_and_status(error: errors.BptError, status: int, message: str) -> None:
+    assert str(error) == message
+    assert error.exit_status == status
+
+
+def test_who_knows_python_alone_can_catch_them() -> None:
+    assert issubclass(errors.UserError, ValueError)
+    assert issubclass(errors.RunError, RuntimeError)
+    assert issubclass(errors.LayerError, errors.PrototxtError)
+
+
+def test_what_an_error_knows() -> None:
+    layer = errors.LayerError("conv1", "is wrong", PLACE)
+    assert (layer.layer, layer.origin) == ("conv1", PLACE)
+    assert errors.FileError("a", "is empty").path == "a"
+    assert errors.WriteError("a", "disk full").path == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("Convolutoin", '; did you mean "Convolution"?'), ("relu", '; did you mean "ReLU"?'), ("Warp", ""), ("", "")],
+)
+def test_near_names(name: str, hint: str) -> None:
+    assert errors.did_you_mean(name, ["Convolution", "Pooling", "ReLU"]) == hint
+
+
+def test_nothing_is_near_to_nothing() -> None:
+    assert errors.did_you_mean("x", []) == ""
