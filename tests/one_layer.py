@@ -58,7 +58,7 @@ def tops_of(layer: Layer, *bottoms: Tensor) -> tuple[Tensor, ...]:
 def shapes_of(body: str, *bottoms: Shape, tops: int = 1) -> tuple[Shape, ...]:
     """The shapes that the graph infers for the tops."""
     graph = one_layer_graph(body, *bottoms, tops=tops)
-    return graph.shapes_out(graph.nodes[-1])
+    return tuple(graph.edges[top].shape for top in graph.nodes[-1].tops)
 
 
 def flops_of(body: str, *bottoms: Shape, phase: int = pb.TRAIN) -> int:

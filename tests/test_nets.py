@@ -24,7 +24,6 @@ OTHERS: dict[str, Callable[[], pb.NetParameter]] = {
     "mnist_autoencoder": recorded_nets.mnist_autoencoder,
     "mnist_siamese": recorded_nets.mnist_siamese,
 }
-# Two of its layers, both without parameters, are called "loss"; bpt wants names to be unique.
 ALL = [*SHAPES, *OTHERS]
 # In a max pooling or ReLU of GoogLeNet two values are equal up to rounding, and Caffe itself decides differently from
 # one BLAS to another; so its gradients are less sharp than those of the others.

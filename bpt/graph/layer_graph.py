@@ -120,12 +120,6 @@ class LayerGraph:
         """Layer name → index."""
         return {node.name: node.index for node in self.nodes}
 
-    def shapes_in(self, node: Node) -> tuple[Shape, ...]:
-        return tuple(self.edges[index].shape for index in node.bottoms)
-
-    def shapes_out(self, node: Node) -> tuple[Shape, ...]:
-        return tuple(self.edges[index].shape for index in node.tops)
-
     @property
     def num_parameters(self) -> int:
         """Elements of all parameter blobs, shared ones once."""

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from google.protobuf.message import Message
+
+from bpt.errors import PrototxtError
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
+from bpt.proto.parse import M, ParsedText
 from bpt.proto.text import read_text
 from bpt.proto.upgrade import upgrade_net, upgrade_solver
 
@@ -52,7 +56,7 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
     override is wrong, or if ``type`` is given along with ``solver_type``.
     """
-    parsed = read_text(path, pb.SolverParameter)
+    parsed = _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
     param, origins = parsed.message, parsed.origins
     notes = upgrade_solver(param, origins, parsed.path)
     apply_set(param, overrides, origins)
@@ -66,9 +70,23 @@ def read_net(path: str | os.PathLike[str]) -> NetSource:
 
     Raises PrototxtError if the file is wrong or uses the old field ``layers``.
     """
-    parsed = read_text(path, pb.NetParameter)
+    parsed = _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network")
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
     return NetSource(parsed.message, parsed.path, parsed.origins, tuple(notes))
+
+
+def _read(path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str) -> ParsedText[M]:
+    """The text at ``path`` as ``wanted``; if it only makes sense as ``other``, an error that says so."""
+    try:
+        return read_text(path, wanted)
+    except PrototxtError:
+        try:
+            read_text(path, other)
+        except PrototxtError:
+            pass
+        else:
+            raise PrototxtError(f"{os.fspath(path)}: is the text of {confusion}") from None
+        raise
 
 
 def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:

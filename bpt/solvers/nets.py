@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -115,7 +116,13 @@ def _source(solver: SolverSource, field: str, index: int | None = None) -> tuple
         value = value[index]
     if isinstance(value, str):
         path = resolve_path(value, solver.path)
-        return read_net(path), f"{field} file: {value}"
+        try:
+            return read_net(path), f"{field} file: {value}"
+        except PrototxtError as error:
+            if os.path.lexists(path):
+                raise
+            # Neither from the current folder nor beside the solver.
+            raise PrototxtError(f"{error} (looked for {os.path.abspath(path)})", solver.origin(field)) from None
     prefix = (field,) if index is None else (field, index)
     origins = {
         path[len(prefix) :]: origin for path, origin in solver.origins.items() if path[: len(prefix)] == prefix

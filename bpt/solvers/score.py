@@ -17,7 +17,7 @@ from bpt.report.progress import Progress
 from bpt.solvers.display import loss_note
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
-from bpt.solvers.snapshot import load_weights
+from bpt.solvers.snapshot import load_weights, weight_files
 from bpt.solvers.testing import Scores, run_test
 
 LOG = logging.getLogger("bpt")
@@ -31,8 +31,14 @@ def score(
     graph = file_plan(model, pb.TEST, level, stages).graph()
     net = make_net(graph, device)
     try:
-        for path in weights:
-            load_weights(net, path)
+        if graph.inputs:
+            LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
+        trained: set[str] = set()
+        for path in weight_files(weights):
+            trained |= load_weights(net, path)
+        for node in graph.nodes:
+            if node.params and node.name not in trained:
+                LOG.warning("Layer %s is in none of the weights; it is scored as its fillers made it", node.name)
         LOG.info("Running for %d iterations.", iterations)
         with Progress(iterations, label="testing") as progress:
 

@@ -123,7 +123,10 @@ MISTAKES = {
         "solver_no_policy.prototxt:1:1: lr_policy is not set; "
         "use one of exp, fixed, inv, multistep, poly, sigmoid, step"
     ),
-    "train_bad_missing_net_file": 'no_such_net.prototxt: no such file; did you mean "solver_no_net.prototxt"?',
+    "train_bad_missing_net_file": (
+        'solver_missing_net_file.prototxt:1:1: no_such_net.prototxt: no such file; did you mean '
+        '"solver_no_net.prototxt"? (looked for HERE/no_such_net.prototxt)'
+    ),
     "train_bad_unknown_field": (
         'solver_unknown_field.prototxt:16:1: SolverParameter has no field "warmup_iters"; did you mean "max_iter"?'
     ),

@@ -59,7 +59,7 @@ def test_is_the_definition(settings: str, shape: tuple[int, ...]) -> None:
         )
     }
     bias = layer.blobs[1] if len(layer.blobs) == 2 else None
-    (top,) = graph.shapes_out(graph.nodes[-1])
+    (top,) = (graph.edges[top].shape for top in graph.nodes[-1].tops)
     x = spaced(shape)
     torch.testing.assert_close(layer(x), slow_convolution(x, layer.blobs[0], bias, top[2:], **by))
 

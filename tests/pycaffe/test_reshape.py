@@ -54,6 +54,7 @@ def test_what_was_written_before_is_gone(tmp_path: Path) -> None:
     net = make(tmp_path, inputs(x=(1, 2)) + layer("Power", "x", "y", "power_param { scale: 2 }"))
     kept = net.blobs["x"].data
     kept[...] = 3
+    assert net.blobs["x"].diff.shape == (1, 2)
     net.blobs["x"].reshape(4, 2)
     assert not net.blobs["x"].diff.any()
     assert net.blobs["x"].diff.shape == (4, 2)

@@ -17,7 +17,7 @@ from bpt.solvers.score import score
 from bpt.solvers.snapshot import save_weights
 from tests.data.lmdbs import write_images
 
-# Three images of one pixel with the values 1, 2 and 6; the sum of a pixel and its label is the output.
+# Three images of one pixel with the values 1, 2 and 6; the output is three times the pixel.
 NET = """
 layer { name: "data" type: "Data" top: "data" top: "label"
   data_param { source: "lmdb" backend: LMDB batch_size: 1 } }

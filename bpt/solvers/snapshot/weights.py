@@ -47,11 +47,14 @@ def weight_files(texts: Iterable[str], written_in: str = "") -> list[str]:
     return [resolve_path(name, written_in) for name in names if name]
 
 
-def load_weights(net: Net, path: str) -> None:
+def load_weights(net: Net, path: str) -> set[str]:
     """Take the parameters of ``net`` from the layers of the same name in the file at ``path``.
 
     Both formats are read, told apart by their content. Layers of the file that the net does not have are ignored,
     layers of the net that the file does not have keep their values; both are logged.
+
+    Returns:
+        The names of the file's layers.
 
     Raises:
         FileError: not a file of weights or a damaged one, or a layer in it has other shapes or another number of
@@ -59,6 +62,7 @@ def load_weights(net: Net, path: str) -> None:
     """
     with open_weights(path) as stored:
         copy_blobs(match_layers(net, stored, path))
+        return set(stored)
 
 
 @contextlib.contextmanager
