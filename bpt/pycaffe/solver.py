@@ -51,7 +51,6 @@ class Solver:
         source = read_solver(path, several(overrides))
         chosen = choose_device(source.param) if device is None else torch.device(device)
         self._loop = _Loop(source, device=chosen, observable=True)
-        self._loop.rule.updates = [None] * len(self._loop.rule.parameters)  # keep them
         self.net = self._shown(self._loop.train)
         self.test_nets = [self._shown(test) for test in self._loop.tests]
 

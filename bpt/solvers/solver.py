@@ -85,7 +85,7 @@ class Solver:
             LOG.info("Finetuning from %s", path)
             for net in self._nets().values():  # a test net may have layers of its own
                 snapshot.load_weights(net, path)
-        self.rule = make_rule(self.param, self.net)
+        self.rule = make_rule(self.param, self.net, keep_updates=observable)
         self._losses = SmoothedLoss(self.param.average_loss)
         self._lap = Lap(0)
         # Numpy arrays of blobs are handed out in their usual order.
