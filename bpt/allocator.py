@@ -23,3 +23,13 @@ def keep_freed_memory() -> bool:
         return bool(libc.mallopt(M_MMAP_THRESHOLD, 2**31 - 1)) and bool(libc.mallopt(M_TRIM_THRESHOLD, -1))
     except (OSError, AttributeError):
         return False
+
+
+def release_free_memory() -> bool:
+    """Give all memory that is free now back to the system; whether the C library had any to give."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (OSError, AttributeError):
+        return False

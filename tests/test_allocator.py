@@ -60,3 +60,23 @@ def test_no_library_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", fail)
     assert not keep_freed_memory()
+
+
+RELEASE = """
+import numpy
+from bpt.allocator import keep_freed_memory, release_free_memory
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+keep_freed_memory()
+numpy.ones(2**23)
+kept = resident()
+assert release_free_memory()
+print(kept - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc_trim")
+def test_kept_memory_can_be_given_back() -> None:
+    program = subprocess.run([sys.executable, "-c", RELEASE], capture_output=True, check=True)
+    assert int(program.stdout) > 2**25  # most of the array's 64 MiB
+

@@ -10,6 +10,7 @@ from types import TracebackType
 import torch
 from torch import nn
 
+from bpt.allocator import release_free_memory
 from bpt.context import RunContext
 from bpt.device import CPU, synchronize, use_line
 from bpt.graph.segments import per_layer, whole
@@ -227,6 +228,8 @@ class Solver:
             self._use_layout()
 
     def _use_layout(self) -> None:
+        if self.train[1].engine != self._layout.engine:
+            release_free_memory()  # blocks of the other layout's sizes would lie idle beside the new ones
         for _, operator in (self.train, *self.tests):
             operator.engine = self._layout.engine
 
