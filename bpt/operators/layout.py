@@ -15,10 +15,7 @@ from torch import Tensor
 from bpt.proto import bpt_pb2 as pb
 
 Engine = pb.SolverParameter.Engine
-FORMATS = {
-    pb.SolverParameter.CONTIGUOUS: torch.contiguous_format,
-    pb.SolverParameter.CHANNELS_LAST: torch.channels_last,
-}
+LAYOUTS = (pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST)
 WARM_UP = 2  # iterations of each layout that do not count: memory and kernels are made ready
 TRIALS = 3  # iterations of each layout that count
 MARGIN = 0.9  # contiguous must be faster than this, since channels-last hardly ever loses and times are noisy
@@ -45,7 +42,7 @@ class LayoutChoice:
     """
 
     def __init__(self, engine: int) -> None:
-        self.seconds: dict[int, list[float]] = {candidate: [] for candidate in FORMATS}
+        self.seconds: dict[int, list[float]] = {candidate: [] for candidate in LAYOUTS}
         self._turns = self._plan()
         self.settled = engine != pb.SolverParameter.AUTO
         self.engine = engine if self.settled else next(self._turns)
@@ -53,7 +50,7 @@ class LayoutChoice:
     @staticmethod
     def _plan() -> Iterator[int]:
         """Layouts in turn: first the warm-up of each, then a, b, b, a, … so that a drift hits both alike."""
-        first, second = FORMATS
+        first, second = LAYOUTS
         for candidate in (first, second):
             yield from [candidate] * WARM_UP
         for trial in range(TRIALS):
@@ -78,7 +75,7 @@ class LayoutChoice:
             self.settled = True
 
     def _best(self) -> int:
-        contiguous, channels_last = (self.fastest(candidate) for candidate in FORMATS)
+        contiguous, channels_last = (self.fastest(candidate) for candidate in LAYOUTS)
         if contiguous < MARGIN * channels_last:
             return pb.SolverParameter.CONTIGUOUS
         return pb.SolverParameter.CHANNELS_LAST
@@ -92,5 +89,5 @@ class LayoutChoice:
         name = Engine.Name(self.engine)
         if not any(self.seconds.values()):
             return name
-        times = ", ".join(f"{Engine.Name(engine)} {self.fastest(engine) * 1e3:.3g} ms" for engine in FORMATS)
+        times = ", ".join(f"{Engine.Name(engine)} {self.fastest(engine) * 1e3:.3g} ms" for engine in LAYOUTS)
         return f"{name} ({times} an iteration)"

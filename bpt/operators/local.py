@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +38,8 @@ class LocalOperator:
         device: where layers without bottoms put their tops.
         engine: layout of blobs with four axes, CONTIGUOUS or CHANNELS_LAST; may change between iterations.
     """
+
+    keeps_graphs: ClassVar[bool] = False  # whether a segment's backward may be repeated; costs memory
 
     def __init__(
         self,
@@ -72,9 +75,10 @@ class LocalOperator:
         segment = self.segments[index]
         island = Island()
         env: dict[int, Tensor] = {}
-        for edge in self._fed(segment):
+        fed = self._fed(segment)
+        for edge in fed:
             self.values[edge] = laid_out(self.values[edge], self.engine)
-        for edge in (*segment.inputs, *self._fed(segment)):
+        for edge in (*segment.inputs, *fed):
             wants = grad and self._wants_diff(edge)
             env[edge] = island.leaves[edge] = self.values[edge].detach().requires_grad_(wants)
         with torch.set_grad_enabled(grad):
@@ -120,7 +124,7 @@ class LocalOperator:
 
     def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
         try:
-            torch.autograd.backward(roots, grads)
+            torch.autograd.backward(roots, grads, retain_graph=self.keeps_graphs)
         except BptError:
             raise
         except (RuntimeError, MemoryError) as error:

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bpt.errors import BptError, UserError
-from bpt.failures import kernel_error
+from bpt.errors import UserError
 from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.graph.segments import Segment, per_layer
+from bpt.graph.segments import per_layer
 from bpt.layers import DataLayer
 from bpt.net import Net
 from bpt.operators.local import LocalOperator
@@ -52,6 +51,8 @@ class BlobOperator(LocalOperator):
 
     ``values`` and ``diffs`` are the memory of the blobs, each the caller's to read and to write.
     """
+
+    keeps_graphs = True
 
     def __init__(self, net: Net, device: torch.device | str) -> None:
         super().__init__(net, per_layer(net.graph), device)
@@ -107,15 +108,6 @@ class BlobOperator(LocalOperator):
             leaf.grad = None
         super().backward(index)
         self._islands[index] = island  # for the next time
-
-    def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
-        try:
-            torch.autograd.backward(roots, grads, retain_graph=True)
-        except BptError:
-            raise
-        except (RuntimeError, MemoryError) as error:
-            name = self.net.graph.nodes[segment.start].name
-            raise kernel_error(f'backward pass, layer "{name}"', error) from error
 
     def close(self) -> None:
         """Stop reading ahead and close all data sources."""
