@@ -8,9 +8,14 @@ run draws what the uninterrupted one would have drawn.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
+from bpt.share import Share, Turning, whole_batch
 
 
 def derive_seed(seed: int, *key: str | int) -> int:
@@ -21,11 +26,27 @@ def derive_seed(seed: int, *key: str | int) -> int:
 
 @dataclass
 class RunContext:
-    """One object a run, shared by the solver and all layers of its nets."""
+    """One object a run, shared by the solver and all layers of its nets.
+
+    With many ranks the net's text, its graph and its blobs' shapes tell of the whole batch; each rank runs the
+    layers on its own samples. What a layer must know of that stands here, and a rank that is alone has the same
+    with one share: the whole.
+    """
 
     seed: int = 0
     iteration: int = 0  # the solver's iteration, from 0
     micro: int = 0  # which of the iteration's iter_size passes
+    # The share that this rank has of a batch whose text says so many samples.
+    split: Callable[[int], Share] = whole_batch
+    ranks: int = 1  # how many ranks share a batch
+    # The sum of a tensor over the ranks that share a batch, without gradient; a collective call, made by all of
+    # them in the same order. May overwrite its argument.
+    total: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    turning: Turning | None = None  # when shares are turned; the train net's first data layer on many ranks sets it
+    rotation: float = 0.0  # shares are turned by this part of the batch in this pass; data layers set it
+    columns: Share | None = None  # layers run on a slice of the features (axis 1) of all samples of their group
+    sync_batch_norm: bool = False  # parallel_param's field of this name
+    unweighted: bool = False  # balance_param { normalizer: UNIFORM }: each rank's mean counts alike
 
     def generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
         """A generator for what ``key`` names; the same every time it is asked for."""
@@ -34,3 +55,17 @@ class RunContext:
     def pass_generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
         """Like ``generator``, but different in every forward pass of training."""
         return self.generator(*key, self.iteration, self.micro, device=device)
+
+    def own_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that this rank's share has of a blob whose shape, for the whole batch, is ``shape``."""
+        return (self.split(shape[0]).count, *shape[1:]) if self.ranks > 1 and shape else shape
+
+    @contextmanager
+    def on_slice(self, columns: Share, split: Callable[[int], Share]) -> Iterator[None]:
+        """Layers that run inside have ``columns`` of the features of the samples that ``split`` tells."""
+        before = self.columns, self.split
+        self.columns, self.split = columns, split
+        try:
+            yield
+        finally:
+            self.columns, self.split = before

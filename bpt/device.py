@@ -12,23 +12,30 @@ from bpt.proto import bpt_pb2 as pb
 CPU = torch.device("cpu")
 
 
-def choose_device(param: pb.SolverParameter | None = None, gpu: str = "") -> torch.device:
+def choose_device(
+    param: pb.SolverParameter | None = None, gpu: str = "", local_rank: int = 0, local_size: int = 1
+) -> torch.device:
     """The device that ``--gpu`` or else the solver asks for.
 
     As in ``caffe train`` a GPU is used if ``--gpu`` is given or the solver *sets* ``solver_mode: GPU``
-    (the field's default does not count); ``device_id`` then tells which.
+    (the field's default does not count); ``device_id`` then tells which. Ranks on one machine take the devices in
+    turn, those of ``--gpu`` or else all from ``device_id`` on.
 
     Args:
         gpu: the flag's text: "", "all", or numbers separated by commas.
+        local_rank: which of the ranks on this machine this is.
+        local_size: how many there are.
 
     Raises:
-        UserError: no such device, or more than one (one process computes on one device).
+        UserError: no such device, or more than there are ranks to use them.
     """
     if gpu:
         wanted = gpu
         source, remedy = f"--gpu {gpu}", "leave --gpu out to compute on the CPU"
     elif param is not None and param.HasField("solver_mode") and param.solver_mode == pb.SolverParameter.GPU:
-        wanted = str(param.device_id)
+        first = param.device_id
+        count = min(local_size, max(torch.cuda.device_count() - first, 1))
+        wanted = ",".join(str(first + number) for number in range(count))
         source, remedy = "solver_mode: GPU", "add --set 'solver_mode: CPU' to compute on the CPU"
     else:
         return CPU
@@ -39,12 +46,12 @@ def choose_device(param: pb.SolverParameter | None = None, gpu: str = "") -> tor
     for number in numbers:
         if not 0 <= number < available:
             raise UserError(f"{source}: no CUDA device {number}; there are {available} (bpt device_query lists them)")
-    if len(numbers) > 1:
+    if len(numbers) > local_size:
         raise UsageError(
-            f"{source}: that is {len(numbers)} devices, but one process computes on one; training on several is not "
-            f"available yet. Name one: --gpu {numbers[0]}"
+            f"{source}: that is {len(numbers)} devices, but one process computes on one. Start as many: "
+            f"mpirun -n {len(numbers)} bpt …, or name one: --gpu {numbers[0]}"
         )
-    return torch.device("cuda", numbers[0])
+    return torch.device("cuda", numbers[local_rank % len(numbers)])
 
 
 def _numbers(wanted: str, available: int) -> list[int]:

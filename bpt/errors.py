@@ -19,15 +19,18 @@ bpt.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from bpt.origin import Origin
 
 
 class BptError(Exception):
-    """Base of all errors that bpt raises on purpose."""
+    """Base of all errors that bpt raises on purpose. They can be pickled, to be told to other ranks."""
 
     exit_status = 1
+
+    def __reduce__(self) -> tuple[Callable[..., BptError], tuple[object, ...]]:
+        return _made_again, (type(self), self.args, self.__dict__)
 
 
 class UserError(BptError, ValueError):
@@ -78,6 +81,13 @@ class WriteError(RunError):
     def __init__(self, path: object, reason: object) -> None:
         self.path = str(path)
         super().__init__(f"{path}: could not be written: {reason}")
+
+
+def _made_again(kind: type[BptError], args: tuple[object, ...], attributes: Mapping[str, object]) -> BptError:
+    """The pickled error; ``args`` are its message, not what its class is called with."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -68,10 +68,10 @@ NONE = "this machine has no usable CUDA device; "
         (2, None, "-1", "--gpu -1: no CUDA device -1; there are 2 (bpt device_query lists them)"),
         (1, "solver_mode: GPU device_id: 4", "",
          "solver_mode: GPU: no CUDA device 4; there are 1 (bpt device_query lists them)"),
-        (3, None, "all", "--gpu all: that is 3 devices, but one process computes on one; training on several is not "
-         "available yet. Name one: --gpu 0"),
-        (3, None, "2,1", "--gpu 2,1: that is 2 devices, but one process computes on one; training on several is not "
-         "available yet. Name one: --gpu 2"),
+        (3, None, "all", "--gpu all: that is 3 devices, but one process computes on one. Start as many: "
+         "mpirun -n 3 bpt …, or name one: --gpu 0"),
+        (3, None, "2,1", "--gpu 2,1: that is 2 devices, but one process computes on one. Start as many: "
+         "mpirun -n 2 bpt …, or name one: --gpu 2"),
         (1, None, "x", '--gpu x: give "all" or device numbers separated by commas'),
         (1, None, "0,", '--gpu 0,: give "all" or device numbers separated by commas'),
     ],
@@ -81,6 +81,63 @@ def test_what_cannot_be_had(gpus: int, param: str | None, gpu: str, message: str
     with pytest.raises(UserError) as caught:
         number_of(param, gpu)
     assert str(caught.value) == message
+
+
+def numbers_of(ranks: int, param: str | None = None, gpu: str = "") -> list[int | None]:
+    """The CUDA device of each of the ranks on a machine."""
+    solver = None if param is None else solver_of(param)
+    chosen = [choose_device(solver, gpu, rank, ranks) for rank in range(ranks)]
+    return [None if each == CPU else each.index for each in chosen]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "param", "gpu", "expected"),
+    [
+        (4, 4, None, "all", [0, 1, 2, 3]),
+        (2, 4, None, "all", [0, 1, 0, 1]),  # more ranks than devices share them
+        (2, 3, None, "all", [0, 1, 0]),
+        (4, 2, None, "3,1", [3, 1]),
+        (4, 3, None, "3,1", [3, 1, 3]),
+        (4, 2, None, "1", [1, 1]),
+        (4, 2, None, "1,1", [1, 1]),
+        (4, 2, "solver_mode: GPU", "", [0, 1]),
+        (4, 2, "solver_mode: GPU device_id: 2", "", [2, 3]),
+        (4, 3, "solver_mode: GPU device_id: 2", "", [2, 3, 2]),
+        (1, 3, "solver_mode: GPU", "", [0, 0, 0]),
+        (4, 2, "solver_mode: GPU device_id: 3", "", [3, 3]),
+        (4, 2, "solver_mode: GPU", "2,3", [2, 3]),
+        (4, 2, "solver_mode: CPU", "", [None, None]),
+        (4, 2, None, "", [None, None]),
+        (0, 2, None, "", [None, None]),
+    ],
+    indirect=["gpus"],
+)
+def test_ranks_take_devices_in_turn(
+    gpus: int, ranks: int, param: str | None, gpu: str, expected: list[int | None]
+) -> None:
+    assert numbers_of(ranks, param, gpu) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "param", "gpu", "message"),
+    [
+        (0, 2, "solver_mode: GPU", "", f"solver_mode: GPU: {NONE}add --set 'solver_mode: CPU' to compute on the CPU"),
+        (0, 2, None, "all", f"--gpu all: {NONE}leave --gpu out to compute on the CPU"),
+        (2, 2, "solver_mode: GPU device_id: 2", "",
+         "solver_mode: GPU: no CUDA device 2; there are 2 (bpt device_query lists them)"),
+        (2, 2, None, "1,2", "--gpu 1,2: no CUDA device 2; there are 2 (bpt device_query lists them)"),
+        (4, 2, None, "all", "--gpu all: that is 4 devices, but one process computes on one. Start as many: "
+         "mpirun -n 4 bpt …, or name one: --gpu 0"),
+        (4, 2, None, "3,2,1", "--gpu 3,2,1: that is 3 devices, but one process computes on one. Start as many: "
+         "mpirun -n 3 bpt …, or name one: --gpu 3"),
+    ],
+    indirect=["gpus"],
+)  # fmt: skip
+def test_what_ranks_cannot_have(gpus: int, ranks: int, param: str | None, gpu: str, message: str) -> None:
+    for rank in range(ranks):
+        with pytest.raises(UserError) as caught:
+            choose_device(None if param is None else solver_of(param), gpu, rank, ranks)
+        assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("gpus", [2], indirect=True)

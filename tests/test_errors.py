@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from bpt import errors
@@ -26,6 +28,14 @@ PLACE = Origin("nets/a.prototxt", 12, 5)
 def test_message_and_status(error: errors.BptError, status: int, message: str) -> None:
     assert str(error) == message
     assert error.exit_status == status
+
+
+def test_an_error_can_be_told_to_another_process() -> None:
+    error = errors.LayerError("conv1", "is wrong", PLACE)
+    told = pickle.loads(pickle.dumps(error))
+    assert (type(told), str(told), vars(told)) == (errors.LayerError, str(error), vars(error))
+    told = pickle.loads(pickle.dumps(errors.WriteError("a", "disk full")))
+    assert (type(told), str(told), told.path) == (errors.WriteError, "a: could not be written: disk full", "a")
 
 
 def test_who_knows_python_alone_can_catch_them() -> None:

@@ -1,8 +1,16 @@
-"""The steps of which a rank's iteration is made. They print in a few characters: ``F0 B0 U``."""
+"""The steps of which a rank's iteration is made. They print in a few characters: ``F0 B0 X0 W U``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Take over the weights of the rank that updates them."""
+
+    def __str__(self) -> str:
+        return "C"
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,24 @@ class Backward:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
+
+    segment: int
+
+    def __str__(self) -> str:
+        return f"X{self.segment}"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until all that was started is done: gradients are those of the whole batch."""
+
+    def __str__(self) -> str:
+        return "W"
+
+
+@dataclass(frozen=True)
 class Update:
     """Apply the solver's update rule to the gradients that have added up, and clear them."""
 
@@ -33,4 +59,4 @@ class Update:
         return "U"
 
 
-Instruction = Forward | Backward | Update
+Instruction = Broadcast | Forward | Backward | Exchange | Wait | Update

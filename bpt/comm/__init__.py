@@ -1,0 +1,1 @@
+"""The only way to another rank: communicators whose methods bear MPI's names."""

@@ -1,0 +1,249 @@
+"""Communicator: what every way to the other ranks offers. Methods bear MPI's names and do what MPI's do.
+
+Methods with a capital move numbers: buffers are C-contiguous numpy arrays of one dtype (a CPU tensor's
+``.numpy()`` shares its memory), sums are element by element. Methods in lower case move Python objects by pickle;
+they are for set-up, never for an iteration. As in MPI, all ranks of a communicator must call its collectives in
+the same order, and two threads must not be in collectives of one communicator at once: use ``Dup``.
+
+Subclasses implement the methods with a leading underscore; the public ones count and time (see Counters).
+
+What goes wrong in a library or a peer is a RunError; a wrong argument is a fault in bpt, and an AssertionError where
+it can be seen.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.comm.counters import Counters
+
+Buffer = NDArray[Any]
+Counts = Sequence[int]
+MAX_TAG = 32766  # MPI promises one more, which a communicator may use for itself
+
+
+class Request(Protocol):
+    """A transfer that has been started."""
+
+    def Wait(self) -> None:
+        """Return when the buffer may be used again (sent) or read (received)."""
+
+    def Test(self) -> bool:
+        """Whether ``Wait`` would return at once."""
+
+
+class CountedRequest:
+    """A request whose waiting is counted under the method that started it."""
+
+    def __init__(self, request: Request, comm: Communicator, method: str) -> None:
+        self._request = request
+        self._comm = comm
+        self._method = method
+
+    def Wait(self) -> None:
+        """See Request."""
+        with self._comm._call(self._method, calls=0):
+            self._request.Wait()
+
+    def Test(self) -> bool:
+        """See Request."""
+        with self._comm._call(self._method, calls=0):
+            return self._request.Test()
+
+
+class Communicator(ABC):
+    """A group of ranks that can reach each other.
+
+    Attributes:
+        rank: this process in the group, from 0.
+        size: number of ranks.
+        counters: what went over this communicator and all those made from it or together with it.
+        concurrent: whether several threads may be in calls at once (of different communicators).
+    """
+
+    concurrent = True
+
+    def __init__(self, rank: int, size: int, counters: Counters | None = None) -> None:
+        self.rank = rank
+        self.size = size
+        self.counters = counters or Counters()
+
+    @property
+    def host(self) -> str:
+        """The name of the machine this rank runs on."""
+        return socket.gethostname()
+
+    def describe(self) -> dict[str, str]:
+        """What carries messages: "library", "standard", "threads" (what it allows) and "fault tolerance"."""
+        return {"library": "none", "standard": "none", "threads": "any", "fault tolerance": "off"}
+
+    # Collectives on buffers
+
+    def Barrier(self) -> None:
+        """Wait until all ranks are here."""
+        with self._call("Barrier"):
+            self._Barrier()
+
+    def Bcast(self, buffer: Buffer, root: int = 0) -> None:
+        """Overwrite ``buffer`` everywhere with that of ``root``."""
+        n, others = buffer.nbytes, self.size - 1
+        with self._call("Bcast", n * others if self.rank == root else 0, 0 if self.rank == root else n):
+            self._Bcast(buffer, root)
+
+    def Reduce(self, buffer: Buffer, root: int = 0) -> None:
+        """Leave the sum over all ranks in ``root``'s ``buffer``; that of the others stays as it is."""
+        n, others = buffer.nbytes, self.size - 1
+        with self._call("Reduce", 0 if self.rank == root else n, n * others if self.rank == root else 0):
+            self._Reduce(buffer, root)
+
+    def Allreduce(self, buffer: Buffer) -> None:
+        """Leave the sum over all ranks in ``buffer``, equal on all to the last bit."""
+        n = 2 * buffer.nbytes * (self.size - 1) // self.size
+        with self._call("Allreduce", n, n):
+            self._Allreduce(buffer)
+
+    def Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int = 0) -> None:
+        """Put the ``send`` of all ranks one behind the other into ``root``'s ``receive``.
+
+        Args:
+            receive: flat, with room for ``sum(counts)`` elements; not used by other ranks than ``root``.
+            counts: elements of each rank's ``send``; the same on all ranks.
+        """
+        at_root = self.rank == root
+        item = send.itemsize
+        with self._call(
+            "Gatherv", 0 if at_root else send.nbytes, (sum(counts) - counts[root]) * item if at_root else 0
+        ):
+            self._Gatherv(send, receive, counts, root)
+
+    def Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int = 0) -> None:
+        """Cut ``root``'s ``send`` into runs of ``counts`` elements, one for each rank's ``receive``."""
+        at_root = self.rank == root
+        item = receive.itemsize
+        with self._call(
+            "Scatterv", (sum(counts) - counts[root]) * item if at_root else 0, 0 if at_root else receive.nbytes
+        ):
+            self._Scatterv(send, receive, counts, root)
+
+    def Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        """Put the ``send`` of all ranks one behind the other into every rank's flat ``receive``."""
+        others = sum(counts) - counts[self.rank]
+        with self._call("Allgatherv", send.nbytes * (self.size - 1), others * send.itemsize):
+            self._Allgatherv(send, receive, counts)
+
+    def Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        """Send run r of the flat ``send`` to rank r; run r of the flat ``receive`` comes from rank r."""
+        item = send.itemsize
+        sent = (sum(send_counts) - send_counts[self.rank]) * item
+        received = (sum(receive_counts) - receive_counts[self.rank]) * item
+        with self._call("Alltoallv", sent, received):
+            self._Alltoallv(send, send_counts, receive, receive_counts)
+
+    def Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        """Sum the flat ``send`` over all ranks; each gets its run of ``counts`` elements in ``receive``."""
+        item = send.itemsize
+        own = counts[self.rank]
+        with self._call("Reduce_scatter", (sum(counts) - own) * item, own * (self.size - 1) * item):
+            self._Reduce_scatter(send, receive, counts)
+
+    # From one to one. Messages of one sender and tag arrive in the order in which they were sent; a tag is at most
+    # MAX_TAG. ``Send`` may wait until the other rank receives, as MPI's may
+
+    def Send(self, buffer: Buffer, dest: int, tag: int = 0) -> None:
+        """Send ``buffer``; it may be used again afterwards."""
+        with self._call("Send", buffer.nbytes, 0):
+            self._Isend(buffer, dest, tag).Wait()
+
+    def Recv(self, buffer: Buffer, source: int, tag: int = 0) -> None:
+        """Receive into ``buffer``, which has just the right size."""
+        with self._call("Recv", 0, buffer.nbytes):
+            self._Irecv(buffer, source, tag).Wait()
+
+    def Isend(self, buffer: Buffer, dest: int, tag: int = 0) -> Request:
+        """Start to send ``buffer``, which must stay as it is until ``Wait``."""
+        with self._call("Isend", buffer.nbytes, 0):
+            return CountedRequest(self._Isend(buffer, dest, tag), self, "Isend")
+
+    def Irecv(self, buffer: Buffer, source: int, tag: int = 0) -> Request:
+        """Start to receive into ``buffer``."""
+        with self._call("Irecv", 0, buffer.nbytes):
+            return CountedRequest(self._Irecv(buffer, source, tag), self, "Irecv")
+
+    # Objects, for set-up
+
+    @abstractmethod
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        """The ``value`` of ``root``, on all ranks."""
+
+    @abstractmethod
+    def allgather(self, value: Any) -> list[Any]:
+        """The ``value`` of every rank, in order of rank."""
+
+    # New communicators, which share the counters
+
+    @abstractmethod
+    def Split(self, color: int, key: int = 0) -> Communicator:
+        """One communicator for each ``color``, its ranks in order of ``key``, then of their old rank."""
+
+    @abstractmethod
+    def Dup(self) -> Communicator:
+        """The same ranks once more, for another thread or purpose."""
+
+    @abstractmethod
+    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
+        """These ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
+
+    @abstractmethod
+    def Abort(self, status: int = 1) -> None:
+        """End all ranks of the job now."""
+
+    @abstractmethod
+    def _Barrier(self) -> None: ...
+    @abstractmethod
+    def _Bcast(self, buffer: Buffer, root: int) -> None: ...
+    @abstractmethod
+    def _Reduce(self, buffer: Buffer, root: int) -> None: ...
+    @abstractmethod
+    def _Allreduce(self, buffer: Buffer) -> None: ...
+    @abstractmethod
+    def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None: ...
+    @abstractmethod
+    def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None: ...
+    @abstractmethod
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None: ...
+    @abstractmethod
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None: ...
+    @abstractmethod
+    def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None: ...
+    @abstractmethod
+    def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request: ...
+    @abstractmethod
+    def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request: ...
+
+    def _call(self, method: str, sent: int = 0, received: int = 0, calls: int = 1) -> AbstractContextManager[None]:
+        """Count and time what runs inside; a subclass also translates the errors of its library here."""
+        return self.counters.call(method, sent, received, calls)
+
+
+class Cartesian(Protocol):
+    """A grid of ranks."""
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """This rank's place."""
+
+    def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
+        """The ranks that differ from this one in the remaining axes only."""
+
+
+def coordinates(rank: int, dims: Sequence[int]) -> tuple[int, ...]:
+    """The place of ``rank`` in a grid of ``dims``, the last axis fastest."""
+    return tuple(int(place) for place in np.unravel_index(rank, dims)) if math.prod(dims) else ()

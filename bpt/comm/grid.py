@@ -1,0 +1,78 @@
+"""ProcessGrid: the ranks as replica × stage × shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ProcessGrid:
+    """Where this rank stands, and the communicators along the axes (MPI's Cartesian ones).
+
+    Attributes:
+        world: all ranks of the job.
+        replicas, stages, shards: extents of the axes; the last is the fastest.
+        replica, stage, shard: this rank's place.
+        across_replicas: the ranks with this one's stage and shard: they hold the same parameters.
+        across_shards: the ranks with this one's replica and stage: they share model-parallel layers.
+        across_samples: the ranks with this one's stage.
+    """
+
+    world: Communicator
+    replicas: int
+    stages: int
+    shards: int
+    replica: int
+    stage: int
+    shard: int
+    across_replicas: Communicator
+    across_shards: Communicator
+    across_samples: Communicator
+
+    @classmethod
+    def make(cls, world: Communicator, stages: int = 1, shards: int = 1) -> ProcessGrid:
+        """Arrange the ranks of ``world``; a collective call.
+
+        Raises:
+            UsageError: the ranks do not divide into groups of ``stages`` × ``shards``.
+        """
+        group = stages * shards
+        if world.size % group:
+            raise UsageError(
+                f"{_count(world.size, 'rank')} cannot be divided into num_stages {stages} × num_shards {shards} = "
+                f"{group} ranks a replica: {world.size} / {group} is not whole; start a multiple of {group} ranks "
+                f"(mpirun -n {group * max(1, world.size // group)}), or change num_shards"
+            )
+        replicas = world.size // group
+        cart = world.Create_cart((replicas, stages, shards))
+        replica, stage, shard = cart.coords
+        return cls(
+            world,
+            replicas,
+            stages,
+            shards,
+            replica,
+            stage,
+            shard,
+            across_replicas=cart.Sub((True, False, False)),
+            across_shards=cart.Sub((False, False, True)),
+            across_samples=cart.Sub((True, False, True)),
+        )
+
+    @classmethod
+    def alone(cls) -> ProcessGrid:
+        """The grid of one process."""
+        return cls.make(SerialCommunicator())
+
+    def __str__(self) -> str:
+        extents = [(self.replicas, "replica")]
+        extents += [(n, name) for n, name in ((self.stages, "stage"), (self.shards, "shard")) if n > 1]
+        return f"{_count(self.world.size, 'rank')} = {' × '.join(_count(n, name) for n, name in extents)}"
+
+
+def _count(n: int, name: str) -> str:
+    return f"{n} {name}" if n == 1 else f"{n} {name}s"

@@ -1,0 +1,300 @@
+"""MpiCommunicator: ranks are processes that a launcher (mpirun, srun) has started, maybe on many machines.
+
+The only file that imports mpi4py, and ``bpt.comm.launch`` the only one that imports it: that starts MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+from mpi4py import MPI
+
+from bpt.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
+from bpt.comm.counters import Counters
+from bpt.comm.rollcall import call_roll
+from bpt.errors import RunError
+
+# MPI before version 4 counts elements, and where they lie, in 32 bits; some transports cannot send 2 GiB at once.
+# Longer messages go in pieces of so many bytes.
+PIECE = 2**30
+_FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
+_OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
+
+_hosts: list[str] = []  # of all ranks: a rank that is gone cannot be asked any more
+
+
+class MpiCommunicator(Communicator):
+    """One rank of an MPI communicator.
+
+    Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do; their order is
+    the library's.
+
+    Libraries spin while they wait, which is fastest as long as nobody else could use the core. A ``patient``
+    communicator sleeps in between: where CPU time is scarce (more ranks than cores, a container's quota), spinning
+    takes it from the thread or the rank that computes.
+
+    Args:
+        mpi: the communicator; its errors are returned from now on, not fatal.
+        patient: the same on all ranks; so will be the communicators made from this one.
+    """
+
+    def __init__(self, mpi: MPI.Intracomm, counters: Counters | None = None, patient: bool = False) -> None:
+        super().__init__(mpi.Get_rank(), mpi.Get_size(), counters)
+        self.concurrent = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self.patient = patient
+        self._mpi = mpi
+        mpi.Set_errhandler(MPI.ERRORS_RETURN)
+
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        with self._translated("bcast"):
+            return self._mpi.bcast(value, root)
+
+    def allgather(self, value: Any) -> list[Any]:
+        with self._translated("allgather"):
+            return self._mpi.allgather(value)
+
+    def Split(self, color: int, key: int = 0) -> MpiCommunicator:
+        with self._translated("Split"):
+            return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split(color, key)))
+
+    def Dup(self) -> MpiCommunicator:
+        with self._translated("Dup"):
+            return self._of_same_kind(self._mpi.Dup())
+
+    def Create_cart(self, dims: Sequence[int]) -> MpiCartesian:
+        with self._translated("Create_cart"):
+            cart = self._mpi.Create_cart(dims, periods=[False] * len(dims), reorder=False)
+            return MpiCartesian(cart, self._of_same_kind)
+
+    def Abort(self, status: int = 1) -> None:
+        MPI.COMM_WORLD.Abort(status)
+
+    def describe(self) -> dict[str, str]:
+        major, minor = MPI.Get_version()
+        levels = {
+            MPI.THREAD_SINGLE: "SINGLE",
+            MPI.THREAD_FUNNELED: "FUNNELED",
+            MPI.THREAD_SERIALIZED: "SERIALIZED",
+            MPI.THREAD_MULTIPLE: "MULTIPLE",
+        }
+        return {
+            "library": MPI.Get_library_version().split(", package")[0].splitlines()[0].strip(" \0"),
+            "standard": f"MPI {major}.{minor}",
+            "threads": f"MPI_THREAD_{levels[MPI.Query_thread()]}",
+            "fault tolerance": "on" if os.environ.get(_FT) in {"1", "true"} else "off",
+        }
+
+    def _Barrier(self) -> None:
+        self._do("Barrier")
+
+    def _Bcast(self, buffer: Buffer, root: int) -> None:
+        for piece in _pieces(buffer):
+            self._do("Bcast", _spec(piece), root)
+
+    def _Reduce(self, buffer: Buffer, root: int) -> None:
+        for piece in _pieces(buffer):
+            if self.rank == root:
+                self._do("Reduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM, root)
+            else:
+                self._do("Reduce", _number_spec(piece), None, MPI.SUM, root)
+
+    def _Allreduce(self, buffer: Buffer) -> None:
+        for piece in _pieces(buffer):
+            self._do("Allreduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM)
+
+    def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
+        if _is_long(counts, send.dtype):
+            runs = _runs(receive, counts) if self.rank == root else None
+            self._transfer({root: _flat(send)}, dict(enumerate(runs)) if runs is not None else {})
+        else:
+            self._do("Gatherv", _spec(send), _spec(receive, counts) if self.rank == root else None, root)
+
+    def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
+        if _is_long(counts, receive.dtype):
+            runs = _runs(send, counts) if self.rank == root else None
+            self._transfer(dict(enumerate(runs)) if runs is not None else {}, {root: _flat(receive)})
+        else:
+            self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
+
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        if _is_long(counts, send.dtype):
+            runs = _runs(receive, counts)
+            runs[self.rank][...] = _flat(send)
+            for root, run in enumerate(runs):
+                self._Bcast(run, root)
+        else:
+            self._do("Allgatherv", _spec(send), _spec(receive, counts))
+
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        # Not MPI's: whether a message is too long for that, the two ranks at its ends know, but not the others.
+        self._transfer(dict(enumerate(_runs(send, send_counts))), dict(enumerate(_runs(receive, receive_counts))))
+
+    def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        if _is_long(counts, send.dtype):
+            for root, run in enumerate(_runs(send, counts)):
+                targets = _pieces(receive) if self.rank == root else iter(())
+                for piece in _pieces(run):
+                    target = _number_spec(next(targets)) if self.rank == root else None
+                    self._do("Reduce", _number_spec(piece), target, MPI.SUM, root)
+        else:
+            self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
+
+    def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
+        return _Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in _pieces(buffer)], self.patient)
+
+    def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request:
+        return _Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in _pieces(buffer)], self.patient)
+
+    def _of_same_kind(self, mpi: MPI.Intracomm) -> MpiCommunicator:
+        return MpiCommunicator(mpi, self.counters, self.patient)
+
+    def _do(self, method: str, *arguments: Any) -> None:
+        """Call MPI's collective, in its nonblocking form if this communicator is patient."""
+        if self.patient:
+            _await(getattr(self._mpi, f"I{method.lower()}")(*arguments))
+        else:
+            getattr(self._mpi, method)(*arguments)
+
+    def _transfer(self, sends: dict[int, Buffer], receives: dict[int, Buffer]) -> None:
+        """Send to some ranks and receive from some; both ends of a message know its size, and leave out empty ones."""
+        if self.rank in sends and self.rank in receives:
+            receives.pop(self.rank)[...] = sends.pop(self.rank)
+        # Each rank starts with its next neighbour, so that not all send to the same one first.
+        turned = [(self.rank + step) % self.size for step in range(1, self.size)]
+        sources = [rank for rank in reversed(turned) if rank in receives and receives[rank].size]
+        targets = [rank for rank in turned if rank in sends and sends[rank].size]
+        requests = [self._Irecv(receives[rank], rank, _OWN_TAG) for rank in sources]
+        requests += [self._Isend(sends[rank], rank, _OWN_TAG) for rank in targets]
+        for request in requests:
+            request.Wait()
+
+    @contextmanager
+    def _call(self, method: str, sent: int = 0, received: int = 0, calls: int = 1) -> Iterator[None]:
+        with self.counters.call(method, sent, received, calls), self._translated(method):
+            yield
+
+    @contextmanager
+    def _translated(self, method: str) -> Iterator[None]:
+        """Let MPI's errors be RunErrors that tell what has happened and what to do."""
+        try:
+            yield
+        except MPI.Exception as error:
+            raise RunError(self._explain(method, error)) from error
+
+    def _explain(self, method: str, error: MPI.Exception) -> str:
+        text = error.Get_error_string()
+        if error.Get_error_class() in {MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED}:
+            lost = self._lost()
+            who = f"{lost} is gone" if lost else "another rank is gone"
+            return (
+                f"{who} (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
+                "Start again; --snapshot auto goes on from the newest snapshot"
+            )
+        return (
+            f"{method} of {self.size} ranks failed: {text}. If a rank or the network has failed, start again; "
+            "bpt doctor tests the connections between the ranks"
+        )
+
+    def _lost(self) -> str:
+        """The ranks here that are known to have failed, by their rank in the world; "" if the library cannot tell."""
+        try:
+            failed = self._mpi.Get_failed()
+            ranks = sorted(failed.Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
+        except (MPI.Exception, NotImplementedError):
+            return ""
+        return ", ".join(f"rank {rank} (host {_hosts[rank]})" for rank in ranks)
+
+
+class MpiCartesian:
+    """A Cartesian communicator of MPI's; see Cartesian."""
+
+    def __init__(self, mpi: MPI.Cartcomm, make: Callable[[MPI.Intracomm], MpiCommunicator]) -> None:
+        self.coords = tuple(mpi.Get_coords(mpi.Get_rank()))
+        self._mpi = mpi
+        self._make = make
+
+    def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
+        """See Cartesian."""
+        return self._make(self._mpi.Sub(remain_dims))
+
+
+class _Transfers:
+    """The pieces of one message, as one request."""
+
+    def __init__(self, requests: list[MPI.Request], patient: bool) -> None:
+        self._requests = requests
+        self._patient = patient
+
+    def Wait(self) -> None:
+        for request in self._requests:  # not Waitall: that would not say what went wrong
+            _await(request) if self._patient else request.Wait()
+
+    def Test(self) -> bool:
+        return all(request.Test() for request in self._requests)
+
+
+def world() -> MpiCommunicator:
+    """All ranks that the launcher has started; a collective call.
+
+    Raises:
+        RunError: they do not reach each other.
+    """
+    comm = MpiCommunicator(MPI.COMM_WORLD)
+    _hosts[:] = call_roll(comm)
+    return comm
+
+
+def _await(request: MPI.Request) -> None:
+    """Wait without using up the core; sleeping adds an eighth to a wait at most, and half a millisecond."""
+    start = time.perf_counter()
+    while not request.Test():
+        waited = time.perf_counter() - start
+        time.sleep(min(waited / 8, 5e-4))
+
+
+def _flat(buffer: Buffer) -> Buffer:
+    assert buffer.flags.c_contiguous
+    return buffer.reshape(-1)
+
+
+def _pieces(buffer: Buffer) -> Iterator[Buffer]:
+    """The buffer in runs of at most PIECE bytes; an empty one is one piece."""
+    flat = _flat(buffer)
+    step = max(1, PIECE // flat.itemsize)
+    for start in range(0, max(1, flat.size), step):
+        yield flat[start : start + step]
+
+
+def _runs(buffer: Buffer | None, counts: Counts) -> list[Buffer]:
+    assert buffer is not None and buffer.size == sum(counts)
+    return np.split(_flat(buffer), np.cumsum(counts)[:-1])
+
+
+def _is_long(counts: Counts, dtype: np.dtype[Any]) -> bool:
+    return sum(counts) * dtype.itemsize > PIECE
+
+
+def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:
+    """A buffer as mpi4py takes it: memory and MPI's type of an element."""
+    assert buffer is not None
+    return [_flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [_flat(buffer), _type(buffer.dtype)]
+
+
+def _number_spec(buffer: Buffer) -> Any:
+    assert _type(buffer.dtype).is_predefined, f"MPI cannot sum {buffer.dtype}"
+    return _spec(buffer)
+
+
+@lru_cache
+def _type(dtype: np.dtype[Any]) -> MPI.Datatype:
+    """MPI's type of an element; where it has none (half precision), as many bytes, which can be moved, not summed."""
+    try:
+        return MPI.Datatype.fromcode(dtype.char)
+    except ValueError:
+        return MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()

@@ -1,0 +1,78 @@
+"""SerialCommunicator: one rank, alone. Nothing is sent, and mpi4py is not needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from bpt.comm.base import Buffer, Communicator, Counts, Request
+from bpt.comm.counters import Counters
+
+
+class SerialCommunicator(Communicator):
+    """The only rank of its group: sums are what they are, and everything arrives at once."""
+
+    coords: tuple[int, ...] = ()
+
+    def __init__(self, counters: Counters | None = None) -> None:
+        super().__init__(0, 1, counters)
+
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        return value
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def Split(self, color: int, key: int = 0) -> SerialCommunicator:
+        return SerialCommunicator(self.counters)
+
+    def Dup(self) -> SerialCommunicator:
+        return SerialCommunicator(self.counters)
+
+    def Create_cart(self, dims: Sequence[int]) -> SerialCommunicator:
+        cart = SerialCommunicator(self.counters)
+        cart.coords = (0,) * len(dims)
+        return cart
+
+    def Sub(self, remain_dims: Sequence[bool]) -> SerialCommunicator:
+        """See Cartesian."""
+        return SerialCommunicator(self.counters)
+
+    def Abort(self, status: int = 1) -> NoReturn:
+        sys.exit(status)
+
+    def _Barrier(self) -> None:
+        pass
+
+    def _Bcast(self, buffer: Buffer, root: int) -> None:
+        pass
+
+    def _Reduce(self, buffer: Buffer, root: int) -> None:
+        pass
+
+    def _Allreduce(self, buffer: Buffer) -> None:
+        pass
+
+    def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
+        assert receive is not None
+        receive[...] = send.reshape(-1)
+
+    def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
+        assert send is not None
+        receive.reshape(-1)[...] = send.reshape(-1)
+
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        receive[...] = send.reshape(-1)
+
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        receive[...] = send
+
+    def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        receive.reshape(-1)[...] = send.reshape(-1)
+
+    def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
+        raise AssertionError("a rank that is alone has nobody to send to")
+
+    def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request:
+        raise AssertionError("a rank that is alone has nobody to receive from")

@@ -1,0 +1,69 @@
+"""Share: which samples of a batch one rank has. Arithmetic only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True)
+class Share:
+    """``count`` consecutive samples, from ``start`` on, of a batch of ``total``; the batch is a ring.
+
+    The shares of all ranks that share a batch tile it, in the order of the ranks.
+    """
+
+    start: int
+    count: int
+    total: int
+
+    def runs(self, shift: int = 0) -> tuple[tuple[int, int], ...]:
+        """The samples as at most two runs ``[begin, end)`` of the batch, in the rank's order.
+
+        Args:
+            shift: turns all shares along the ring, so that a rank does not get the same samples every epoch.
+        """
+        begin = (self.start + shift) % self.total if self.total else 0
+        end = begin + self.count
+        if end <= self.total:
+            return ((begin, end),) if self.count else ()
+        return (begin, self.total), (0, end - self.total)
+
+    def shift(self, part: float) -> int:
+        """The samples by which shares are turned that are turned by ``part`` of the batch."""
+        return int(part * self.total)
+
+
+def whole_batch(samples: int) -> Share:
+    """The share of a rank that has the batch for itself."""
+    return Share(0, samples, samples)
+
+
+def rotation(epoch: int) -> float:
+    """The part of the ring, in [0, 1), by which shares are turned in an epoch; 0 in the first.
+
+    Multiples of the golden section never come back and leave no gap for long, so after a few epochs every rank
+    has seen all samples, also where the data come in one order for ever.
+    """
+    return epoch * GOLDEN % 1.0
+
+
+@dataclass(frozen=True)
+class Turning:
+    """When the shares of a net's batches are turned: once an epoch of its first data layer.
+
+    All data layers of a net keep to one, whatever their epochs, so that their rows go on belonging together.
+
+    Attributes:
+        batch: samples of a whole batch of that layer.
+        epoch: samples of its data set; 0: it has no epochs, and nothing is turned.
+    """
+
+    batch: int
+    epoch: int
+
+    def part(self, passes: int) -> float:
+        """The part of the batch, in [0, 1), by which shares are turned after so many passes."""
+        return rotation(passes * self.batch // self.epoch) if self.epoch else 0.0

@@ -1,0 +1,21 @@
+"""Every check of the contract, over the communicators that need no launcher."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpt.comm.counters import Counters
+from bpt.comm.serial import SerialCommunicator
+from bpt.comm.threads import run_ranks
+from tests.comm.contract import CHECKS, Check
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_serial(check: Check) -> None:
+    check(SerialCommunicator(Counters()))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_threads(check: Check, size: int) -> None:
+    run_ranks(size, check)
