@@ -12,6 +12,7 @@ from bpt.errors import BptError, LayerError, RunError, UserError
 from bpt.failures import kernel_error
 from bpt.fillers import fill
 from bpt.graph.layer_graph import LayerGraph, Node, Param
+from bpt.graph.part import WHOLE, Part
 from bpt.layers import LAYERS, DataLayer, Layer
 from bpt.proto import bpt_pb2 as pb
 
@@ -27,6 +28,15 @@ class Net(nn.Module):
         context: seed and clock of the run; fillers draw from it.
         shared: parameters to use instead of own ones, by (layer name, blob index): a test net uses its
             train net's (Caffe: ``ShareTrainedLayersWith``). Shapes must be equal.
+        part: what this rank holds. Other layers are not made: they read no data and have no parameters. Slices of
+            parameters have the values that they have in the whole, which is never allocated.
+
+    Attributes:
+        held: of ``graph.learnable`` what this rank holds, whole or a slice, in the same order.
+
+    Raises:
+        LayerError: a filler does not fit its parameter, or a shared one has another shape or is not on this rank.
+        RunError: no memory for a parameter.
     """
 
     def __init__(
@@ -34,39 +44,48 @@ class Net(nn.Module):
         graph: LayerGraph,
         context: RunContext | None = None,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+        part: Part = WHOLE,
     ) -> None:
         super().__init__()
         self.graph = graph
+        self.part = part
+        self.held = tuple(param for param in graph.learnable if part.holds(param))
         self.context = context or RunContext()
         self.layers = nn.ModuleList()
-        self._values: list[nn.Parameter] = []  # by Param.index
+        self._values: dict[int, nn.Parameter] = {}  # by Param.index
         for node in graph.nodes:
+            if not part.runs(node.index):
+                self.layers.append(Elsewhere(node.spec, self.context))
+                continue
             layer = LAYERS[node.type](node.spec, self.context)
+            layer.samples = _samples(graph, node)
             for index in node.params:
                 param = graph.params[index]
-                self._values.append(self._make(param, shared or {}))
-                layer.add_blob(self._values[index], param.shape)
+                self._values[index] = self._make(param, shared or {})
+                layer.add_blob(self._values[index], part.shape_of(param))
             self.layers.append(layer)
         self.training = graph.phase == pb.TRAIN  # a layer with a phase of its own keeps that
 
     def _make(self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter]) -> nn.Parameter:
         node = self.graph.nodes[param.layer]
+        shape = self.part.shape_of(param)
         given = shared.get((node.name, param.blob))
         if given is not None:
-            if tuple(given.shape) != param.shape:
+            if tuple(given.shape) != shape:
                 raise node.spec.error(
-                    f"parameter {param.blob} has shape {param.shape}, but the net that shares its "
+                    f"parameter {param.blob} has shape {shape}, but the net that shares its "
                     f"parameters has {tuple(given.shape)}"
                 )
             return given
         if param.shared:
-            return self._values[param.owner]  # under share_mode PERMISSIVE in the owner's shape
+            return self._owners(param, node)
         try:
-            value = torch.empty(param.shape)
+            value = torch.empty(shape)
         except RuntimeError as error:
-            raise RunError(f'layer "{node.name}": no memory for a parameter of shape {param.shape}') from error
+            raise RunError(f'layer "{node.name}": no memory for a parameter of shape {shape}') from error
+        generator = self.context.generator("filler", node.name, param.blob)
         try:
-            fill(value, param.filler, self.context.generator("filler", node.name, param.blob))
+            fill(value, param.filler, generator, param.shape, self.part.slice_of(param))
         except LayerError:
             raise
         except UserError as error:
@@ -74,13 +93,31 @@ class Net(nn.Module):
         trains = param.learnable and (param.lr_mult != 0 or self.graph.force_backward)
         return nn.Parameter(value, requires_grad=trains)
 
+    def _owners(self, param: Param, node: Node) -> nn.Parameter:
+        """The values of the parameter that ``param`` shares; under share_mode PERMISSIVE in the owner's shape."""
+        owner = self.graph.params[param.owner]
+        if not self.holds(owner) or self.part.slice_of(owner) != self.part.slice_of(param):
+            raise node.spec.error(
+                f'shares parameter {param.blob} with layer "{self.graph.nodes[owner.layer].name}", '
+                "which runs on other ranks; set parallel_param { mode: DATA } for both"
+            )
+        return self._values[owner.index]
+
+    def holds(self, param: Param) -> bool:
+        """Whether this rank holds a parameter blob of this net's graph, whole or a slice."""
+        return self.part.holds(param)
+
     def value(self, param: Param) -> nn.Parameter:
-        """The values (and ``.grad``) of a parameter blob of this net's graph."""
+        """The values (and ``.grad``) of a parameter blob of this net's graph that this rank holds."""
         return self._values[param.index]
 
     def values_by_name(self) -> dict[tuple[str, int], nn.Parameter]:
-        """(layer name, blob index) → values, for another net to share."""
-        return {(self.graph.nodes[p.layer].name, p.blob): self._values[p.index] for p in self.graph.params}
+        """(layer name, blob index) → values, for another net to share; of what this rank holds."""
+        params = self.graph.params
+        return {
+            (self.graph.nodes[params[index].layer].name, params[index].blob): value
+            for index, value in self._values.items()
+        }
 
     def layer(self, node: Node) -> Layer:
         layer = self.layers[node.index]
@@ -104,6 +141,9 @@ class Net(nn.Module):
                     f"the new input shape would change parameter {new.blob} from {old.shape} to {new.shape}"
                 )
         self.graph = graph
+        self.held = tuple(param for param in graph.learnable if self.holds(param))
+        for node in graph.nodes:
+            self.layer(node).samples = _samples(graph, node)
 
     def run(
         self,
@@ -149,6 +189,19 @@ class Net(nn.Module):
         self.run(0, len(self.graph), values, frozenset(edge.index for edge in outputs))
         tensors = tuple(values[edge.index] for edge in outputs)
         return tensors[0] if len(tensors) == 1 else tensors
+
+
+class Elsewhere(Layer):
+    """Stands for a layer that this rank does not run."""
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        raise AssertionError(f'layer "{self.spec.name}" is not run on this rank')
+
+
+def _samples(graph: LayerGraph, node: Node) -> int:
+    """Axis 0 of the layer's first bottom; 0 if it has none."""
+    shape = graph.edges[node.bottoms[0]].shape if node.bottoms else ()
+    return shape[0] if shape else 0
 
 
 def _call(layer: nn.Module, node: Node, bottoms: Sequence[Tensor]) -> tuple[Tensor, ...]:

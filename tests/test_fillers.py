@@ -12,8 +12,11 @@ import torch
 from google.protobuf import text_format
 from torch import Tensor
 
+from bpt import fillers
+from bpt.context import derive_seed
 from bpt.errors import UserError
 from bpt.fillers import FILLERS, fill
+from bpt.graph.part import Slice, slice_bounds
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import GOLDEN
 
@@ -31,6 +34,14 @@ def filled(text: str, *shape: int, seed: int = 0) -> Tensor:
     """A blob of ``shape`` as the filler of ``text`` leaves it."""
     tensor = torch.full(shape, math.nan)
     fill(tensor, text_format.Parse(text, pb.FillerParameter()), torch.Generator().manual_seed(seed))
+    return tensor
+
+
+def filled_slice(text: str, shape: tuple[int, ...], part: Slice, seed: int = 0) -> Tensor:
+    """A slice of the blob that ``filled`` gives."""
+    tensor = torch.full(part.shape(shape), math.nan)
+    parameter = text_format.Parse(text, pb.FillerParameter())
+    fill(tensor, parameter, torch.Generator().manual_seed(seed), shape, part)
     return tensor
 
 
@@ -133,6 +144,65 @@ def test_values_depend_on_the_generator_alone(text: str, shape: tuple[int, ...])
         torch.set_num_threads(threads)
     assert torch.equal(one, four)
     assert not torch.equal(one, filled(text, *shape, seed=4))
+
+
+SETTINGS = [*(f'type: "{name}"' for name in FILLERS if name != "bilinear"), 'type: "gaussian" sparse: 2']
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("text", SETTINGS)
+def test_slices_have_the_values_of_the_whole(text: str, axis: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fillers, "BLOCK", 50)  # blocks of 5 rows: slices start and end inside of them
+    shape = (23, 9)
+    slices = [filled_slice(text, shape, Slice(axis, start, stop)) for start, stop in slice_bounds(shape[axis], parts)]
+    assert torch.equal(torch.cat(slices, axis), filled(text, *shape))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("text", [*SETTINGS, 'type: "bilinear"'])
+def test_slices_of_four_axes(text: str, axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fillers, "BLOCK", 300)
+    shape = (7, 3, 5, 5)
+    size = shape[axis]
+    slices = [filled_slice(text, shape, Slice(axis, *bounds)) for bounds in ((0, 1), (1, size - 1), (size - 1, size))]
+    assert torch.equal(torch.cat(slices, axis), filled(text, *shape))
+
+
+def test_slices_of_a_large_blob_and_of_one_axis() -> None:
+    for shape in ((1000, 300), (150_000,)):
+        whole = filled('type: "msra"', *shape)
+        cuts = ((0, 77), (77, shape[0] - 5), (shape[0] - 5, shape[0]))
+        assert torch.equal(torch.cat([filled_slice('type: "msra"', shape, Slice(0, *cut)) for cut in cuts]), whole)
+
+
+def test_each_block_has_a_generator_of_its_own() -> None:
+    # 300 columns: blocks of 65,536 // 300 = 218 rows.
+    expected = torch.empty(500, 300)
+    for block, start in enumerate((0, 218, 436)):
+        seed = derive_seed(7, "block", block) if block else 7
+        expected[start : start + 218].uniform_(generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(filled('type: "uniform"', 500, 300, seed=7), expected)
+
+
+def test_what_was_drawn_before_does_not_matter() -> None:
+    generator = torch.Generator().manual_seed(3)
+    first, second = torch.empty(9), torch.empty(9)
+    for tensor in (first, second):
+        fill(tensor, pb.FillerParameter(type="uniform"), generator)
+    assert torch.equal(first, second)
+
+
+def test_memory_in_another_order_gets_the_same_values() -> None:
+    tensor = torch.empty(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)
+    fill(tensor, pb.FillerParameter(type="gaussian"), torch.Generator().manual_seed(0))
+    assert torch.equal(tensor, filled('type: "gaussian"', 4, 3, 5, 5))
+
+
+def test_an_empty_slice_is_checked_like_the_others() -> None:
+    assert filled_slice('type: "xavier"', (3, 4), Slice(0, 3, 3)).shape == (0, 4)
+    with pytest.raises(UserError, match="sparse 4 is outside"):
+        filled_slice('type: "gaussian" sparse: 4', (3, 4), Slice(0, 3, 3))
 
 
 def test_a_parameter_can_be_filled() -> None:

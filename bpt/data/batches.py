@@ -2,39 +2,88 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from bpt.data.hdf5_source import Hdf5Source
-from bpt.data.sampler import Sampler
+from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Source
 from bpt.data.transform import Transform
 from bpt.errors import DataError
+from bpt.graph.spec import Shape
+from bpt.share import Share, Turning
 
 
-class ImageBatches:
-    """Called with a position of the sampler's stream, it makes the batch that starts there.
+class Batches(ABC):
+    """Called with a position of the sampler's stream, it makes this rank's share of the whole batch that starts there.
 
-    The batch is (data (B, C, h, w), label (B,)), float32. Images of another size than the last batch's
-    give a batch of that size, as in Caffe; within a batch all must agree.
+    Nothing else of the batch is read.
+
+    Attributes:
+        share: which samples of a whole batch are this rank's.
+        turning: when shares are turned; ``None``: never.
+        epoch: samples of the source.
     """
 
-    def __init__(self, source: Source, sampler: Sampler, transform: Transform, batch_size: int) -> None:
-        self._source = source
+    def __init__(self, sampler: Sampler, share: Share) -> None:
+        self.share = share
+        self.turning: Turning | None = None
+        self.epoch = sampler.size
         self._sampler = sampler
-        self._transform = transform
-        self._batch_size = batch_size
+
+    def rotation(self, position: int) -> float:
+        """The part of the batch by which shares are turned in the batch at ``position``."""
+        return self.turning.part(position // self.share.total) if self.turning else 0.0
 
     def __call__(self, position: int) -> tuple[Tensor, ...]:
-        draw = self._sampler.indices(position, self._batch_size)
+        """The share's samples in its order: a float32 tensor for each top, with a row a sample, perhaps none."""
+        runs = self.share.runs(self.share.shift(self.rotation(position)))
+        # Read in the order of the stream: no source likes to go back.
+        draws = [self._sampler.indices(position + begin, end - begin) for begin, end in sorted(runs)]
+        draw = Draw(*map(np.concatenate, zip(*draws, strict=True))) if draws else self._sampler.indices(position, 0)
+        batch = self._read(draw)
+        if len(runs) < 2:
+            return batch
+        behind = len(draws[0].samples)  # rows of the second run, which stands first in the stream
+        return tuple(torch.cat((top[behind:], top[:behind]), out=_empty(*top.shape)) for top in batch)
+
+    @abstractmethod
+    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+        """The samples of ``draw``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the files back. The object is not used afterwards."""
+
+
+class ImageBatches(Batches):
+    """Batches of (data (B, C, h, w), label (B,)).
+
+    Images of another size than the last batch's give a batch of that size, as in Caffe; within a batch all must agree.
+    A share without samples is of the size that the first image of the source gets.
+    """
+
+    def __init__(self, source: Source, sampler: Sampler, transform: Transform, share: Share) -> None:
+        super().__init__(sampler, share)
+        self._source = source
+        self._transform = transform
+        self._first: Shape = ()
+
+    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
         samples = [self._source.read(index) for index in draw.samples.tolist()]
+        if not samples:
+            self._first = self._first or self._transform.infer(self._source.read(0).image.shape)
+            return _empty(0, *self._first), _empty(0)
         try:
             shape = self._transform.common_shape(samples)
         except DataError as error:
             raise DataError(f"{self._source.path}: {error}") from None
-        data = _empty(self._batch_size, *shape)
+        data = _empty(len(samples), *shape)
         self._transform(samples, draw, data.numpy())
-        label = _empty(self._batch_size)
+        label = _empty(len(samples))
         label.numpy()[:] = [sample.label for sample in samples]
         return data, label
 
@@ -42,19 +91,15 @@ class ImageBatches:
         self._source.close()
 
 
-class RowBatches:
-    """Called with a position of the sampler's stream, it makes the batch that starts there.
+class RowBatches(Batches):
+    """Batches with a tensor (B, *row shape) for each dataset of the source."""
 
-    The batch has a tensor (B, *row shape), float32, for each dataset of the source.
-    """
-
-    def __init__(self, source: Hdf5Source, sampler: Sampler, batch_size: int) -> None:
+    def __init__(self, source: Hdf5Source, sampler: Sampler, share: Share) -> None:
+        super().__init__(sampler, share)
         self._source = source
-        self._sampler = sampler
-        self._batch_size = batch_size
 
-    def __call__(self, position: int) -> tuple[Tensor, ...]:
-        rows = self._source.rows(self._sampler.indices(position, self._batch_size).samples)
+    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+        rows = self._source.rows(draw.samples)
         return tuple(_empty(*values.shape).copy_(torch.from_numpy(values)) for values in rows)
 
     def close(self) -> None:

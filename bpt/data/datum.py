@@ -10,6 +10,10 @@ from bpt.data.source import Image
 from bpt.errors import DataError
 from bpt.proto import bpt_pb2 as pb
 
+# Of Datum's fields channels, height, width and data, which come first and in this order, and of label.
+_TAGS, _LABEL_TAG = b"\x08\x10\x18\x22", 0x28
+_LARGEST_SHIFT = 28  # of the last bits of a number below 2^31
+
 
 def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, float]:
     """The image (C, H, W) and the label of a serialised Datum.
@@ -23,6 +27,8 @@ def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, flo
     Raises:
         DataError: not a Datum, or its size is not channels × height × width. Caffe would read past the end.
     """
+    if plain := _decode_plain(record):
+        return plain
     try:
         datum = pb.Datum.FromString(record)
     except DecodeError:
@@ -33,12 +39,55 @@ def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, flo
     if min(shape) <= 0:
         raise DataError(f"a Datum of channels × height × width = {_show(shape)}; each must be at least 1")
     data = datum.data
-    # The common case first: it is the hot path of reading.
     values: Image = np.frombuffer(data, np.uint8) if data else np.array(datum.float_data, np.float32)
     if values.size != shape[0] * shape[1] * shape[2]:
         need = shape[0] * shape[1] * shape[2]
         raise DataError(f"a Datum of channels × height × width = {_show(shape)} needs {need} values, has {values.size}")
     return values.reshape(shape), datum.label
+
+
+def _decode_plain(record: bytes) -> tuple[Image, float] | None:
+    """What ``decode_datum`` returns, if the record is raw uint8 in the usual order of fields; ``None`` if not.
+
+    Not only because this is the hot path of reading: whenever protobuf's messages have freed 10,000 blocks, it has the
+    C library give all free memory back to the system (``malloc_trim``), and the net that is training has to get its
+    blobs' pages anew. With large batches of small images that cost a fifth of the time.
+    """
+    at = 0
+    numbers = []
+    try:
+        for tag in _TAGS:
+            if record[at] != tag:
+                return None
+            number, at = _varint(record, at + 1)
+            numbers.append(number)
+        channels, height, width, size = numbers
+        end = at + size
+        label = 0
+        if end < len(record):
+            if record[end] != _LABEL_TAG:
+                return None
+            label, end = _varint(record, end + 1)
+    except (IndexError, ValueError):
+        return None
+    if end != len(record) or not size or channels * height * width != size or label >= 2**31:
+        return None
+    return np.frombuffer(record, np.uint8, size, at).reshape(channels, height, width), label
+
+
+def _varint(record: bytes, at: int) -> tuple[int, int]:
+    """A number of at most five bytes, and where it ends. Raises ValueError or IndexError if it is longer."""
+    number = record[at]
+    if number < 0x80:
+        return number, at + 1
+    number &= 0x7F
+    for shift in range(7, _LARGEST_SHIFT + 1, 7):
+        at += 1
+        byte = record[at]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at + 1
+    raise ValueError("too long")
 
 
 def encode_datum(image: Image, label: int) -> pb.Datum:

@@ -36,17 +36,17 @@ class Hdf5Source:
 
     def __init__(self, path: str, datasets: Sequence[str]) -> None:
         self._datasets = tuple(datasets)
-        self._paths = _listed(path)
+        self.paths = _listed(path)
         counts = []
         self.row_shapes: list[Shape] = []
-        for file in self._paths:
+        for file in self.paths:
             shapes = _shapes(file, self._datasets)
             counts.append(shapes[0][0])
             rows = [shape[1:] for shape in shapes]
             self.row_shapes = self.row_shapes or rows
             for name, row, first in zip(self._datasets, rows, self.row_shapes, strict=True):
                 if row != first:
-                    raise FileError(file, f'rows of "{name}" have shape {row}, those of {self._paths[0]} {first}')
+                    raise FileError(file, f'rows of "{name}" have shape {row}, those of {self.paths[0]} {first}')
         self.file_sizes = tuple(counts)
         self._ends = np.cumsum(counts)
         self._loaded: tuple[int, list[Rows]] | None = None
@@ -65,7 +65,7 @@ class Hdf5Source:
     def _load(self, file: int) -> list[Rows]:
         if self._loaded is None or self._loaded[0] != file:
             self._loaded = None  # give the memory back before taking more
-            with _opened(self._paths[file]) as content:
+            with _opened(self.paths[file]) as content:
                 self._loaded = file, [content[name][()].astype(np.float32, copy=False) for name in self._datasets]
         return self._loaded[1]
 

@@ -22,7 +22,7 @@ class Draw(NamedTuple):
 
 
 class Sampler:
-    """The stream runs through all samples, epoch after epoch.
+    """The stream runs through all ``size`` samples, epoch after epoch.
 
     Args:
         files: number of samples in each file of the source; together they are its samples, in order.
@@ -34,7 +34,7 @@ class Sampler:
 
     def __init__(self, files: Sequence[int], *, shuffle: bool = False, seed: int = 0, skip: int = 0) -> None:
         self._files = np.asarray(files, np.int64)
-        self._size = int(self._files.sum())
+        self.size = int(self._files.sum())
         self._shuffle = shuffle
         self._seed = seed
         self._skip = skip
@@ -46,7 +46,7 @@ class Sampler:
         The answer depends on nothing else, so ranks may draw disjoint stretches, in any order.
         """
         start = position + self._skip
-        epochs, samples = np.divmod(np.arange(start, start + count), self._size)
+        epochs, samples = np.divmod(np.arange(start, start + count), self.size)
         if self._shuffle:
             for epoch in np.unique(epochs).tolist():
                 now = epochs == epoch
@@ -63,7 +63,7 @@ class Sampler:
     def _permutation(self, epoch: int) -> Integers:
         # Sorting by hashes gives the same order with every version of NumPy; its generators do not promise that.
         by_file = self._hashes("files", epoch, len(self._files))
-        by_sample = self._hashes("samples", epoch, self._size)
+        by_sample = self._hashes("samples", epoch, self.size)
         return np.lexsort((by_sample, np.repeat(by_file, self._files))).astype(np.int64, copy=False)
 
     def _hashes(self, what: str, epoch: int, count: int) -> NDArray[np.uint64]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.spec import count
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,22 @@ def whole(graph: LayerGraph) -> tuple[Segment, ...]:
 def per_layer(graph: LayerGraph) -> tuple[Segment, ...]:
     """One segment a layer: every blob and diff can be seen and every layer timed."""
     return cut(graph, range(len(graph))) if len(graph) else ()
+
+
+def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:
+    """Where to cut so that each segment has at least so many trained parameters, counted from the end of the net.
+
+    A segment's gradients can be exchanged while those before it run backward. The first segment takes what is left.
+    """
+    starts = []
+    waiting = 0
+    for node in reversed(graph.nodes):
+        own = (graph.params[index] for index in node.params)
+        waiting += sum(count(param.shape) for param in own if param.learnable and param.lr_mult and not param.shared)
+        if waiting >= parameters and node.index:
+            starts.append(node.index)
+            waiting = 0
+    return [0, *reversed(starts)]
 
 
 def _segment(graph: LayerGraph, index: int, start: int, end: int) -> Segment:

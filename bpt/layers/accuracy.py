@@ -12,6 +12,7 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Layer
 from bpt.layers.labels import by_class, check_label_count, class_indices
+from bpt.layers.loss import at_least_1
 
 
 @LAYERS.register("Accuracy")
@@ -22,13 +23,15 @@ class Accuracy(Layer):
     score that is NaN. No label, or only ignored ones: 0.
 
     Bottoms: scores with the classes along ``axis`` (default 1), and one label for each of the other
-    positions. Tops: the accuracy and, if named, that of each class. It never runs backward.
+    positions. Tops: the accuracy and, if named, that of each class. It never runs backward. With many ranks the
+    tops are this rank's summands of the whole batch's.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ``ignore_label``.
     """
 
     arity = Arity(bottoms=(2, 2), tops=(1, 2))
+    sums_over_samples = 2
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -53,6 +56,12 @@ class Accuracy(Layer):
     def allow_force_backward(cls, bottom: int) -> bool:
         return False
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        axis = canonical_axis(spec, spec.param.accuracy_param.axis, bottoms[0], "accuracy_param", "axis")
+        along_samples = "" if axis else "its classes stand along axis 0, the samples"
+        return super().mixes_samples(spec, bottoms) or along_samples
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.accuracy_param
@@ -65,14 +74,16 @@ class Accuracy(Layer):
         scores = by_class(bottoms[0], self.axis)
         labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
         counts = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
+        number = labels.numel() if self.ignore_label is None else counts.sum()
         labels = labels * counts  # an ignored label need not be a class
         own = scores.gather(1, labels.unsqueeze(1))
         no_worse = (scores < own).logical_not_().sum(1) - 1  # itself aside
         right = (no_worse < self.top_k) & ~own.squeeze(1).isnan() & (counts > 0)
-        accuracy = right.sum() / counts.sum().clamp(min=1)
+        accuracy = right.sum() / at_least_1(self.of_whole_batch(number))
         if not self.gives_classes:
             return accuracy
-        return accuracy, _per_class(labels, right, scores) / _per_class(labels, counts, scores).clamp(min=1)
+        counts_by_class = self.of_whole_batch(_per_class(labels, counts, scores))
+        return accuracy, _per_class(labels, right, scores) / at_least_1(counts_by_class)
 
 
 def _per_class(labels: Tensor, values: Tensor, scores: Tensor) -> Tensor:

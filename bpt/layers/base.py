@@ -11,6 +11,11 @@ Life of a layer:
    faster. Bottoms are never modified, except through the in-place rule of ``Layer.in_place``.
 
 How many bottoms and tops a type takes stands in ``arity`` and is checked by the graph, never by a layer.
+
+With many ranks, shapes in ``infer`` are those of the whole batch, and ``forward`` has this rank's samples (axis 0 of
+all bottoms), perhaps none. A layer must give each sample what it would get in the whole batch: ``share_of`` tells which
+samples these are, ``of_whole_batch`` turns what is counted here into what is counted on all ranks, and a layer
+that cannot do without the others says so in ``mixes_samples``.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from torch import Tensor, nn
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.registry import Registry
+from bpt.share import Share, whole_batch
 
 
 class Layer(nn.Module):
@@ -30,6 +36,9 @@ class Layer(nn.Module):
 
     arity: ClassVar[Arity] = Arity()
     is_loss: ClassVar[bool] = False
+    # So many of the tops, the first ones, are sums over samples divided by a number of the whole batch, so that what
+    # the ranks have of them adds up. The other tops have axis 0 for the samples.
+    sums_over_samples: ClassVar[int] = 0
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__()
@@ -37,6 +46,7 @@ class Layer(nn.Module):
         self.context = context
         self.blobs = nn.ParameterList()
         self._blob_shapes: list[Shape] = []
+        self.samples = 0  # of the whole batch, by the graph: axis 0 of the first bottom; the Net sets it
         self.train(spec.param.phase == 0)  # pb.TRAIN
 
     @classmethod
@@ -59,6 +69,22 @@ class Layer(nn.Module):
         """Whether ``force_backward`` may ask for a diff of this bottom."""
         return True
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        """Why the samples of these bottoms (axis 0) cannot be on different ranks; empty if they can.
+
+        BatchNorm is let pass: it normalises by a rank's own samples, as Caffe does, unless it is told to ``sync``.
+
+        Returns:
+            A clause to go on from: ``"softmax_param { axis: 0 } runs along the samples"``.
+        """
+        for name, shape in zip(spec.bottom_names, bottoms, strict=True):
+            if not shape:
+                return f'bottom "{name}" is one number for all samples'
+            if shape[0] != bottoms[0][0]:
+                return f'bottom "{name}" {shape} has another axis 0 than "{spec.bottom_names[0]}" {bottoms[0]}'
+        return ""
+
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""
         self.blobs.append(values)
@@ -77,6 +103,29 @@ class Layer(nn.Module):
         """The tops: a tensor if there is one, else a tuple of them in order."""
         raise NotImplementedError
 
+    def share_of(self, bottom: Tensor) -> Share:
+        """Which samples of the whole batch ``bottom``, this layer's first, has on this rank."""
+        if self.context.ranks == 1:
+            return whole_batch(bottom.shape[0])
+        share = self.context.split(self.samples)
+        assert share.count == bottom.shape[0], (self.spec.name, share, tuple(bottom.shape))
+        return share
+
+    def of_whole_batch(self, number: Tensor | int) -> Tensor | int:
+        """What ``number`` is for the whole batch.
+
+        Args:
+            number: an int, that each of this rank's samples has an equal part in, is scaled (and stays 0 without
+                samples). A tensor, that depends on the data, is summed over the ranks: a collective call.
+        """
+        if self.context.ranks == 1:
+            return number
+        if isinstance(number, Tensor):
+            return self.context.total(number)
+        share = self.context.split(self.samples)
+        assert number % max(share.count, 1) == 0, (self.spec.name, number, share)
+        return number // max(share.count, 1) * share.total
+
     @property
     def in_place(self) -> bool:
         """Whether the text names the same blob as bottom and top."""
@@ -89,11 +138,16 @@ class Layer(nn.Module):
 class DataLayer(Layer):
     """A layer without bottoms that hands out the samples of a data set, in order, for ever.
 
-    ``position`` counts the samples handed out since the start of training. It is saved in snapshots;
-    setting it makes the next forward continue there.
+    ``position`` counts the samples handed out since the start of training, to all ranks together. It is saved in
+    snapshots; setting it makes the next forward continue there.
     """
 
     arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
+
+    @property
+    def epoch(self) -> int:
+        """The number of samples in the data set."""
+        raise NotImplementedError
 
     @property
     def position(self) -> int:
@@ -101,6 +155,15 @@ class DataLayer(Layer):
 
     @position.setter
     def position(self, samples: int) -> None:
+        raise NotImplementedError
+
+    @property
+    def share(self) -> Share:
+        """Which samples of a whole batch this rank gets; may be set between passes."""
+        raise NotImplementedError
+
+    @share.setter
+    def share(self, share: Share) -> None:
         raise NotImplementedError
 
     def close(self) -> None:

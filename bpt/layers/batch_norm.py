@@ -11,9 +11,8 @@ from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.layers.base import LAYERS, Layer
+from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
-
-FIELD = "batch_norm_param"
 
 
 @LAYERS.register("BatchNorm")
@@ -28,6 +27,9 @@ class BatchNorm(Layer):
     and their weight ``(1,)``. A forward pass with the batch's statistics multiplies all three by
     ``moving_average_fraction`` and adds the batch's, with weight 1. The stored statistics are the sums over
     their weight, or 0 if that is 0. A batch without elements changes nothing.
+
+    With many ranks, the batch is a rank's own samples, as in Caffe; or under ``sync`` (by default what
+    ``parallel_param { sync_batch_norm }`` says) the whole batch.
     """
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
@@ -35,6 +37,7 @@ class BatchNorm(Layer):
         param = spec.param.batch_norm_param
         self.fraction = param.moving_average_fraction
         self.eps = param.eps
+        self.sync = param.sync if param.HasField("sync") else context.sync_batch_norm
         self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
 
     @classmethod
@@ -42,8 +45,6 @@ class BatchNorm(Layer):
         bottom = bottoms[0]
         if not bottom:
             raise spec.error("needs a bottom of at least 1 axis, not a scalar", "bottom")
-        if spec.param.batch_norm_param.sync:
-            raise spec.error("sync: true is not supported yet", FIELD, "sync")
         for position, param in enumerate(spec.param.param):
             if param.lr_mult:
                 raise spec.error(
@@ -75,6 +76,10 @@ class BatchNorm(Layer):
         return self._normalise(x, mean * factor, variance * factor, by_batch=False)
 
     def _by_batch(self, x: Tensor) -> Tensor:
+        if self.sync and self.context.ranks > 1:
+            y, mean, variance, elements = normalise_over_ranks(x, self.eps, self.context.total)
+            self._store(mean, variance, elements)
+            return y
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
             return x
@@ -85,10 +90,15 @@ class BatchNorm(Layer):
             y = self._normalise(x, mean, variance, by_batch=True)
             if elements == 1:
                 variance = torch.zeros_like(variance)  # unbiased, it would be 0 / 0
-        with torch.no_grad():
+        self._store(mean, variance, elements)
+        return y
+
+    @torch.no_grad()
+    def _store(self, mean: Tensor, variance: Tensor, elements: int) -> None:
+        """Add the statistics of a batch with so many elements a channel to the stored ones."""
+        if elements:
             for index, news in enumerate((mean, variance, torch.ones_like(self.blob(2)))):
                 self.blob(index).mul_(self.fraction).add_(news)
-        return y
 
     def _normalise(self, x: Tensor, mean: Tensor, variance: Tensor, by_batch: bool) -> Tensor:
         """By ``mean`` and ``variance``; or by the batch's, which are then left in them, the latter unbiased."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.coefficients import coefficient_shape, spread
+from bpt.layers.coefficients import coefficient_shape, coefficients_mix_samples, spread
 
 
 @LAYERS.register("Bias")
@@ -30,6 +30,10 @@ class Bias(Layer):
         shape = coefficient_shape(spec, bottoms, "bias_param")
         params = (ParamSpec(shape, spec.param.bias_param.filler),) if len(bottoms) == 1 else ()
         return LayerShapes((bottoms[0],), params)
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return coefficients_mix_samples(spec, bottoms, "bias_param")
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         summands = bottoms[1] if len(bottoms) == 2 else self.blob(0)

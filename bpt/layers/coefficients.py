@@ -48,6 +48,23 @@ def coefficient_shape(spec: LayerSpec, bottoms: Sequence[Shape], field: str) -> 
     return bottom[axis:end]
 
 
+def coefficients_mix_samples(spec: LayerSpec, bottoms: Sequence[Shape], field: str, bias_term: bool = False) -> str:
+    """The answer of ``Layer.mixes_samples``.
+
+    Args:
+        field: as above.
+        bias_term: a blob of the coefficients' shape is learned, also where there is a second bottom.
+    """
+    shape = coefficient_shape(spec, bottoms, field)
+    given = len(bottoms) == 2
+    by_sample = bool(shape) and canonical_axis(spec, getattr(spec.param, field).axis, bottoms[0], field, "axis") == 0
+    if given and not by_sample:
+        return f'bottom "{spec.bottom_names[1]}" {shape} has no axis for the samples'
+    if by_sample and (bias_term or not given):
+        return "it learns coefficients for each sample (axis 0)"
+    return ""
+
+
 def spread(coefficients: Tensor, x: Tensor, axis: int) -> Tensor:
     """``coefficients`` with axes of 1 behind, so that against ``x`` they broadcast from ``axis`` on."""
     if not coefficients.dim():

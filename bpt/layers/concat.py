@@ -34,6 +34,12 @@ class Concat(Layer):
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 0
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        axis = axis_or_dim(spec, bottoms[0], "concat_param", "concat_dim")
+        along_samples = "it joins blobs along axis 0, the samples" if axis == 0 and len(bottoms) > 1 else ""
+        return along_samples or super().mixes_samples(spec, bottoms)
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.concat_param

@@ -67,6 +67,11 @@ class Convolution(Layer):
         weights = cls.infer(spec, bottoms).params[0].shape
         return sum(count(top) for top in tops) * (2 * count(weights[1:]) + param.bias_term)
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        axis = canonical_axis(spec, spec.param.convolution_param.axis, bottoms[0], FIELD, "axis")
+        return "" if axis else "it takes axis 0, the samples, for channels"
+
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         tops = tuple(self._convolve(bottom) for bottom in bottoms)
         return tops[0] if len(tops) == 1 else tops

@@ -37,8 +37,8 @@ class Data(PrefetchingDataLayer):
         transform = transform_of(spec, FIELD, seed)
         source = _open(spec, transform)
         sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
-        batches = ImageBatches(source, sampler, transform, param.batch_size)
-        super().__init__(spec, context, batches, param.batch_size, param.prefetch)
+        batches = ImageBatches(source, sampler, transform, context.split(param.batch_size))
+        super().__init__(spec, context, batches, param.prefetch)
         for name in old_transform_fields(spec, FIELD):
             notice(spec, f"{FIELD}.{name} is out of date; write it in transform_param", FIELD, name)
         if param.backend == pb.DataParameter.LEVELDB:

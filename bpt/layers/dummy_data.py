@@ -11,9 +11,11 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.errors import UserError
 from bpt.fillers import fill
+from bpt.graph.part import Slice
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
+from bpt.share import Share, Turning
 
 T = TypeVar("T")
 OLD_DIMS = ("num", "channels", "height", "width")
@@ -24,7 +26,8 @@ class DummyData(Layer):
     """Tops of the given shapes, filled by ``data_filler`` (default: constant 0).
 
     A ``shape`` (or its old form ``num``, ``channels``, ``height`` and ``width``) and a ``data_filler`` are
-    given once for all tops or once a top. Constant tops are filled once, others in each forward pass.
+    given once for all tops or once a top. Constant tops are filled once, others in each forward pass. With many ranks
+    each makes its own rows (axis 0) of the whole batch's.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, None))
@@ -55,15 +58,30 @@ class DummyData(Layer):
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self._shapes = self.infer(spec, ()).tops
-        for top in range(len(spec.tops)):
+        tops = range(len(spec.tops))
+        for top in tops:
             values = self._draw(top)  # a filler that cannot fill its top is found here, before the run
             self.register_buffer(f"top{top}", values if self._is_constant(top) else None, persistent=False)
+        if context.ranks > 1 and self.training and context.turning is None and not all(map(self._is_constant, tops)):
+            # Data layers behind this one could not tell it in time by how much they are turned.
+            context.turning = Turning(batch=1, epoch=0)
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
-        return tuple(
-            getattr(self, f"top{top}") if self._is_constant(top) else self._draw(top)
-            for top in range(len(self.spec.tops))
-        )
+        return tuple(map(self._top, range(len(self.spec.tops))))
+
+    def _top(self, top: int) -> Tensor:
+        if not self._is_constant(top):
+            return self._draw(top)
+        values: Tensor = getattr(self, f"top{top}")
+        rows = self._share(top).count if values.dim() else 0
+        if values.dim() and len(values) != rows:  # the balance has changed
+            values = values.new_full((rows, *values.shape[1:]), self._filler(top).value)
+            setattr(self, f"top{top}", values)
+        return values
+
+    def _share(self, top: int) -> Share:
+        """This rank's rows of a top that has any."""
+        return self.context.split(self._shapes[top][0])
 
     def _filler(self, top: int) -> pb.FillerParameter:
         given = self.spec.param.dummy_data_param.data_filler
@@ -73,9 +91,21 @@ class DummyData(Layer):
         return self._filler(top).type == "constant"
 
     def _draw(self, top: int) -> Tensor:
-        values = torch.empty(self._shapes[top])
+        shape = self._shapes[top]
+        if not shape:
+            return self._filled(top, ())
+        share = self._share(top)
+        shift = share.shift(self.context.rotation) if self.training else 0
+        whole = (share.total, *shape[1:])
+        parts = [self._filled(top, whole, Slice(0, *run)) for run in share.runs(shift) or [(0, 0)]]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _filled(self, top: int, whole: Shape, rows: Slice | None = None) -> Tensor:
+        """``rows`` of the top of shape ``whole``."""
+        values = torch.empty(rows.shape(whole) if rows else whole)
+        generator = self.context.pass_generator("dummy_data", self.spec.name, top)
         try:
-            fill(values, self._filler(top), self.context.pass_generator("dummy_data", self.spec.name, top))
+            fill(values, self._filler(top), generator, whole, rows)
         except UserError as error:
             raise self.spec.error(str(error), "dummy_data_param", "data_filler", top) from None
         return values

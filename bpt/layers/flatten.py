@@ -33,6 +33,13 @@ class Flatten(Layer):
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 0
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        param, shape = spec.param.flatten_param, bottoms[0]
+        first = canonical_axis(spec, param.axis, shape, "flatten_param", "axis")
+        last = canonical_axis(spec, param.end_axis, shape, "flatten_param", "end_axis")
+        return "it makes one axis of the samples (axis 0) and others" if first == 0 < last else ""
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.flatten_param.axis

@@ -31,7 +31,7 @@ class HDF5Data(PrefetchingDataLayer):
         param = spec.param.hdf5_data_param
         source = _open(spec)
         sampler = Sampler(source.file_sizes, shuffle=param.shuffle, seed=seed_of(spec, context))
-        super().__init__(spec, context, RowBatches(source, sampler, param.batch_size), param.batch_size, PREFETCH)
+        super().__init__(spec, context, RowBatches(source, sampler, context.split(param.batch_size)), PREFETCH)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -49,6 +49,11 @@ class InnerProduct(Layer):
         param = spec.param.inner_product_param
         return 2 * count(bottoms[0]) * param.num_output + count(tops[0]) * param.bias_term
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        axis = canonical_axis(spec, spec.param.inner_product_param.axis, bottoms[0], FIELD, "axis")
+        return "" if axis else "it adds up along axis 0, the samples"
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         weight = self.blob(0).t() if self.transpose else self.blob(0)
         return linear(bottoms[0].flatten(self.axis), weight, self.blob(1) if self.bias_term else None)

@@ -16,11 +16,13 @@ from bpt.proto import bpt_pb2 as pb
 class Loss(Layer):
     """Predictions and labels in, one scalar out: a sum over samples or labels, divided by their number.
 
-    The labels get no diff. The top may be left out of the text.
+    The labels get no diff. The top may be left out of the text. With many ranks the number is the whole batch's, so
+    that a rank's loss and diffs are its summands of the whole batch's.
     """
 
     arity = Arity(bottoms=(2, 2), auto_tops=True)
     is_loss = True
+    sums_over_samples = 1
     default_normalization: int = pb.LossParameter.VALID
 
     @classmethod
@@ -76,6 +78,16 @@ class Loss(Layer):
     def divisor(self, number: Tensor | int) -> Tensor | int:
         """``number`` of samples or labels of this pass as a divisor: at least 1, so that none give a loss of 0.
 
-        Here and nowhere else does a number of this process become what a loss is divided by.
+        Here and nowhere else does a number of this rank become what a loss is divided by: that of the whole batch.
+        In training under ``balance_param { normalizer: UNIFORM }`` it is instead the rank's own, times the ranks: the
+        loss is the mean of the ranks' means, as in StaticLB (``g = 1/P · Σ g_p``), not the batch's if shares differ.
         """
-        return number.clamp(min=1) if isinstance(number, Tensor) else max(number, 1)
+        context = self.context
+        if context.unweighted and self.training:
+            return at_least_1(number * context.ranks)
+        return at_least_1(self.of_whole_batch(number))
+
+
+def at_least_1(number: Tensor | int) -> Tensor | int:
+    """``number`` as a divisor."""
+    return number.clamp(min=1) if isinstance(number, Tensor) else max(number, 1)

@@ -69,4 +69,4 @@ class Pooling(Layer):
     def _draw(self, x: Tensor, window: PoolingWindow) -> Tensor:
         """A number in [0, 1) for each element of the top."""
         shape = (*x.shape[:2], *window.places(x.shape[2:]))
-        return draw_uniform(self.context, shape, x.device, "pooling", self.name).to(x.dtype)
+        return draw_uniform(self.context, self.share_of(x), shape, x.device, "pooling", self.name).to(x.dtype)

@@ -4,44 +4,68 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from torch import Tensor
 
 from bpt.context import RunContext, derive_seed
+from bpt.data.batches import Batches
 from bpt.data.prefetch import Prefetcher
 from bpt.graph.spec import LayerSpec, Shape
 from bpt.layers.base import DataLayer
+from bpt.share import Share, Turning
 
 log = logging.getLogger("bpt")
 
 
-class Batches(Protocol):
-    """Makes the batch that starts at a position, and owns the files that it is read from."""
-
-    def __call__(self, position: int) -> tuple[Tensor, ...]: ...
-
-    def close(self) -> None: ...
-
-
 class PrefetchingDataLayer(DataLayer):
-    """Hands out what ``batches`` makes, while a thread prepares the next ``prefetch`` of them."""
+    """Hands out what ``batches`` makes, while a thread prepares the next ``prefetch`` of them.
 
-    def __init__(self, spec: LayerSpec, context: RunContext, batches: Batches, batch_size: int, prefetch: int) -> None:
+    With many ranks each gets its share of the whole batch. In training the shares are turned once an epoch, so that
+    over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
+    """
+
+    def __init__(self, spec: LayerSpec, context: RunContext, batches: Batches, prefetch: int) -> None:
         super().__init__(spec, context)
         self._batches = batches
-        self._prefetcher = Prefetcher(batches, batch_size, prefetch)
+        self._prefetch = prefetch
+        if context.ranks > 1 and self.training:
+            context.turning = context.turning or Turning(batches.share.total, batches.epoch)
+            batches.turning = context.turning
+        self._prefetcher = self._make_prefetcher()
+
+    def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...]]:
+        return Prefetcher(self._batches, self.share.total, self._prefetch)
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
+        rotation = self._batches.rotation(self.position)
         tops = self._prefetcher.next()[: len(self.spec.tops)]
+        self.context.rotation = rotation
         return tops[0] if len(tops) == 1 else tops
 
     @property
+    def share(self) -> Share:
+        """Which samples of a whole batch this rank gets. Setting it drops what was read ahead."""
+        return self._batches.share
+
+    @share.setter
+    def share(self, share: Share) -> None:
+        position = self.position
+        self._prefetcher.close()
+        self._batches.share = share
+        self._prefetcher = self._make_prefetcher()
+        self._prefetcher.position = position
+
+    @property
+    def epoch(self) -> int:
+        return self._batches.epoch
+
+    @property
     def position(self) -> int:
+        """Samples of whole batches, so that it does not depend on the ranks."""
         return self._prefetcher.position
 
     @position.setter

@@ -11,7 +11,7 @@ from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.coefficients import coefficient_shape, spread
+from bpt.layers.coefficients import coefficient_shape, coefficients_mix_samples, spread
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "scale_param"
@@ -47,6 +47,10 @@ class Scale(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return count(tops[0]) * (1 + spec.param.scale_param.bias_term)
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return coefficients_mix_samples(spec, bottoms, FIELD, spec.param.scale_param.bias_term)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]

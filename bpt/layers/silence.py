@@ -20,5 +20,9 @@ class Silence(Layer):
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         return LayerShapes(())
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return ""
+
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
         return ()

@@ -31,6 +31,12 @@ class Slice(Layer):
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 0
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        axis = axis_or_dim(spec, bottoms[0], "slice_param", "slice_dim")
+        along_samples = "it cuts along axis 0, the samples" if axis == 0 and len(spec.tops) > 1 else ""
+        return along_samples or super().mixes_samples(spec, bottoms)
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.slice_param

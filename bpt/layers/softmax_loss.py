@@ -57,6 +57,11 @@ class SoftmaxWithLoss(Loss):
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 4 * count(bottoms[0])  # the softmax; what is done once a label does not weigh
 
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        along_samples = "" if softmax_axis(spec, bottoms[0]) else "its softmax runs along axis 0, the samples"
+        return along_samples or super().mixes_samples(spec, bottoms)
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.softmax_param.axis

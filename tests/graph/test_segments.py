@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.segments import Segment, cut, per_layer, whole
-from tests.graph.stand_ins import build
+from bpt.graph.segments import Segment, cut, per_layer, starts_by_size, whole
+from bpt.graph.spec import Arity
+from tests.graph.stand_ins import WEIGHT, StandIn, build, registry
 
 #  layer     edges read → written     (edge 6 counts as a loss and is read by nobody)
 #  0 in      → 0 x, 1 y
@@ -61,3 +62,54 @@ def test_a_net_without_layers() -> None:
     graph = build("")
     assert whole(graph) == (Segment(0, 0, 0, (), ()),)
     assert per_layer(graph) == ()
+
+
+# A Learner has 6 + 3 parameters, a Wide one 6, of Statistics none is trained.
+#  0 in   1 a (9)   2 n   3 b (6)   4 s   5 c (9)   6 l
+SIZED = """layer { name: "in" type: "Source" top: "x" top: "y" }
+    layer { name: "a" type: "Learner" bottom: "x" top: "a" }
+    layer { name: "n" type: "Neuron" bottom: "a" top: "n" }
+    layer { name: "b" type: "Wide" bottom: "n" top: "b" }
+    layer { name: "s" type: "Statistics" bottom: "b" top: "s" }
+    layer { name: "c" type: "Learner" bottom: "s" top: "c" }
+    layer { name: "l" type: "Loss" bottom: "c" bottom: "y" }"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "starts"),
+    [
+        (1, [0, 1, 3, 5]),
+        (6, [0, 1, 3, 5]),
+        (7, [0, 1, 5]),  # b's 6 are too few, with a's they are enough
+        (9, [0, 1, 5]),
+        (10, [0, 3]),  # c's with b's; a's 9 are what is left
+        (15, [0, 3]),
+        (16, [0, 1]),
+        (24, [0, 1]),
+        (25, [0]),
+    ],
+)
+def test_cuts_where_enough_gradients_have_come_together(parameters: int, starts: list[int]) -> None:
+    graph = build(SIZED)
+    assert starts_by_size(graph, parameters) == starts
+    assert [segment.start for segment in cut(graph, starts)] == starts
+
+
+def test_what_is_not_trained_or_shared_does_not_count() -> None:
+    frozen = SIZED.replace('top: "c"', 'top: "c" param { lr_mult: 0 } param { lr_mult: 0 }')
+    assert starts_by_size(build(frozen), 9) == [0, 1]  # 6 of b and 9 of a
+    # c uses a's weight: of its own it has 3.
+    shared = SIZED.replace('top: "a" }', 'top: "a" param { name: "w" } }')
+    shared = shared.replace('top: "c" }', 'top: "c" param { name: "w" } }')
+    assert starts_by_size(build(shared), 9) == [0, 1, 3]
+
+
+def test_nothing_to_train_is_one_segment() -> None:
+    assert starts_by_size(build('layer { name: "in" type: "Source" top: "x" }'), 1) == [0]
+    assert starts_by_size(build(""), 1) == [0]
+
+
+def test_a_first_layer_that_learns_needs_no_cut() -> None:
+    teller = StandIn(Arity(bottoms=(0, 0), tops=(1, None)), top=(4, 2), params=(WEIGHT,))
+    text = 'layer { name: "t" type: "Teller" top: "x" } layer { name: "a" type: "Learner" bottom: "x" top: "a" }'
+    assert starts_by_size(build(text, types=registry(Teller=teller)), 6) == [0, 1]

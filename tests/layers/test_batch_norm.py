@@ -83,7 +83,6 @@ def test_which_statistics(settings: str, phase: int, stored: bool) -> None:
 
 def test_errors() -> None:
     assert error_of(bn(), ()) == "needs a bottom of at least 1 axis, not a scalar"
-    assert error_of(bn("sync: true"), (2, 3)) == "sync: true is not supported yet"
     assert error_of(bn() + " param { lr_mult: 0 } param { lr_mult: 2 }", (2, 3)) == (
         "param 1 has lr_mult 2, but the statistics of a BatchNorm are not trained; write lr_mult: 0 or leave param out"
     )

@@ -9,7 +9,10 @@ import torch
 from bpt.context import RunContext
 from bpt.errors import LayerError
 from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.share import Share
 from tests.golden_cases import GOLDEN, graph_of
+from tests.layers.ranks import rows_of, shares_of
 from tests.layers.refusals import check_refusal
 
 CASES = [case for case in json.loads((GOLDEN / "data" / "data.json").read_text()) if case["type"] == "DummyData"]
@@ -118,3 +121,34 @@ def test_a_filler_that_cannot_fill_its_top() -> None:
 )
 def test_refusals(param: str, message: str) -> None:
     check_refusal(f'type: "DummyData" top: "p" top: "q" top: "r" {param}', message)
+
+
+MIXED = """top: "a" top: "b" top: "c" dummy_data_param {
+    shape { dim: 7 dim: 3 } shape { dim: 7 dim: 2 } shape {}
+    data_filler { type: "gaussian" } data_filler { value: 4 } data_filler { value: 5 } }"""
+
+
+@pytest.mark.parametrize("filler", ['type: "gaussian"', 'type: "xavier"', 'type: "uniform" max: 3'])
+@pytest.mark.parametrize(("counts", "rotation"), [((4, 0, 3), 0.0), ((1, 6), 0.8)])
+def test_rows_of_ranks_are_those_of_one_process(filler: str, counts: tuple[int, ...], rotation: float) -> None:
+    text = MIXED.replace('type: "gaussian"', filler)
+    whole = make_net(text, RunContext(seed=1)).layers[0]()
+    for share in shares_of(counts):
+        context = RunContext(seed=1, ranks=len(counts), split=lambda samples, share=share: share, rotation=rotation)
+        a, b, c = make_net(text, context).layers[0]()
+        assert torch.equal(a, whole[0][rows_of(share, rotation)])
+        assert b.tolist() == [[4.0, 4.0]] * share.count
+        assert c.tolist() == 5
+        test_net = Net(graph_of(f'layer {{ name: "L" type: "DummyData" {text} }}', pb.TEST), context)
+        assert torch.equal(test_net.layers[0]()[0], whole[0][rows_of(share)])  # a test's shares are not turned
+
+
+def test_constants_follow_the_balance() -> None:
+    shares = [Share(0, 4, 7)]
+    layer = make_net(MIXED, RunContext(ranks=2, split=lambda samples: shares[0])).layers[0]
+    first = layer()[1]
+    assert layer()[1] is first
+    shares[0] = Share(0, 5, 7)
+    second = layer()[1]
+    assert second.tolist() == [[4.0, 4.0]] * 5
+    assert layer()[1] is second

@@ -1,0 +1,162 @@
+"""Which layers are split over shards, what runs on their slices, and which shard holds what (MPI-FC, §3.1).
+
+A fully connected layer is split along its outputs: each shard holds some rows of the weight and computes those
+features of all samples. Arithmetic only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bpt.errors import PrototxtError
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.part import Part, Slice, slice_bounds
+from bpt.proto import bpt_pb2 as pb
+
+PEER = pb.FcParameter.PEER
+
+# One bottom, one top, no parameters, and each element by itself: these can run on a slice of the features.
+ELEMENT_WISE = frozenset(
+    ("AbsVal", "BNLL", "Clip", "Dropout", "ELU", "Exp", "Log", "Power", "ReLU", "Sigmoid", "Swish", "TanH", "Threshold")
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Layers ``[start, end)`` that run on slices: a split layer and, among peers, element-wise ones behind it.
+
+    Attributes:
+        bottom: the edge that the first layer reads.
+        top: the edge that the last layer writes.
+        features: of the top, over all slices.
+        takes_slices: whether the bottom is there as the slices of a block before, not as samples.
+        keeps_slices: whether the top stays in slices, for the block behind.
+    """
+
+    start: int
+    end: int
+    bottom: int
+    top: int
+    features: int
+    takes_slices: bool
+    keeps_slices: bool
+
+
+def split_layers(graph: LayerGraph) -> tuple[Node, ...]:
+    """The layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``.
+
+    Raises:
+        LayerError: a layer cannot be split, though it says ``mode: MODEL`` or does not say ``mode: DATA``.
+        PrototxtError: there is none in a net that is trained.
+    """
+    nodes = tuple(node for node in graph.nodes if _is_split(node))
+    for node in nodes:
+        _check(graph, node)
+    if not nodes and graph.phase == pb.TRAIN:
+        raise PrototxtError(
+            f'net "{graph.name}"{f" ({graph.source})" if graph.source else ""} has no layer that num_shards could '
+            "split: InnerProduct layers are split, unless they say parallel_param { mode: DATA }; set num_shards: 1"
+        )
+    return nodes
+
+
+def _is_split(node: Node) -> bool:
+    param = node.spec.param.parallel_param
+    if node.type == "InnerProduct":
+        return param.mode == pb.LayerParallelParameter.MODEL or not param.HasField("mode")
+    if param.HasField("mode") and param.mode == pb.LayerParallelParameter.MODEL:
+        raise node.spec.error(
+            f"mode: MODEL splits InnerProduct layers only, not {node.type}; set mode: DATA", "parallel_param", "mode"
+        )
+    return False
+
+
+def _check(graph: LayerGraph, node: Node) -> None:
+    remedy = "; keep it whole by parallel_param { mode: DATA }"
+    axis, axes = node.spec.param.inner_product_param.axis, len(graph.edges[node.bottoms[0]].shape)
+    if axis % axes != 1:
+        raise node.spec.error(
+            f"axis {axis} of a bottom with {axes} axes: num_shards splits InnerProduct layers with axis 1 only{remedy}",
+            "inner_product_param",
+            "axis",
+        )
+    for other in graph.params:
+        owner = graph.params[other.owner]
+        if other.shared and node.index in (other.layer, owner.layer):
+            layer = graph.nodes[owner.layer if other.layer == node.index else other.layer].name
+            blob = other.blob if other.layer == node.index else owner.blob
+            raise node.spec.error(
+                f'shares parameter "{other.name}" with layer "{layer}" and cannot be split by num_shards{remedy}',
+                "param",
+                blob,
+                "name",
+            )
+
+
+def blocks(graph: LayerGraph, scheme: int) -> tuple[Block, ...]:
+    """The blocks of a net under an ``fc_param { scheme }``, in order. Raises as ``split_layers`` does."""
+    heads = {node.index for node in split_layers(graph)}
+    spans = [(head, _end(graph, head) if scheme == PEER else head + 1) for head in sorted(heads)]
+    found: list[Block] = []
+    for start, end in spans:
+        bottom, (top,) = graph.nodes[start].bottoms[0], graph.nodes[end - 1].tops
+        found.append(
+            Block(
+                start,
+                end,
+                bottom,
+                top,
+                features=graph.nodes[start].spec.param.inner_product_param.num_output,
+                takes_slices=any(block.top == bottom and block.keeps_slices for block in found),
+                keeps_slices=scheme == PEER and graph.edges[top].consumer in heads,
+            )
+        )
+    return tuple(found)
+
+
+def _end(graph: LayerGraph, head: int) -> int:
+    """Where the chain of element-wise layers behind layer ``head`` ends."""
+    end = head + 1
+    while graph.edges[graph.nodes[end - 1].tops[0]].consumer == end and graph.nodes[end].type in ELEMENT_WISE:
+        end += 1
+    return end
+
+
+def starts(graph: LayerGraph, scheme: int) -> tuple[int, ...]:
+    """Where to cut the graph so that each block is a segment of its own; ascending, the first is 0."""
+    edges = {edge for block in blocks(graph, scheme) for edge in (block.start, block.end)}
+    return tuple(sorted({0} | edges - {len(graph)}))
+
+
+def inside(graph: LayerGraph, scheme: int) -> set[int]:
+    """The layers before which the graph must not be cut: those of each block but its first."""
+    return {layer for block in blocks(graph, scheme) for layer in range(block.start + 1, block.end)}
+
+
+def parts(graph: LayerGraph, scheme: int, num_shards: int) -> tuple[Part, ...]:
+    """What each shard holds. A slice is empty where there are more shards than outputs.
+
+    PEER: all layers, and a slice of those that are split. MASTER_SLAVE: shard 0, the master, all layers but those
+    that are split; the others, its slaves, nothing but their slices.
+    """
+    split = split_layers(graph)
+    if scheme == PEER:
+        return tuple(Part(None, _slices(graph, split, shard, num_shards)) for shard in range(num_shards))
+    ours = frozenset(node.index for node in split)
+    slaves = num_shards - 1
+    return (
+        Part(frozenset(range(len(graph))) - ours),
+        *(Part(ours, _slices(graph, split, slave, slaves)) for slave in range(slaves)),
+    )
+
+
+def _slices(graph: LayerGraph, split: tuple[Node, ...], number: int, slices: int) -> dict[int, Slice]:
+    """Slice ``number`` of all parameters of the layers ``split``, by Param.index."""
+    found = {}
+    for node in split:
+        param = node.spec.param.inner_product_param
+        bounds = slice_bounds(param.num_output, slices)[number]
+        for index in node.params:
+            weight = graph.params[index].blob == 0
+            found[index] = Slice(1 if weight and param.transpose else 0, *bounds)
+    return found
