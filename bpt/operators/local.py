@@ -73,22 +73,27 @@ class LocalOperator:
     def forward(self, index: int, grad: bool = True) -> None:
         """Run segment ``index``; its inputs must stand in ``values``. ``grad``: backward will follow."""
         segment = self.segments[index]
-        island = Island()
-        env: dict[int, Tensor] = {}
         fed = self._fed(segment)
         for edge in fed:
             self.values[edge] = laid_out(self.values[edge], self.engine)
-        for edge in (*segment.inputs, *fed):
+        tops = self._run(index, {edge: self.values[edge] for edge in (*segment.inputs, *fed)}, grad)
+        for edge, top in tops.items():
+            self.values[edge] = top
+
+    def _run(self, index: int, bottoms: Mapping[int, Tensor], grad: bool) -> dict[int, Tensor]:
+        """Run segment ``index`` on ``bottoms``; returns its outputs, detached. Keeps its island if ``grad``."""
+        segment = self.segments[index]
+        island = Island()
+        env: dict[int, Tensor] = {}
+        for edge, bottom in bottoms.items():
             wants = grad and self._wants_diff(edge)
-            env[edge] = island.leaves[edge] = self.values[edge].detach().requires_grad_(wants)
+            env[edge] = island.leaves[edge] = bottom.detach().requires_grad_(wants)
         with torch.set_grad_enabled(grad):
             self.net.run(segment.start, segment.end, env, set(segment.outputs), self._place)
-        for edge in segment.outputs:
-            self.values[edge] = env[edge].detach()
-            if env[edge].requires_grad:
-                island.tops[edge] = env[edge]
         if grad:
+            island.tops = {edge: env[edge] for edge in segment.outputs if env[edge].requires_grad}
             self._islands[index] = island
+        return {edge: env[edge].detach() for edge in segment.outputs}
 
     def _fed(self, segment: Segment) -> list[int]:
         """Edges of the segment's Input layers; those that nobody has set hold zeros, as in Caffe."""
@@ -96,7 +101,7 @@ class LocalOperator:
         edges = [e for node in graph.nodes[segment.start : segment.end] if node.type == "Input" for e in node.tops]
         for edge in edges:
             if edge not in self.values:
-                self.feed({edge: torch.zeros(graph.edges[edge].shape)})
+                self.feed({edge: torch.zeros(self.net.context.own_shape(graph.edges[edge].shape))})
         return edges
 
     def _wants_diff(self, edge: int) -> bool:
@@ -109,18 +114,26 @@ class LocalOperator:
 
     def backward(self, index: int) -> None:
         """Run segment ``index`` backward: sets its inputs' diffs, adds to its parameters' ``.grad``."""
+        diffs = {edge: self._starting_diff(edge, top) for edge, top in self._islands[index].tops.items()}
+        for edge, diff in self._run_back(index, diffs).items():
+            self.diffs[edge] = diff
+
+    def _run_back(self, index: int, diffs: Mapping[int, Tensor | None]) -> dict[int, Tensor]:
+        """Run segment ``index`` backward from ``diffs`` of its outputs; returns those that its inputs want."""
         island = self._islands.pop(index)
         roots, grads = [], []
         for edge, top in island.tops.items():
-            diff = self._starting_diff(edge, top)
+            diff = diffs[edge]
             if diff is not None:
                 roots.append(top)
                 grads.append(diff)
         if roots:
             self._differentiate(self.segments[index], roots, grads)
-        for edge, leaf in island.leaves.items():
-            if leaf.requires_grad:
-                self.diffs[edge] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        return {
+            edge: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            for edge, leaf in island.leaves.items()
+            if leaf.requires_grad
+        }
 
     def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
         try:

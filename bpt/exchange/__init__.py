@@ -1,0 +1,10 @@
+"""How replicas agree: on gradients each iteration, or on weights each local epoch.
+
+Importing this package registers all ways, like ``bpt.layers`` does with layers.
+"""
+
+from bpt.exchange import allreduce, tree  # noqa: F401  (they register themselves)
+from bpt.exchange.base import EXCHANGES, Exchange, broadcast
+from bpt.exchange.buckets import Bucket
+
+__all__ = ["EXCHANGES", "Bucket", "Exchange", "broadcast"]

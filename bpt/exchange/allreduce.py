@@ -1,0 +1,30 @@
+"""ALLREDUCE: every rank gets the sum of the gradients, by the library's collective, and updates for itself."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bpt.exchange.base import EXCHANGES, Exchange
+from bpt.exchange.buckets import Bucket
+
+
+@EXCHANGES.register("ALLREDUCE")
+class Allreduce(Exchange):
+    """A segment's gradients are summed while the segments before it run backward.
+
+    All ranks get the same bits, so weights that started equal stay equal and are never sent.
+    """
+
+    def updates(self, bucket: Bucket) -> bool:
+        return True
+
+    def start(self, segment: int) -> None:
+        for bucket in self.buckets[segment]:
+            for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
+                self.courier.submit(partial(bucket.comm.Allreduce, message), f"X{segment} {name}")
+
+    def wait(self) -> None:
+        self.courier.wait()
+        for group in self.buckets:
+            for bucket in group:
+                bucket.unpack_gradients()

@@ -1,0 +1,64 @@
+"""Exchange: how the ranks that hold the same parameters agree on their gradients, and the registry of the ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from bpt.comm.courier import Courier
+from bpt.exchange.buckets import Bucket
+from bpt.registry import Registry
+
+
+class Exchange:
+    """Sums gradients over ranks, segment by segment, while backward goes on.
+
+    Args:
+        buckets: for each segment of the net what finishes with its backward pass; the same cut on all ranks.
+        courier: performs the communications, in order.
+    """
+
+    broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
+
+    def __init__(self, buckets: Sequence[Sequence[Bucket]], courier: Courier) -> None:
+        self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
+        self.courier = courier
+
+    def updates(self, bucket: Bucket) -> bool:
+        """Whether this rank updates the bucket's parameters."""
+        raise NotImplementedError
+
+    def start(self, segment: int) -> None:
+        """The instruction ``Exchange(segment)``."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """The instruction ``Wait``: afterwards the gradients of what this rank updates are global."""
+        raise NotImplementedError
+
+    def broadcast(self) -> None:
+        """The instruction ``Broadcast``: weights become those of the rank that updates them."""
+        for group in self.buckets:
+            broadcast(group)
+
+    def packed(self) -> dict[str, dict[str, int]]:
+        """Message name → the elements of each parameter in it, for messages of several parameters."""
+        return {b.names[0]: b.packed for group in self.buckets for b in group if b.packed}
+
+    def frozen(self) -> set[int]:
+        """``id`` of the parameters that this rank does not update."""
+        return {id(p) for group in self.buckets for b in group if not self.updates(b) for p in b.parameters}
+
+
+def broadcast(buckets: Sequence[Bucket], root: int = 0) -> None:
+    """Let all ranks have the weights of the rank ``root`` of each bucket's."""
+    for bucket in buckets:
+        if bucket.comm.size == 1:
+            continue
+        for name, message in zip(bucket.names, bucket.pack_weights(), strict=True):
+            with bucket.comm.counters.during(f"C {name}"):
+                bucket.comm.Bcast(message, root)
+        bucket.unpack_weights()
+
+
+EXCHANGES: Registry[type[Exchange]] = Registry("exchange")

@@ -1,0 +1,52 @@
+"""Parameters of a net in two segments, on one of several ranks, for tests of exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from bpt.comm.base import Communicator
+from bpt.comm.courier import Courier
+from bpt.exchange import Bucket, Exchange
+
+SIZES = {"a": 3, "b": 2, "c": 4}
+SEGMENTS = (("a", "b"), ("c",))
+
+
+class Rank:
+    """Parameters with weights that tell rank and name, and an exchange of ``kind`` that has them in its buckets."""
+
+    def __init__(self, comm: Communicator, kind: type[Exchange], segments: Sequence[Sequence[str]] = SEGMENTS) -> None:
+        self.comm = comm
+        self.parameters = {
+            name: nn.Parameter(torch.full((size,), 100.0 * comm.rank + number))
+            for number, (name, size) in enumerate(SIZES.items())
+        }
+        own = comm.Dup()
+        self.bucket_of = {
+            names: Bucket([(name, self.parameters[name]) for name in names], own) for names in map(tuple, segments)
+        }
+        self.courier = Courier(comm)
+        self.exchange = kind([[bucket] for bucket in self.bucket_of.values()], self.courier)
+
+    def give(self, **gradients: float | None) -> None:
+        """Let the parameters have gradients that are all alike."""
+        for name, gradient in gradients.items():
+            parameter = self.parameters[name]
+            parameter.grad = None if gradient is None else torch.full_like(parameter, gradient)
+
+    def run(self) -> None:
+        """What the instructions ``X1 X0 W`` do."""
+        for segment in reversed(range(len(self.bucket_of))):
+            self.exchange.start(segment)
+        self.exchange.wait()
+
+    @property
+    def gradients(self) -> dict[str, list[float] | None]:
+        return {name: None if p.grad is None else p.grad.tolist() for name, p in self.parameters.items()}
+
+    @property
+    def weights(self) -> dict[str, list[float]]:
+        return {name: parameter.tolist() for name, parameter in self.parameters.items()}

@@ -1,0 +1,77 @@
+"""TREE: one rank has the sum of the gradients and updates; the others take its weights over."""
+
+from __future__ import annotations
+
+from bpt.comm.base import Communicator
+from bpt.comm.threads import run_ranks
+from bpt.exchange import EXCHANGES
+from tests.exchange.groups import Rank
+
+TREE = EXCHANGES["TREE"]
+
+
+def test_the_first_rank_has_the_sum_and_the_others_nothing() -> None:
+    def run(comm: Communicator) -> object:
+        rank = Rank(comm, TREE)
+        rank.give(a=1.0 + comm.rank, b=10.0 * comm.rank, c=0.5 if comm.rank else None)
+        rank.run()
+        return rank.gradients
+
+    first, *others = run_ranks(3, run)
+    assert first == {"a": [6, 6, 6], "b": [30, 30], "c": [1] * 4}
+    assert others == [{"a": None, "b": None, "c": None}] * 2
+
+
+def test_the_others_have_all_parameters_frozen() -> None:
+    def run(comm: Communicator) -> bool:
+        rank = Rank(comm, TREE)
+        assert rank.exchange.broadcasts
+        frozen = rank.exchange.frozen()
+        assert frozen in (set(), {id(parameter) for parameter in rank.parameters.values()})
+        assert [rank.exchange.updates(bucket) for bucket in rank.bucket_of.values()] == [not frozen] * 2
+        return bool(frozen)
+
+    assert run_ranks(3, run) == [False, True, True]
+
+
+def test_weights_are_those_of_the_rank_that_updates() -> None:
+    def run(comm: Communicator) -> object:
+        rank = Rank(comm, TREE)
+        rank.exchange.broadcast()
+        return rank.weights
+
+    assert run_ranks(3, run) == [{"a": [0, 0, 0], "b": [1, 1], "c": [2] * 4}] * 3
+
+
+def test_nothing_goes_before_all_gradients_are_there() -> None:
+    def run(comm: Communicator) -> dict[str, int]:
+        rank = Rank(comm, TREE)
+        comm.counters.take()
+        rank.exchange.start(1)
+        rank.exchange.start(0)
+        assert comm.counters.take() == {}
+        rank.exchange.wait()
+        rank.exchange.broadcast()
+        sent = comm.counters.take()
+        assert {key: t.calls for key, t in sent.items()} == {
+            ("X1 c", "Reduce"): 1, ("X0 a … b", "Reduce"): 1, ("C a … b", "Bcast"): 1, ("C c", "Bcast"): 1,
+        }  # fmt: skip
+        return {label: t.sent for (label, _), t in sent.items()}
+
+    first, second, third = run_ranks(3, run)
+    # Reduce: each sends its floats to the first; Bcast: the first sends to two others.
+    assert first == {"X1 c": 0, "X0 a … b": 0, "C a … b": 2 * 20, "C c": 2 * 16}
+    assert second == third == {"X1 c": 16, "X0 a … b": 20, "C a … b": 0, "C c": 0}
+
+
+def test_a_rank_that_is_alone_keeps_its_gradients() -> None:
+    def run(comm: Communicator) -> object:
+        rank = Rank(comm, TREE)
+        rank.give(a=1, b=None, c=3)
+        rank.run()
+        rank.exchange.broadcast()
+        assert rank.exchange.frozen() == set()
+        assert comm.counters.take() == {}
+        return rank.gradients
+
+    assert run_ranks(1, run) == [{"a": [1, 1, 1], "b": None, "c": [3] * 4}]
