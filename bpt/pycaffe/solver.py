@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 import torch
-from torch import nn
 
+from bpt.comm.launch import launched
 from bpt.device import choose_device
+from bpt.errors import UserError
 from bpt.proto.solver import read_solver
 from bpt.pycaffe.arguments import Path, several
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.solvers import solver as core
-from bpt.solvers.nets import NetPlan
-
-
-class _Loop(core.Solver):
-    """The training loop, over nets whose blobs can be looked at."""
-
-    def _build(
-        self, what: str, plan: NetPlan, shared: Mapping[tuple[str, int], nn.Parameter] | None = None
-    ) -> core.Built:
-        plan, operator = super()._build(what, plan, shared)
-        return plan, BlobOperator(operator.net, self.device)
+from bpt.solvers.building import Built
 
 
 class Solver:
@@ -48,17 +39,21 @@ class Solver:
     def __init__(
         self, path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None
     ) -> None:
+        if launched():
+            raise UserError(
+                "the Python interface trains in one process, and a launcher has started this one: each rank would "
+                "train the whole; use mpirun … bpt train, or start Python without mpirun"
+            )
         source = read_solver(path, several(overrides))
         chosen = choose_device(source.param) if device is None else torch.device(device)
-        self._loop = _Loop(source, device=chosen, observable=True)
+        self._loop = core.Solver(source, device=chosen, observable=True, make_operator=BlobOperator)
         self.net = self._shown(self._loop.train)
         self.test_nets = [self._shown(test) for test in self._loop.tests]
 
     @staticmethod
-    def _shown(built: core.Built) -> Net:
-        plan, operator = built
-        assert isinstance(operator, BlobOperator)
-        return Net._of(plan, operator)
+    def _shown(built: Built) -> Net:
+        assert isinstance(built.operator, BlobOperator)
+        return Net._of(built.plan, built.operator)
 
     @property
     def iter(self) -> int:

@@ -35,12 +35,16 @@ class StderrHandler(logging.Handler):
             self.handleError(record)
 
 
-def start_logging(level: int = logging.INFO) -> None:
-    """Send bpt's log to stderr. A program that uses bpt as a library configures ``logging`` itself."""
+def start_logging(level: int = logging.INFO, first: bool = True) -> None:
+    """Send bpt's log to stderr. A program that uses bpt as a library configures ``logging`` itself.
+
+    Args:
+        first: whether this is the first of its ranks; the others log nothing.
+    """
     handler = StderrHandler()
     handler.setFormatter(GlogFormatter())
     LOG.handlers[:] = [handler]
-    LOG.setLevel(level)
+    LOG.setLevel(level if first else logging.CRITICAL + 1)
     LOG.propagate = False
 
 

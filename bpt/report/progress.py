@@ -16,16 +16,17 @@ class Progress:
         total: iterations of the whole run.
         done: iterations done before (a resumed run).
         label: what is being done, in a word or two.
+        shown: whether this is the rank that shows it.
     """
 
-    def __init__(self, total: int, done: int = 0, label: str = "") -> None:
+    def __init__(self, total: int, done: int = 0, label: str = "", shown: bool = True) -> None:
         self._bar: tqdm[Any] = tqdm(
             total=total,
             initial=done,
             desc=label,
             unit="iter",
             file=sys.stderr,
-            disable=not sys.stderr.isatty(),
+            disable=not (shown and sys.stderr.isatty()),
             dynamic_ncols=True,
         )
 

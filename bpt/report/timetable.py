@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
 from bpt.operators.timing import LayerTimes, PassTimes, Times
+from bpt.report.columns import columns
 from bpt.report.log import number
 
 HEAD = ("layer", "type", "forward ms", "backward ms", "parameters", "MFLOP", "GFLOP/s")
@@ -41,13 +42,7 @@ def table(
     rows.append(("whole net", "", *_cells(passes.forward, passes.backward, graph.num_parameters, graph.flops)))
     if passes.update:
         rows.append(("update", "", _range(passes.update), "", "", "", ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column < LEFT else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
+    yield from columns(rows, LEFT)
     yield "MFLOP: floating-point operations of a forward pass, in millions; a multiply-add counts as two."
     if readers:
         yield f"{', '.join(readers)}: forward is the wait for a batch, which a thread prepares."

@@ -21,15 +21,10 @@ from bpt.solvers import lr_policy
 from bpt.solvers.iteration import backward_pass, forward_pass
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
+from bpt.solvers.only_training import only_training
 from bpt.solvers.solver import Solver
 
 LOG = logging.getLogger("bpt")
-
-# What a solver asks for besides training; it is not timed, and may need data or folders that are not there.
-_LEFT_OUT = (
-    "test_net", "test_net_param", "test_iter", "test_state", "test_interval", "snapshot", "weights",
-)  # fmt: skip
-
 
 def time_model(
     path: str, phase: str, level: int, stages: tuple[str, ...], device: torch.device, iterations: int
@@ -46,9 +41,8 @@ def time_model(
 def time_solver(source: SolverSource, device: torch.device, iterations: int) -> None:
     """Time the training net of a solver and its update, in its ``engine``; nothing is tested or written."""
     param = source.param
-    for field in _LEFT_OUT:
-        param.ClearField(field)
-    param.snapshot_after_train = False
+    only_training(param)
+    param.ClearField("weights")
     with Solver(source, device=device) as solver:
         rate = lr_policy.learning_rate(param, 0)
         _time(solver.net, device, iterations, param.engine, lambda: solver.rule.update(rate, 0))

@@ -13,11 +13,17 @@ _AT_LEAST = {
     "max_iter": 0, "display": 0, "average_loss": 1, "iter_size": 1, "snapshot": 0, "test_interval": 0, "device_id": 0,
 }  # fmt: skip
 
+_EXCHANGES = (pb.ParallelParameter.ALLREDUCE, pb.ParallelParameter.TREE)
+_BALANCES = (pb.ParallelParameter.UNIFORM, pb.ParallelParameter.STATIC)
 _NAMES = {"exchange": pb.ParallelParameter.Exchange, "balance": pb.ParallelParameter.Balance}
 
 
-def check_solver(solver: SolverSource) -> None:
-    """Raise a PrototxtError, at the field that is wrong, unless the solver can be run."""
+def check_solver(solver: SolverSource, writes: bool = True) -> None:
+    """Raise a PrototxtError, at the field that is wrong, unless the solver can be run.
+
+    Args:
+        writes: whether this rank writes the snapshots.
+    """
     param = solver.param
     if not param.HasField("max_iter"):
         raise PrototxtError("max_iter is not set: how many iterations to train?", solver.origin())
@@ -32,33 +38,38 @@ def check_solver(solver: SolverSource) -> None:
         if iterations < 1:
             raise PrototxtError(f"test_iter is {iterations}; it must be at least 1", solver.origin("test_iter", index))
     _check_parallel(solver)
-    for check in (lr_policy.check, update_rules.check, snapshot.check):
+    for check in (lr_policy.check, update_rules.check, *([snapshot.check] if writes else [])):
         check(param, solver.origin)
 
 
 def _check_parallel(solver: SolverSource) -> None:
-    """What asks for more than this one process is refused, never ignored."""
+    """What cannot be done yet, or contradicts itself, is refused, never ignored."""
     parallel = solver.param.parallel_param
 
-    def refuse(what: str, *path: str) -> None:
-        raise PrototxtError(
-            f"parallel_param: {what} is not available yet: this version trains on one process",
-            solver.origin("parallel_param", *path),
-        )
+    def refuse(message: str, *path: str) -> None:
+        raise PrototxtError(f"parallel_param: {message}", solver.origin("parallel_param", *path))
 
     for field in ("num_stages", "num_shards"):
         value = getattr(parallel, field)
         if value < 1:
-            raise PrototxtError(
-                f"parallel_param: {field} is {value}; it must be at least 1", solver.origin("parallel_param", field)
-            )
-        if value > 1:
-            refuse(f"{field}: {value}", field)
-    default = pb.ParallelParameter()
-    for field in ("exchange", "balance"):
-        if getattr(parallel, field) != getattr(default, field):
-            refuse(f"{field}: {_NAMES[field].Name(getattr(parallel, field))}", field)
-    if parallel.inner_param.engine != default.inner_param.engine:
-        refuse("inner_param { engine: TASK_DAG }", "inner_param", "engine")
-    if parallel.inner_param.num_threads:
-        refuse(f"inner_param {{ num_threads: {parallel.inner_param.num_threads} }}", "inner_param", "num_threads")
+            refuse(f"{field} is {value}; it must be at least 1", field)
+    if parallel.num_stages > 1:
+        refuse(f"num_stages: {parallel.num_stages} is not available yet; pipelines are to come", "num_stages")
+    for field, known in (("exchange", _EXCHANGES), ("balance", _BALANCES)):
+        if getattr(parallel, field) not in known:
+            name = _NAMES[field].Name(getattr(parallel, field))
+            there = ", ".join(map(_NAMES[field].Name, known))
+            refuse(f"{field}: {name} is not available yet; there are {there}", field)
+    if parallel.inner_param.engine != pb.InnerParameter.LIBRARY:
+        refuse("inner_param { engine: TASK_DAG } is not available yet", "inner_param", "engine")
+    if parallel.inner_param.num_threads < 0:
+        refuse(
+            f"num_threads is {parallel.inner_param.num_threads}; it must be at least 0 (0: the node's cores divided "
+            "by its ranks)", "inner_param", "num_threads",
+        )  # fmt: skip
+    if parallel.balance == pb.ParallelParameter.STATIC and not parallel.balance_param.profile:
+        refuse(
+            "balance: STATIC needs balance_param { profile: … }, a file that "
+            '"mpirun … bpt time --solver S --profile FILE" writes',
+            "balance",
+        )

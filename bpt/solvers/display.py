@@ -24,16 +24,22 @@ class Lap:
         self._iteration, self._start = iteration, now
         return lap
 
+    def line(self, iteration: int, display: int, loss: float) -> str:
+        """Caffe's line about an iteration that is displayed; takes the lap."""
+        iterations, seconds = self.take(iteration)
+        speed = f"{number(iterations / seconds)} iter/s, {number(seconds)}s/{display} iters"
+        return f"Iteration {iteration} ({speed}), loss = {number(loss)}"
+
 
 def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -> Iterator[str]:
     """One line for each element of each output blob: ``Train net output #0: loss = 2.3 (* 1 = 2.3 loss)``.
 
     Args:
-        values: data of the output blobs, by name.
+        values: data of the output blobs, by name; a rank that has no outputs gives none.
         prefix: ``"Train"`` or ``"Test"``.
     """
     index = 0
-    for edge in graph.outputs:
+    for edge in (edge for edge in graph.outputs if edge.blob in values):
         for value in values[edge.blob].flatten().tolist():
             yield f"    {prefix} net output #{index}: {edge.blob} = {number(value)}{loss_note(edge.loss_weight, value)}"
             index += 1

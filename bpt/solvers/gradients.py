@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,11 +33,11 @@ class LearnableParam:
 
 
 def learnable_params(net: Net) -> list[LearnableParam]:
-    """The parameters of ``net`` in Caffe's order of ``learnable_params``, shared ones once."""
+    """The parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
     nodes = net.graph.nodes
     return [
         LearnableParam(f"{nodes[param.layer].name}/{param.blob}", net.value(param), param.lr_mult, param.decay_mult)
-        for param in net.graph.learnable
+        for param in net.held
     ]
 
 
@@ -46,24 +46,29 @@ def l2_norm(tensors: Sequence[Tensor]) -> float:
 
     On a CPU in pieces: torch adds up in float32, which over the weights of a large layer costs 3 digits.
     """
+    if not tensors:
+        return 0.0
     pieces = [piece for tensor in tensors for piece in split(tensor, SUMMED)]
     return float(torch.stack(torch._foreach_norm(pieces)).double().norm())
 
 
-def gradient_scale(gradients: Sequence[Tensor], param: pb.SolverParameter) -> float:
+def gradient_scale(norm: Callable[[], float], param: pb.SolverParameter) -> float:
     """The factor by which the solver multiplies every gradient before weight decay.
 
     First ``clip_gradients``: if the L2 norm of all gradients, still summed over the ``iter_size`` passes, is
     larger, it is scaled down to it, which is logged in Caffe's words. Then the division by ``iter_size``.
+
+    Args:
+        norm: tells the L2 norm; asked only if need be.
     """
     scale = 1 / param.iter_size
-    if param.clip_gradients >= 0 and gradients:
-        norm = l2_norm(gradients)
-        if norm > param.clip_gradients:
-            factor = param.clip_gradients / norm
+    if param.clip_gradients >= 0:
+        size = norm()
+        if size > param.clip_gradients:
+            factor = param.clip_gradients / size
             LOG.info(
                 "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
-                *map(number, (norm, param.clip_gradients, factor)),
+                *map(number, (size, param.clip_gradients, factor)),
             )
             scale *= factor
     return scale

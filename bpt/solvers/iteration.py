@@ -3,45 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from bpt.comm.counters import Counters
 from bpt.context import RunContext
+from bpt.exchange import Exchange
 from bpt.operators.local import LocalOperator
-from bpt.schedule.instructions import Backward, Forward, Update
-from bpt.schedule.sequential import sequential
+from bpt.schedule import instructions as do
+from bpt.schedule.synchronous import synchronous
 from bpt.solvers import debug_info
+from bpt.solvers.clock import Clock
+from bpt.solvers.status import Status
 
 
-def run_iteration(
-    operator: LocalOperator, context: RunContext, iter_size: int, update: Callable[[float], object], debug: bool
-) -> float:
-    """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
+@dataclass(frozen=True)
+class Iteration:
+    """Executes the instructions of training iterations on one rank.
 
-    Args:
-        context: its ``iteration`` is set; ``micro`` counts the passes.
-        debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
-
-    Returns:
-        The loss, as a mean over the ``iter_size`` passes.
+    Attributes:
+        operator: runs the segments.
+        exchange: sums gradients over ranks.
+        status: sums losses over ranks.
+        context: its ``iteration`` is set by the caller; ``micro`` counts the passes.
+        clock: times the phases.
+        counters: counts what goes between ranks, by instruction.
     """
-    context.micro = -1
-    last = len(operator.segments) - 1
-    loss = 0.0
-    for instruction in sequential(len(operator.segments), iter_size):
-        match instruction:
-            case Forward(segment):
-                context.micro += segment == 0
-                _forward(operator, segment, True, debug)
-                if segment == last:
-                    loss += operator.loss().item() / iter_size
-            case Backward(segment):
-                _backward(operator, segment, debug)
-            case Update():
-                update(loss)
-    return loss
+
+    operator: LocalOperator
+    exchange: Exchange
+    status: Status
+    context: RunContext
+    clock: Clock
+    counters: Counters
+
+    def run(self, iter_size: int, update: Callable[[float], object], debug: bool) -> float:
+        """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
+
+        Args:
+            debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
+
+        Returns:
+            The loss of all ranks, as a mean over the ``iter_size`` passes.
+        """
+        self.context.micro = -1
+        last = len(self.operator.segments) - 1
+        loss = 0.0
+        for instruction in synchronous(last + 1, iter_size, self.exchange.broadcasts):
+            with self.clock.during(instruction), self.counters.during(str(instruction)):
+                match instruction:
+                    case do.Broadcast():
+                        self.exchange.broadcast()
+                    case do.Forward(segment):
+                        self.context.micro += segment == 0
+                        _forward(self.operator, segment, True, debug)
+                        if segment == last:
+                            loss += self.operator.loss().item() / iter_size
+                    case do.Backward(segment):
+                        _backward(self.operator, segment, debug)
+                    case do.Exchange(segment):
+                        self.exchange.start(segment)
+                    case do.Wait():
+                        self.status.start(loss)
+                        self.exchange.wait()
+                    case do.Update():
+                        loss = self.status.loss
+                        update(loss)
+        return loss
+
+    def look(self, debug: bool) -> float:
+        """Run the net forward once, with the weights of the last update; returns this rank's loss. Collective."""
+        if self.exchange.broadcasts:
+            self.exchange.broadcast()
+        return forward_pass(self.operator, debug=debug)
 
 
 def forward_pass(operator: LocalOperator, *, grad: bool = False, debug: bool = False) -> float:
-    """Run the whole net forward and return its loss. ``grad``: a backward pass will follow."""
+    """Run the whole net forward and return this rank's loss. ``grad``: a backward pass will follow."""
     for segment in range(len(operator.segments)):
         _forward(operator, segment, grad, debug)
     return operator.loss().item()

@@ -12,6 +12,7 @@ from bpt.device import memory_of
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.part import WHOLE, Part
 from bpt.graph.spec import Shape, count
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -24,24 +25,26 @@ def make_net(
     device: torch.device,
     context: RunContext | None = None,
     shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+    part: Part = WHOLE,
 ) -> Net:
-    """The net of ``graph`` on ``device``; see Net for ``context`` and ``shared``.
+    """The net of ``graph`` on ``device``; see Net for ``context``, ``shared`` and ``part``.
 
     Raises:
         RunError: the device has not enough memory.
     """
-    _check_fits(graph, memory_of(device))
-    net = Net(graph, context, shared)
+    context = context or RunContext()
+    _check_fits(graph, part, context, memory_of(device))
+    net = Net(graph, context, shared, part)
     try:
         return net.to(device)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        size = _gib(graph.num_parameters * _FLOAT)
+        size = _gib(_elements(graph, part) * _FLOAT)
         raise RunError(f'net "{graph.name}": the device has no room for its parameters, which take {size}') from error
 
 
-def _check_fits(graph: LayerGraph, memory: int) -> None:
+def _check_fits(graph: LayerGraph, part: Part, context: RunContext, memory: int) -> None:
     """Refuse what cannot fit: a system that promises more memory than it has would kill the process later on."""
 
     def refuse_above(what: str, layer: int, shape: Shape) -> None:
@@ -52,18 +55,26 @@ def _check_fits(graph: LayerGraph, memory: int) -> None:
                 f"but the device has {_gib(memory)} of memory"
             )
 
-    for param in graph.learnable:
-        refuse_above(f"parameter {param.blob}", param.layer, param.shape)
+    for param in filter(part.holds, graph.learnable):
+        refuse_above(f"parameter {param.blob}", param.layer, part.shape_of(param))
     for edge in graph.edges:
-        refuse_above(f'top "{edge.blob}"', edge.producer, edge.shape)
+        if part.runs(edge.producer):
+            refuse_above(f'top "{edge.blob}"', edge.producer, context.own_shape(edge.shape))
     # In training each parameter has a gradient of its size.
     copies = 2 if graph.phase == pb.TRAIN else 1
-    size = graph.num_parameters * copies * _FLOAT
+    elements = _elements(graph, part)
+    size = elements * copies * _FLOAT
     if size > memory:
+        whose = f"its {elements} parameters{' on this rank' * (elements < graph.num_parameters)}"
         raise RunError(
-            f'net "{graph.name}": its {graph.num_parameters} parameters{" and their gradients" * (copies > 1)} take '
-            f"{_gib(size)}, but the device has {_gib(memory)} of memory"
+            f'net "{graph.name}": {whose}{" and their gradients" * (copies > 1)} take {_gib(size)}, '
+            f"but the device has {_gib(memory)} of memory"
         )
+
+
+def _elements(graph: LayerGraph, part: Part) -> int:
+    """Elements of all parameters that a rank holds, shared ones once."""
+    return sum(count(part.shape_of(param)) for param in filter(part.holds, graph.learnable))
 
 
 def _gib(size: int) -> str:

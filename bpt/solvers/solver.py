@@ -4,51 +4,59 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from types import TracebackType
 
 import torch
-from torch import nn
 
-from bpt.allocator import release_free_memory
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.context import RunContext
 from bpt.device import CPU, synchronize, use_line
-from bpt.graph.segments import per_layer, whole
 from bpt.net import Net
-from bpt.operators.layout import LayoutChoice
-from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.proto.text import to_text
 from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.solvers import lr_policy, snapshot, state
+from bpt.solvers.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.solvers.balancing import SeenBalance
+from bpt.solvers.building import Builder, MakeOperator
 from bpt.solvers.check import check_solver
+from bpt.solvers.checkpoint import Checkpoint
+from bpt.solvers.clock import Clock
 from bpt.solvers.display import Lap, output_lines
-from bpt.solvers.iteration import forward_pass, run_iteration
+from bpt.solvers.engine import Engine
+from bpt.solvers.iteration import Iteration
 from bpt.solvers.losses import SmoothedLoss
-from bpt.solvers.making import make_net
-from bpt.solvers.nets import NetPlan, test_plans, train_plan
+from bpt.solvers.nets import test_plans, train_plan
 from bpt.solvers.signals import Action, SignalActions
+from bpt.solvers.spreading import spread
+from bpt.solvers.status import Status
 from bpt.solvers.testing import run_test
 from bpt.solvers.update_rules import make_rule
 
 LOG = logging.getLogger("bpt")
 
-Built = tuple[NetPlan, LocalOperator]
-
 
 class Solver:
     """Trains the net that a solver text names, tests it and writes snapshots.
 
+    On many ranks each has a Solver of the same text; they train together, as ``parallel_param`` says, and give the
+    losses and weights of one process.
+
     Args:
         source: the solver's text, as ``read_solver`` gives it.
         device: where to compute.
+        world: the ranks that train together; by default this one is alone.
         signals: where signals are noted; ``None``: signals keep their usual effect.
         observable: cut the nets into one segment a layer, so that every blob and diff can be looked at
             between steps (the Python interface and ``debug_info`` want that); costs speed and memory.
         resume: a solver state to go on from; "auto" takes the newest good one under ``snapshot_prefix``,
             if there is any.
+        make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
+        batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
     """
 
     def __init__(
@@ -56,59 +64,86 @@ class Solver:
         source: SolverSource,
         *,
         device: torch.device = CPU,
+        world: Communicator | None = None,
         signals: SignalActions | None = None,
         observable: bool = False,
         resume: str = "",
+        make_operator: MakeOperator | None = None,
+        batch_factor: int | None = None,
     ) -> None:
         self.param = source.param
         self.device = device
         self.iter = 0
-        self._signals = signals
+        self.before_update: Callable[[], object] = lambda: None  # called when the gradients are those of all ranks
         self._stopped = False
         self._debug = False
+        world = world or SerialCommunicator()
         for note in source.notes:
             LOG.info("%s", note)
         LOG.info("%s", use_line(device))
         LOG.info("Initializing solver from parameters: \n%s", to_text(self.param).rstrip())
-        check_solver(source)
+        check_solver(source, writes=world.rank == 0)
         train, tests = train_plan(source), test_plans(source)  # what is wrong in them shows before anything is built
-        resume = state.state_to_resume(self.param, resume)
-        self.context = RunContext(seed=state.choose_seed(self.param, resume))
-        self._cut = per_layer if observable or self.param.debug_info else whole
-        self.train = self._build("training net from", train)
+        graph, *test_graphs = (plan.graph() for plan in (train, *tests))
+        check_same(world, facts_of(self.param, graph, *test_graphs))
+        self.parallel = spread(source, graph, world, device, batch_factor, test_graphs)
+        resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(self.param, resume))
+        self.context = RunContext(seed=seed)
+        self.parallel.set_up(self.context)
+        observable = observable or self.param.debug_info
+        builder = Builder(device, self.context, self.parallel, observable, make_operator)
+        self.train = builder.build("training net from", train, graph)
         if not self.net.graph.losses:
             LOG.warning("The training net has no loss: nothing will be learned")
         shared = self.net.values_by_name()
         self.tests = [
-            self._build(f"test net (#{index}) specified by", plan, shared) for index, plan in enumerate(tests)
+            builder.build(f"test net (#{index}) specified by", plan, test_graph, shared)
+            for index, (plan, test_graph) in enumerate(zip(tests, test_graphs, strict=True))
         ]
+        nets = {"train": self.net} | {f"test#{index}": built.operator.net for index, built in enumerate(self.tests)}
+        if self.parallel.has_outputs:
+            check_same(self.parallel.samples, data_facts(nets))
         for path in snapshot.weight_files(self.param.weights, source.path):
             LOG.info("Finetuning from %s", path)
-            for net in self._nets().values():  # a test net may have layers of its own
+            for net in nets.values():  # a test net may have layers of its own
                 snapshot.load_weights(net, path)
-        self.rule = make_rule(self.param, self.net, keep_updates=observable)
+        self.rule = make_rule(self.param, self.net, keep_updates=observable or self.param.snapshot_diff)
         self._losses = SmoothedLoss(self.param.average_loss)
         self._lap = Lap(0)
         # Numpy arrays of blobs are handed out in their usual order.
-        self._layout = LayoutChoice(pb.SolverParameter.CONTIGUOUS if observable else self.param.engine)
-        self._use_layout()
+        engine = pb.SolverParameter.CONTIGUOUS if observable else self.param.engine
+        self._engine = Engine(engine, [built.operator for built in (self.train, *self.tests)], world)
+        self._checkpoint = Checkpoint(self.param, nets, self.rule, self.context, self._engine, self.parallel)
         if resume:
             self.restore(resume)
+        self._join(signals)
 
-    def _build(self, what: str, plan: NetPlan, shared: Mapping[tuple[str, int], nn.Parameter] | None = None) -> Built:
-        LOG.info("Creating %s %s", what, plan.described_by)
-        for note in plan.source.notes:
-            LOG.info("%s", note)
-        graph = plan.graph()
-        net = make_net(graph, self.device, self.context, shared)
-        outputs = ", ".join(edge.blob for edge in graph.outputs)
-        LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
-        return plan, LocalOperator(net, self._cut(graph), self.device)
+    def _join(self, signals: SignalActions | None) -> None:
+        """Begin to train together with the other ranks, from the weights of the first."""
+        parallel, operator = self.parallel, self.train.operator
+        self._share_weights()
+        self.exchange = parallel.exchange(self.net, operator.segments)
+        self.rule.among = parallel.among(self.net, self.exchange)
+        self._status = Status(parallel.grid.world, parallel.courier, signals)
+        self.clock = Clock()
+        self._seen = SeenBalance(parallel, self.net.graph, self.clock)
+        counters = parallel.grid.world.counters
+        self._iteration = Iteration(operator, self.exchange, self._status, self.context, self.clock, counters)
+
+    def _share_weights(self) -> None:
+        """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""
+        for built in (self.train, *self.tests):
+            self.parallel.agree(built.operator.net, everything=True)
 
     @property
     def net(self) -> Net:
         """The net that is trained."""
-        return self.train[1].net
+        return self.train.operator.net
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the run was stopped by SIGTERM."""
+        return self._status.terminated
 
     def __enter__(self) -> Solver:
         return self
@@ -120,8 +155,9 @@ class Solver:
 
     def close(self) -> None:
         """Stop reading ahead and close all data sources."""
-        for _, operator in (self.train, *self.tests):
-            operator.net.close()
+        for built in (self.train, *self.tests):
+            built.operator.net.close()
+        self.parallel.close()
 
     def restore(self, path: str) -> None:
         """Go on from the solver state at ``path``.
@@ -129,46 +165,18 @@ class Solver:
         Raises:
             FileError: a file is missing, damaged, of another kind, or of another net; it says which.
         """
-        LOG.info("Resuming from %s", path)
-        saved = snapshot.restore(path, self.net, self.rule)
+        saved = self._checkpoint.restore(path)
         self.iter = saved.iter
         self._losses = SmoothedLoss(self.param.average_loss, saved.loss_history)
-        state.restore_positions(saved, self._nets())
-        if saved.engine:  # what the run had settled on
-            self._layout.settle(saved.engine)
-            self._use_layout()
-        if saved.HasField("random_seed") and saved.random_seed != self.context.seed:
-            LOG.warning(
-                "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
-                "go on with other random numbers",
-                saved.random_seed,
-                self.context.seed,
-            )
+        self._share_weights()
 
     def snapshot(self) -> str:
-        """Write weights and solver state under ``snapshot_prefix``; returns the state's path.
+        """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
 
         Raises:
-            WriteError: a file could not be written; what stood there before is intact.
+            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
-        saved = pb.SolverState(
-            iter=self.iter,
-            loss_history=self._losses.history,
-            random_seed=self.context.seed,
-            solver_type=self.param.type,
-        )
-        # This run and the one that resumes it must go on in one layout, or their roundings part.
-        if not self._layout.settled:
-            self._layout.settle()
-            LOG.info("Engine: %s, since a snapshot is due before all trials are done", self._layout)
-        self._use_layout()
-        saved.engine = self._layout.engine  # type: ignore[assignment]
-        saved.data_position.extend(state.positions(self._nets()))
-        return snapshot.write(self.param, self.net, self.rule, saved)
-
-    def _nets(self) -> dict[str, Net]:
-        """The nets under the names that a snapshot gives them."""
-        return {"train": self.net} | {f"test#{i}": operator.net for i, (_, operator) in enumerate(self.tests)}
+        return self._checkpoint.write(self.iter, self._losses.history)
 
     def solve(self) -> None:
         """Train up to ``max_iter``, then snapshot and test as the solver says."""
@@ -179,8 +187,11 @@ class Solver:
         if self.iter >= param.max_iter:
             LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, param.max_iter)
             return
-        with Progress(param.max_iter, self.iter, "training") as progress:
+        shown = self.parallel.grid.world.rank == 0
+        self._seen.start(self.iter)
+        with Progress(param.max_iter, self.iter, "training", shown) as progress:
             self.step(param.max_iter - self.iter, progress)
+        self._seen.log(self.iter)
         if param.snapshot_after_train and (not param.snapshot or self.iter % param.snapshot):
             self.snapshot()
         if self._stopped:
@@ -189,7 +200,8 @@ class Solver:
         # The loss and scores after the last update, where the display falls on it.
         if param.display and self.iter % param.display == 0:
             # Caffe leaves debug_info as the last iteration had it.
-            self._losses.add(self.iter, forward_pass(self.train[1], debug=self._debug))
+            loss = self.train.outputs.total(self._iteration.look(self._debug))
+            self._losses.add(self.iter, loss)
             LOG.info("Iteration %d, loss = %s", self.iter, number(self._losses.value))
         if param.test_interval and self.iter % param.test_interval == 0:
             self.test_all()
@@ -208,37 +220,31 @@ class Solver:
                     return
             start = time.perf_counter()
             loss = self._iterate()
-            self._note_time(start)
+            if not self._engine.settled:
+                synchronize(self.device)
+                if self._engine.record(time.perf_counter() - start):
+                    self._seen.start(self.iter + 1)
             self.iter += 1
             if progress:
                 progress.advance(loss)
-            action = self._action()
+            action = self._status.action
             if (param.snapshot and self.iter % param.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()
             if action is Action.STOP:
                 self._stopped = True
                 return
 
-    def _note_time(self, start: float) -> None:
-        """Let the choice of the memory layout know how long the iteration took."""
-        if not self._layout.settled:
-            synchronize(self.device)
-            if self._layout.record(time.perf_counter() - start):
-                LOG.info("Engine: %s", self._layout)
-            self._use_layout()
-
-    def _use_layout(self) -> None:
-        if self.train[1].engine != self._layout.engine:
-            release_free_memory()  # blocks of the other layout's sizes would lie idle beside the new ones
-        for _, operator in (self.train, *self.tests):
-            operator.engine = self._layout.engine
+    def settle_engine(self) -> None:
+        """Train until the choice of the memory layout is made."""
+        while not self._engine.settled:
+            self.step(1)
 
     def _iterate(self) -> float:
         """Train one iteration; returns its loss."""
         self.context.iteration = self.iter
         lr_policy.log_step(self.param, self.iter)
         self._debug = self._displays and self.param.debug_info
-        return run_iteration(self.train[1], self.context, self.param.iter_size, self._update, self._debug)
+        return self._iteration.run(self.param.iter_size, self._update, self._debug)
 
     @property
     def _displays(self) -> bool:
@@ -251,33 +257,28 @@ class Solver:
         rate = lr_policy.learning_rate(self.param, self.iter)
         if self._displays:
             self._show(rate)
+        self.before_update()
         self.rule.update(rate, self.iter)
 
     def _show(self, rate: float) -> None:
-        iterations, seconds = self._lap.take(self.iter)
-        LOG.info(
-            "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
-            self.iter,
-            number(iterations / seconds),
-            number(seconds),
-            self.param.display,
-            number(self._losses.value),
-        )
-        graph, values = self.net.graph, self.train[1].values
-        for line in output_lines(graph, {edge.blob: values[edge.index] for edge in graph.outputs}, "Train"):
+        LOG.info("%s", self._lap.line(self.iter, self.param.display, self._losses.value))
+        for line in output_lines(self.net.graph, self.train.outputs.whole(self.train.operator.values), "Train"):
             LOG.info("%s", line)
         LOG.info("Iteration %d, lr = %s", self.iter, number(rate))
 
     def test_all(self) -> None:
         """Test every test net and log its scores."""
+        self.parallel.before_test(self.net, self.exchange)
         for index in range(len(self.tests)):
             if not self._stopped:
                 self._test(index)
 
     def _test(self, index: int) -> None:
         LOG.info("Iteration %d, Testing net (#%d)", self.iter, index)
-        operator = self.tests[index][1]
-        scores = run_test(operator, self.param.test_iter[index], self._interrupted, debug=self.param.debug_info)
+        _, operator, outputs = self.tests[index]
+        operator.net.context.iteration = self.iter
+        iterations, debug = self.param.test_iter[index], self.param.debug_info
+        scores = run_test(operator, iterations, self._interrupted, debug=debug, outputs=outputs)
         if scores is None:
             LOG.info("Test interrupted.")
             return
@@ -288,13 +289,9 @@ class Solver:
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""
-        while (action := self._action()) is not Action.NONE:
+        while (action := self._status.agree()) is not Action.NONE:
             if action is Action.SNAPSHOT:
                 self.snapshot()
             else:
                 self._stopped = True
         return self._stopped
-
-    def _action(self) -> Action:
-        return self._signals.take() if self._signals else Action.NONE
-

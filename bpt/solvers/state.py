@@ -13,6 +13,19 @@ from bpt.solvers import snapshot
 LOG = logging.getLogger("bpt")
 
 
+def start_of(param: pb.SolverParameter, resume: str) -> tuple[str, int]:
+    """The path of the state that a run goes on from ("": it starts anew), and its seed.
+
+    Args:
+        resume: a path, "" or "auto".
+
+    Raises:
+        FileError: the state is missing or damaged.
+    """
+    path = state_to_resume(param, resume)
+    return path, choose_seed(param, path)
+
+
 def state_to_resume(param: pb.SolverParameter, resume: str) -> str:
     """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
     if resume != "auto":

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bpt.operators.local import LocalOperator
 from bpt.solvers.iteration import forward_pass
+from bpt.solvers.outputs import Outputs
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,9 @@ def run_test(
     operator: LocalOperator,
     iterations: int,
     stop: Callable[[], bool] = lambda: False,
-    each: Callable[[int, dict[str, Tensor]], None] = lambda batch, outputs: None,
+    each: Callable[[int, dict[str, Tensor]], None] | None = None,
     debug: bool = False,
+    outputs: Outputs | None = None,
 ) -> Scores | None:
     """Run a test net forward ``iterations`` times and average its outputs.
 
@@ -32,20 +34,23 @@ def run_test(
         stop: asked before each batch; if it answers True the test ends without a result.
         each: called after each batch with its number and its outputs.
         debug: log every blob, in Caffe's lines; the operator must be cut into one segment a layer.
+        outputs: puts the outputs of many ranks together; by default this one is alone.
 
     Returns:
         The means, or ``None`` if the test was stopped.
     """
-    graph = operator.net.graph
-    sums: dict[str, Tensor] = {}
+    outputs = outputs or Outputs(operator.net)
+    sums: dict[int, Tensor] = {}
     loss = 0.0
     for batch in range(iterations):
         if stop():
             return None
         operator.net.context.micro = batch  # so that DummyData and the like draw anew
         loss += forward_pass(operator, debug=debug)
-        outputs = {edge.blob: operator.values[edge.index].float() for edge in graph.outputs}
-        each(batch, outputs)
-        for blob, value in outputs.items():
-            sums[blob] = sums[blob] + value if blob in sums else value.clone()
-    return Scores({blob: total / iterations for blob, total in sums.items()}, loss / iterations)
+        values = {edge.index: operator.values[edge.index].float() for edge in outputs.edges}
+        if each:
+            each(batch, outputs.whole(values))
+        for edge, value in values.items():
+            sums[edge] = sums[edge] + value if edge in sums else value.clone()
+    means = {blob: total / iterations for blob, total in outputs.whole(sums).items()}
+    return Scores(means, outputs.total(loss) / iterations)

@@ -14,7 +14,7 @@ from tests.solvers.training import SOLVERS, Trainer
 
 RUNS: dict[str, dict[str, Any]] = {run["name"]: run for run in json.loads((SOLVERS / "runs.json").read_text())}
 
-TOLERANCE = 1e-5  # a hundredth of what the recordings ask for
+TOLERANCE = 1e-4  # a tenth of what the recordings ask for; rounding differs from one CPU's kernels to another's
 # A bias before BatchNorm has a gradient of 0; Adam makes steps of ±rate of its rounding noise, and the running mean
 # bn1/0 contains that bias. Whatever they are, they cancel in all that follows.
 UNDETERMINED = {"Adam_bn": {"conv1/1", "bn1/0"}}

@@ -9,8 +9,10 @@ from torch import nn
 from bpt.context import RunContext
 from bpt.device import CPU
 from bpt.errors import RunError
+from bpt.graph.part import Part, Slice
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
+from bpt.share import Share
 from bpt.solvers import making
 from bpt.solvers.making import make_net
 from tests.golden_cases import graph_of
@@ -77,6 +79,50 @@ def test_a_blob_too_big(monkeypatch: pytest.MonkeyPatch) -> None:
     # 2¹⁰ · 2²⁰ · 4 bytes
     assert str(caught.value) == (
         'layer "in": top "x" of shape (1024, 1048576) takes 4.0 GiB, but the device has 3.0 GiB of memory'
+    )
+
+
+HALF = Part(None, {0: Slice(0, 0, 2**14), 1: Slice(0, 0, 2**14)})
+
+
+@pytest.mark.parametrize("part", [HALF, Part(frozenset({0}))], ids=["a half", "elsewhere"])
+def test_only_what_this_rank_holds_has_to_fit(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory(monkeypatch, WEIGHTS + BIAS)  # of which the half and its gradients take all
+    made: list[Part] = []
+    monkeypatch.setattr(making, "Net", lambda *args: made.append(args[3]) or nn.Identity())
+    make_net(graph_of(NET), CPU, part=part)
+    assert made == [part]
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (
+            2**30 - 1,
+            'layer "ip": parameter 0 of shape (16384, 16384) takes 1.0 GiB, but the device has 1.0 GiB of memory',
+        ),
+        (
+            2**30 + 2**29,
+            'net "big": its 268451840 parameters on this rank and their gradients take 2.0 GiB, but the device has '
+            "1.5 GiB of memory",
+        ),
+    ],
+)
+def test_slices_that_do_not_fit(size: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory(monkeypatch, size)
+    with pytest.raises(RunError) as caught:
+        make_net(graph_of(NET), CPU, part=HALF)
+    assert str(caught.value) == message
+
+
+def test_ranks_share_the_rows_of_a_blob(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory(monkeypatch, 2**30)
+    text = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1024 dim: 1048576 } } }'
+    make_net(graph_of(text), CPU, RunContext(ranks=4, split=lambda n: Share(0, n // 4, n)))  # 4 GiB in all
+    with pytest.raises(RunError) as caught:
+        make_net(graph_of(text), CPU, RunContext(ranks=2, split=lambda n: Share(0, n // 2, n)))
+    assert str(caught.value) == (
+        'layer "in": top "x" of shape (512, 1048576) takes 2.0 GiB, but the device has 1.0 GiB of memory'
     )
 
 

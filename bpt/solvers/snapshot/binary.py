@@ -2,53 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
-
-from torch import Tensor
 
 from bpt.errors import BptError, FileError, WriteError
 from bpt.graph.layer_graph import Node
-from bpt.net import Net
+from bpt.graph.part import Slice
+from bpt.graph.spec import Shape
+from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary, write_binary
-from bpt.proto.blobs import array_to_blob, blob_shape, blob_to_array
-from bpt.solvers.snapshot.stored import BlobValues, Diffs, StoredBlob, StoredLayers, layers_of, tensor_to_array
+from bpt.proto.blobs import FloatArray, array_to_blob, blob_shape, blob_to_array
+from bpt.solvers.snapshot.gathering import BlobValues, Gathered, Layers
+from bpt.solvers.snapshot.stored import StoredBlob, StoredLayers
 
 T = TypeVar("T")
 
 _LEGACY_DIMENSIONS = ("num", "channels", "height", "width")
 
 
-def write_weights(net: Net, path: str, diffs: Diffs | None = None) -> None:
-    """Write the net as Caffe's ``Net::ToProto`` does: every layer, Splits too, as it was built, with its blobs."""
-    message = pb.NetParameter(name=net.graph.name)
-    with _too_large_for(path):
-        for node, blobs in layers_of(net, diffs):
-            _describe(message.layer.add(), net, node, blobs)
+def write_weights(name: str, layers: Layers, path: str) -> None:
+    """Write the net as Caffe's ``Net::ToProto`` does: every layer, Splits too, as it was built, with its blobs.
+
+    The message with all of them lies in this rank's memory.
+    """
+    message = pb.NetParameter(name=name)
+    for node, blobs in layers:
+        _describe(message.layer.add(), node, blobs, path)
     write_binary(path, message)
 
 
-@contextlib.contextmanager
-def _too_large_for(path: str) -> Iterator[None]:
-    """A blob that protobuf cannot hold becomes a WriteError about ``path``."""
-    try:
-        yield
-    except BptError as error:
-        raise WriteError(path, f"{error}; use snapshot_format: HDF5") from None
-
-
-def _describe(message: pb.LayerParameter, net: Net, node: Node, blobs: Iterator[BlobValues]) -> None:
+def _describe(message: pb.LayerParameter, node: Node, blobs: Sequence[BlobValues], path: str) -> None:
     message.CopyFrom(node.spec.param)
     del message.blobs[:]
     # What Caffe's layers write into their own text when they are set up:
-    if net.layer(node).is_loss and not message.loss_weight:
+    if LAYERS[node.type].is_loss and not message.loss_weight:
         message.loss_weight.append(1)
     for index, blob in enumerate(blobs):
         if not blob.learnable and len(message.param) <= index:
             message.param.add(lr_mult=0)
-        message.blobs.append(array_to_blob(blob.data, blob.diff))
+        message.blobs.append(_to_message(path, blob.data, blob.diff))
+
+
+def _to_message(path: str, data: Gathered, diff: Gathered | None = None) -> pb.BlobProto:
+    try:
+        values, diffs = data.array(), None if diff is None else diff.array()
+        try:
+            return array_to_blob(values, diffs)
+        except BptError as error:
+            raise WriteError(path, f"{error}; use snapshot_format: HDF5") from None
+    except MemoryError:
+        raise WriteError(path, "this format needs memory for all blobs; use snapshot_format: HDF5") from None
 
 
 def read_weights(path: str) -> StoredLayers:
@@ -68,27 +72,37 @@ def read_weights(path: str) -> StoredLayers:
 
 
 def _stored_layer(path: str, name: str, blobs: Sequence[pb.BlobProto]) -> dict[int, StoredBlob]:
-    return {index: _stored(path, f'layer "{name}"', blob) for index, blob in enumerate(blobs)}
+    return {index: _BlobOfMessage(path, f'layer "{name}"', blob) for index, blob in enumerate(blobs)}
 
 
-def _stored(path: str, what: str, blob: pb.BlobProto) -> StoredBlob:
-    def guarded(get: Callable[[pb.BlobProto], T]) -> T:
+class _BlobOfMessage(StoredBlob):
+    """A blob in a message, which has been read whole."""
+
+    def __init__(self, path: str, what: str, blob: pb.BlobProto) -> None:
+        self._path = path
+        self._what = what
+        self._blob = blob
+        super().__init__(self._guarded(blob_shape), any(map(blob.HasField, _LEGACY_DIMENSIONS)))
+
+    def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:
+        values = self._guarded(blob_to_array).reshape(shape)
+        return values[part.index(len(shape))] if part else values
+
+    def check(self) -> None:
+        self._guarded(blob_to_array)
+
+    def _guarded(self, get: Callable[[pb.BlobProto], T]) -> T:
         try:
-            return get(blob)
+            return get(self._blob)
         except BptError as error:
-            raise FileError(path, f"{what}: {error}") from None
-
-    legacy = any(map(blob.HasField, _LEGACY_DIMENSIONS))
-    return StoredBlob(guarded(blob_shape), lambda: guarded(blob_to_array), legacy)
+            raise FileError(self._path, f"{self._what}: {error}") from None
 
 
-def write_state(state: pb.SolverState, history: Sequence[Tensor], path: str) -> None:
+def write_state(state: pb.SolverState, history: Sequence[Gathered], path: str) -> None:
     """Write ``state`` with ``history`` as its blobs."""
     message = pb.SolverState()
     message.CopyFrom(state)
-    with _too_large_for(path):
-        for tensor in history:
-            message.history.append(array_to_blob(tensor_to_array(tensor)))
+    message.history.extend(_to_message(path, blob) for blob in history)
     write_binary(path, message)
 
 
@@ -99,6 +113,8 @@ def read_state(path: str) -> tuple[pb.SolverState, list[StoredBlob]]:
         FileError: missing, damaged, or another kind of file.
     """
     state = read_binary(path, pb.SolverState)
-    history = [_stored(path, f"history blob {index}", blob) for index, blob in enumerate(state.history)]
+    history: list[StoredBlob] = [
+        _BlobOfMessage(path, f"history blob {index}", blob) for index, blob in enumerate(state.history)
+    ]
     del state.history[:]
     return state, history

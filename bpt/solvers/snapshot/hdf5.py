@@ -10,26 +10,20 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from torch import Tensor
 
 from bpt.errors import BptError, FileError, WriteError
-from bpt.net import Net
+from bpt.graph.part import Slice
+from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.atomic import atomic_file
+from bpt.proto.atomic import atomic_path
 from bpt.proto.blobs import FloatArray
-from bpt.solvers.snapshot.stored import (
-    NO_STATE,
-    NO_WEIGHTS,
-    Diffs,
-    StoredBlob,
-    StoredLayers,
-    layers_of,
-    tensor_to_array,
-)
+from bpt.solvers.snapshot.gathering import PIECE, Gathered, Layers
+from bpt.solvers.snapshot.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, runs_of_rows
 
 if TYPE_CHECKING:
     import h5py
@@ -37,24 +31,27 @@ if TYPE_CHECKING:
 _OWN_FIELDS = "bpt"
 
 
-def write_weights(net: Net, path: str, diffs: Diffs | None = None) -> None:
-    """Write the net as Caffe's ``Net::ToHDF5`` does."""
+def write_weights(name: str, layers: Layers, path: str) -> None:
+    """Write the net as Caffe's ``Net::ToHDF5`` does, which leaves out its ``name``."""
+    with_diffs = any(blob.diff is not None for _, blobs in layers for blob in blobs)
 
     def fill(file: h5py.File) -> None:
         file.create_group("data")
-        for node, blobs in layers_of(net, diffs):
+        for node, blobs in layers:
             data = file.require_group(f"data/{node.name}")
-            diff = file.require_group(f"diff/{node.name}") if diffs is not None else None
+            diff = file.require_group(f"diff/{node.name}") if with_diffs else None
             for index, blob in enumerate(blobs):
                 if blob.owner:
-                    data[str(index)] = blob.data
-                if diff is not None:
-                    diff[str(index)] = blob.diff
+                    _put(data, index, blob.data)
+                else:
+                    blob.data.drain()
+                if diff is not None and blob.diff is not None:
+                    _put(diff, index, blob.diff)
 
     _write(path, fill)
 
 
-def write_state(state: pb.SolverState, history: Sequence[Tensor], path: str) -> None:
+def write_state(state: pb.SolverState, history: Sequence[Gathered], path: str) -> None:
     """Write ``state`` and ``history``."""
     own = pb.SolverState()
     own.CopyFrom(state)
@@ -66,11 +63,18 @@ def write_state(state: pb.SolverState, history: Sequence[Tensor], path: str) -> 
         _put_string(file, "learned_net", state.learned_net)
         file["current_step"] = np.array([state.current_step], np.int32)
         group = file.create_group("history")
-        for index, tensor in enumerate(history):
-            group[str(index)] = tensor_to_array(tensor)
+        for index, blob in enumerate(history):
+            _put(group, index, blob)
         file[_OWN_FIELDS] = np.frombuffer(own.SerializeToString(), np.uint8)
 
     _write(path, fill)
+
+
+def _put(group: h5py.Group, index: int, blob: Gathered) -> None:
+    """Write ``blob`` piece by piece, so that it need not be in memory."""
+    dataset = group.create_dataset(str(index), blob.shape, np.float32)
+    for place, piece in blob.pieces():
+        dataset[place] = piece
 
 
 def _put_string(file: h5py.File, name: str, value: str) -> None:
@@ -80,23 +84,66 @@ def _put_string(file: h5py.File, name: str, value: str) -> None:
     kind = h5.h5t.C_S1.copy()
     kind.set_size(len(content))
     kind.set_strpad(h5.h5t.STR_NULLTERM)
-    dataset = h5.h5d.create(file.id, name.encode(), kind, h5.h5s.create(h5.h5s.SCALAR))
+    settings = h5.h5p.create(h5.h5p.DATASET_CREATE)
+    settings.set_obj_track_times(False)  # as h5py does: equal content, equal bytes
+    dataset = h5.h5d.create(file.id, name.encode(), kind, h5.h5s.create(h5.h5s.SCALAR), settings)
     dataset.write(h5.h5s.ALL, h5.h5s.ALL, np.array(content), kind)
 
 
 def _write(path: str, fill: Callable[[h5py.File], None]) -> None:
     """Write a file that ``fill`` fills, all of it or nothing."""
-    # In memory first: when a disk is full, the HDF5 library fails again on closing and keeps the file open.
-    content = io.BytesIO()
-    try:
-        with _library(path).File(content, "w", libver="earliest") as file:
-            fill(file)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, BptError):
-            raise
-        raise WriteError(path, f"not possible in HDF5: {error}") from None
-    with atomic_file(path) as out:
-        out.write(content.getbuffer())
+    library = _library(path)
+    with atomic_path(path) as temporary, open(temporary, "w+b") as disk:
+        out = _Calm(disk)
+        try:
+            with library.File(out, "w", libver="earliest") as file:
+                fill(file)
+        except (OSError, RuntimeError, TypeError, ValueError) as error:
+            if isinstance(error, BptError):
+                raise
+            if out.failure is None:
+                raise WriteError(path, f"not possible in HDF5: {error}") from None
+        if out.failure is not None:
+            raise out.failure
+
+
+class _Calm(io.RawIOBase):
+    """An open file that does not tell the HDF5 library when the disk is full, but keeps the failure for later.
+
+    Told of it, the library fails again on closing and keeps the file open.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        self._try(lambda: self._file.write(data))
+        return len(data)
+
+    def readinto(self, buffer: Any) -> int:
+        return self._try(lambda: self._file.readinto(buffer))  # type: ignore[attr-defined]
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._try(lambda: self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return self._try(self._file.tell)
+
+    def truncate(self, size: int | None = None) -> int:
+        return self._try(lambda: self._file.truncate(size))
+
+    def flush(self) -> None:
+        if not self._file.closed:
+            self._try(self._file.flush)
+
+    def _try(self, do: Callable[[], int | None]) -> int:
+        if self.failure is None:
+            try:
+                return do() or 0
+            except OSError as error:
+                self.failure = error
+        return 0
 
 
 @contextlib.contextmanager
@@ -120,13 +167,13 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
 
 def _collect(path: str, group: Any, name: str, layers: StoredLayers) -> None:
     """Enter the layer ``name`` that ``group`` holds, and those below it: ``a/b`` lies in the group of ``a``."""
-    blobs = {}
+    blobs: dict[int, StoredBlob] = {}
     below = {}
     for key, member in group.items():
         if _is_group(path, member):
             below[f"{name}/{key}" if name else key] = member
         elif key.isdecimal():
-            blobs[int(key)] = _stored(path, member)
+            blobs[int(key)] = _BlobOfFile(path, member)
     if name and (blobs or not below):
         layers[name] = blobs
     for inner, member in below.items():
@@ -155,16 +202,29 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
                 name = file["learned_net"][()]
                 state.learned_net = name.decode() if isinstance(name, bytes) else str(name)
             # By number, not in HDF5's own order, in which 10 comes before 2.
-            history = [_stored(path, file["history"][str(index)]) for index in range(len(file["history"]))]
+            stored = file["history"]
+            history: list[StoredBlob] = [_BlobOfFile(path, stored[str(index)]) for index in range(len(stored))]
         yield state, history
 
 
-def _stored(path: str, dataset: Any) -> StoredBlob:
-    def read() -> FloatArray:
-        with _explained(path):
-            return np.asarray(dataset[()], np.float32)
+class _BlobOfFile(StoredBlob):
+    """A data set in an open file, of which only what is asked for is read."""
 
-    return StoredBlob(tuple(dataset.shape), read)
+    def __init__(self, path: str, dataset: Any) -> None:
+        super().__init__(tuple(dataset.shape))
+        self._path = path
+        self._dataset = dataset
+
+    def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:
+        return self._read(part.index(len(shape)) if part else ())
+
+    def check(self) -> None:
+        for start, stop in runs_of_rows(self.shape, PIECE):
+            self._read((slice(start, stop),) if self.shape else ())
+
+    def _read(self, place: tuple[slice, ...]) -> FloatArray:
+        with _explained(self._path):
+            return np.asarray(self._dataset[place], np.float32)
 
 
 def _is_group(path: str, member: object) -> bool:

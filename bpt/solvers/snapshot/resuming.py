@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator
 
 from bpt.errors import BptError, FileError
+from bpt.graph.layer_graph import Param
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.snapshot import binary, hdf5
 from bpt.solvers.snapshot.stored import NO_STATE, StoredBlob, shape_string
-from bpt.solvers.snapshot.weights import copy_blobs, kind_of_file, match_layers, open_weights
+from bpt.solvers.snapshot.weights import Copy, copy_blobs, kind_of_file, match_layers, open_weights
 from bpt.solvers.update_rules import UpdateRule
 
 LOG = logging.getLogger("bpt")
@@ -21,6 +22,8 @@ LOG = logging.getLogger("bpt")
 
 def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
     """Put weights and history back as the snapshot with the solver state at ``path`` holds them.
+
+    Each rank reads the files and takes what it holds; of HDF5 it reads nothing else.
 
     Returns:
         The state, without its history.
@@ -32,13 +35,13 @@ def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
     with contextlib.ExitStack() as stack:
         state, history = stack.enter_context(_open_state(path))
         _check_type(state, rule, path)
-        pairs = []
+        copies = []
         if state.HasField("learned_net"):
-            model = _learned_net(state, path)
-            pairs = match_layers(net, stack.enter_context(open_weights(model)), model)
-        _check_history(history, rule, path)
+            model = learned_net(state, path)
+            copies = match_layers(net, stack.enter_context(open_weights(model)), model)
+        copies += _match_history(history, net, rule, path)
         LOG.info("SGDSolver: restoring history")
-        copy_blobs([*pairs, *zip(rule.history, history, strict=True)])
+        copy_blobs(copies)
     return state
 
 
@@ -77,11 +80,11 @@ def find_newest(prefix: str) -> str | None:
 def _read_through(path: str) -> None:
     with _open_state(path) as (state, history):
         for blob in history:
-            blob.read()
-    with open_weights(_learned_net(state, path)) as layers:
+            blob.check()
+    with open_weights(learned_net(state, path)) as layers:
         for blobs in layers.values():
             for blob in blobs.values():
-                blob.read()
+                blob.check()
 
 
 @contextlib.contextmanager
@@ -97,7 +100,7 @@ def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
         yield binary.read_state(path)
 
 
-def _learned_net(state: pb.SolverState, path: str) -> str:
+def learned_net(state: pb.SolverState, path: str) -> str:
     """Where the weights of the state at ``path`` are: as written, which is relative, or beside the state."""
     beside = os.path.join(os.path.dirname(path), os.path.basename(state.learned_net))
     return beside if not os.path.exists(state.learned_net) and os.path.exists(beside) else state.learned_net
@@ -113,19 +116,29 @@ def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
         )
 
 
-def _check_history(history: list[StoredBlob], rule: UpdateRule, path: str) -> None:
+def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str) -> list[Copy]:
+    """Which tensors of the rule's history take which blobs of the file, which holds those of all parameters."""
     solver = rule.param.type
-    if len(history) != len(rule.history):
+    params = net.graph.learnable * rule.moments
+    if len(history) != len(params):
         raise FileError(
             path,
             f"Incorrect length of history blobs: {len(history)} in the file, but {solver} on this net has "
-            f"{len(rule.history)}; it was written with another solver type or for another net",
+            f"{len(params)}; it was written with another solver type or for another net",
         )
-    for index, (blob, tensor) in enumerate(zip(history, rule.history, strict=True)):
-        if not blob.fits(tuple(tensor.shape)):
-            name = rule.parameters[index % len(rule.parameters)].name
+    for index, (blob, param) in enumerate(zip(history, params, strict=True)):
+        if not blob.fits(param.shape):
             raise FileError(
                 path,
-                f"history blob {index}, of parameter {name}, has shape {shape_string(blob.shape)}, but the "
-                f"parameter's is {shape_string(tuple(tensor.shape))}; it was written for another net",
+                f"history blob {index}, of parameter {_name(net, param)}, has shape {shape_string(blob.shape)}, but "
+                f"the parameter's is {shape_string(param.shape)}; it was written for another net",
             )
+    held = [(blob, param) for blob, param in zip(history, params, strict=True) if net.holds(param)]
+    return [
+        Copy(target, blob, param.shape, net.part.slice_of(param))
+        for target, (blob, param) in zip(rule.history, held, strict=True)
+    ]
+
+
+def _name(net: Net, param: Param) -> str:
+    return f"{net.graph.nodes[param.layer].name}/{param.blob}"

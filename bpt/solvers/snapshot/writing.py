@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.errors import PrototxtError, WriteError
+from bpt.graph.part import Part
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.fields import Locate, nowhere
 from bpt.solvers.lr_policy import current_step
 from bpt.solvers.snapshot import binary, hdf5
+from bpt.solvers.snapshot.gathering import history_of, write_together
 from bpt.solvers.snapshot.weights import save_weights
 from bpt.solvers.update_rules import UpdateRule
 
@@ -46,33 +51,49 @@ def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
         )
 
 
-def write(param: pb.SolverParameter, net: Net, rule: UpdateRule, state: pb.SolverState) -> str:
+def write(
+    param: pb.SolverParameter,
+    net: Net,
+    rule: UpdateRule,
+    state: pb.SolverState,
+    comm: Communicator | None = None,
+    parts: Sequence[Part] | None = None,
+) -> str:
     """Write a snapshot after ``state.iter`` iterations: the weights, then the state. Returns the state's path.
 
-    Either file is written all or not at all, and a state stands for weights that are there.
+    Either file is written all or not at all, and a state stands for weights that are there. A collective call: rank
+    0 writes whole blobs, to which the others send what they hold. So a snapshot does not tell how many ranks made it.
 
     Args:
         param: the solver; says where, in which format, and whether with diffs.
         net: the net that is trained.
         rule: its history is saved. ``snapshot_diff`` saves its last updates, which is what Caffe's diffs hold then.
-        state: ``iter`` and bpt's own fields; the others are filled in.
+        state: ``iter``, the same on all ranks, and rank 0's own fields; the others are filled in.
+        comm: the ranks that hold the net; by default this one has all of it.
+        parts: what each rank of ``comm`` holds.
 
     Raises:
-        WriteError: a file could not be written; what stood there before is intact.
+        WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
     """
+    comm = comm or SerialCommunicator()
+    parts = parts or (net.part,)
     in_hdf5 = param.snapshot_format == pb.SolverParameter.HDF5
     words, suffix = ("HDF5", ".h5") if in_hdf5 else ("binary proto", "")
     start = f"{param.snapshot_prefix}_iter_{state.iter}"
     model, path = f"{start}.caffemodel{suffix}", f"{start}.solverstate{suffix}"
-    _make_folder(model)
-    LOG.info("Snapshotting to %s file %s", words, model)
-    save_weights(net, model, rule.updates if param.snapshot_diff else None)
+    write_together(comm, (), lambda: _make_folder(model))
+    if comm.rank == 0:
+        LOG.info("Snapshotting to %s file %s", words, model)
+    save_weights(net, model, rule.updates if param.snapshot_diff else None, comm, parts)
     full = pb.SolverState()
     full.CopyFrom(state)
     full.learned_net = model
     full.current_step = current_step(param, state.iter - 1)
-    LOG.info("Snapshotting solver state to %s file %s", words, path)
-    (hdf5 if in_hdf5 else binary).write_state(full, rule.history, path)
+    if comm.rank == 0:
+        LOG.info("Snapshotting solver state to %s file %s", words, path)
+    history = history_of(net, rule.history, rule.moments, comm, parts)
+    write_state = (hdf5 if in_hdf5 else binary).write_state
+    write_together(comm, history, lambda: write_state(full, history, path))
     return path
 
 

@@ -6,6 +6,7 @@ clip, divide by ``iter_size``, add weight decay, compute the update, subtract it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,8 +17,9 @@ from torch import Tensor
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.solvers.fields import Locate
-from bpt.solvers.gradients import LearnableParam, gradient_scale
+from bpt.solvers.gradients import LearnableParam, gradient_scale, l2_norm
 from bpt.solvers.memory import laid_out_like
+from bpt.solvers.update_rules.among import ALONE
 from bpt.solvers.update_rules.batch import Batch
 
 
@@ -35,7 +37,8 @@ class UpdateRule:
     """One solver ``type``: how weights follow from gradients, and what it remembers between updates.
 
     ``history`` holds ``moments`` tensors a parameter in Caffe's order: the first moments of all parameters, then
-    all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone.
+    all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone. ``among`` tells of other
+    ranks; a rule is alone until it is set.
 
     Args:
         param: the solver, already checked.
@@ -53,6 +56,7 @@ class UpdateRule:
         self.parameters = tuple(parameters)
         self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.moments) for p in parameters]
         self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
+        self.among = ALONE
 
     @classmethod
     def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
@@ -69,19 +73,27 @@ class UpdateRule:
             rate: the learning rate.
             iteration: from 0.
         """
-        gradients = [p.value.grad for p in self.parameters if p.value.grad is not None]
-        scale = gradient_scale(gradients, self.param)
+        if self.among.updates:
+            self._update(rate, iteration)
+        for parameter in self.parameters:
+            parameter.value.grad = None
+
+    def _update(self, rate: float, iteration: int) -> None:
+        scale = gradient_scale(self._norm, self.param)
         for (lr_mult, decay_mult), members in self._groups():
             step = Step(rate * lr_mult, self.param.weight_decay * decay_mult, scale, iteration)
             self._apply(members, step)
-        for parameter in self.parameters:
-            parameter.value.grad = None
+
+    def _norm(self) -> float:
+        """The L2 norm of all gradients of the net."""
+        own = [p.value.grad for p in self.parameters if p.value.grad is not None and self.among.counts(p)]
+        return math.sqrt(self.among.total(l2_norm(own) ** 2))
 
     def _groups(self) -> Iterator[tuple[tuple[float, float], list[int]]]:
         """Multipliers, and the indices of the parameters that have them."""
         groups: dict[tuple[float, float], list[int]] = {}
         for index, parameter in enumerate(self.parameters):
-            if parameter.lr_mult:
+            if parameter.lr_mult and id(parameter.value) not in self.among.frozen:
                 groups.setdefault((parameter.lr_mult, parameter.decay_mult), []).append(index)
         yield from groups.items()
 

@@ -1,0 +1,66 @@
+"""Digests: what ranks compare to see that they have read the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+from bpt.graph.layer_graph import LayerGraph
+from bpt.proto import bpt_pb2 as pb
+
+_OF_A_HOST = ("net", "train_net", "test_net", "weights", "snapshot_prefix", "solver_mode", "device_id")
+_PLACES = {
+    "data_param": ("source", "mean_file"),
+    "hdf5_data_param": ("source",),
+    "image_data_param": ("source", "root_folder", "mean_file"),
+    "window_data_param": ("source", "root_folder", "mean_file"),
+    "transform_param": ("mean_file",),
+}
+
+
+def net_digest(graph: LayerGraph) -> str:
+    """16 hexadecimal digits that tell a net's layers and shapes from those of any other.
+
+    Where its data lie may differ from host to host, and does not count.
+    """
+    content = hashlib.blake2b(digest_size=8)
+    for node in graph.nodes:
+        content.update(_without_places(node.spec.param).SerializeToString(deterministic=True))
+    for edge in graph.edges:
+        content.update(repr(edge.shape).encode())
+    return content.hexdigest()
+
+
+def _without_places(layer: pb.LayerParameter) -> pb.LayerParameter:
+    """``layer`` without the fields that tell where its data lie."""
+    relevant = pb.LayerParameter()
+    relevant.CopyFrom(layer)
+    for message, names in _PLACES.items():
+        if relevant.HasField(message):
+            for name in names:
+                getattr(relevant, message).ClearField(name)
+    return relevant
+
+
+def solver_digest(param: pb.SolverParameter) -> str:
+    """16 hexadecimal digits that tell a solver's text, with all that was laid over it, from any other.
+
+    Where files lie and which device computes may differ from host to host, and does not count.
+    """
+    relevant = pb.SolverParameter()
+    relevant.CopyFrom(param)
+    for field in _OF_A_HOST:
+        relevant.ClearField(field)
+    relevant.parallel_param.balance_param.ClearField("profile")
+    return hashlib.blake2b(relevant.SerializeToString(deterministic=True), digest_size=8).hexdigest()
+
+
+def file_digest(path: str) -> str:
+    """16 hexadecimal digits that tell a file's content from any other; "missing" if it cannot be read."""
+    content = hashlib.blake2b(digest_size=8)
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(2**20):
+                content.update(piece)
+    except OSError:
+        return "missing"
+    return content.hexdigest()

@@ -1,0 +1,48 @@
+"""Job: the ranks that a command runs on, from what the launcher says. A process that nobody launched is a job alone."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+import torch
+
+from bpt.comm import launch
+from bpt.comm.base import Communicator
+from bpt.comm.cores import share_cores
+from bpt.device import choose_device
+from bpt.proto import bpt_pb2 as pb
+from bpt.report.log import start_logging
+
+
+@dataclass(frozen=True)
+class Job:
+    """All ranks, and this one's place among those on its machine."""
+
+    world: Communicator
+    local_rank: int
+    local_size: int
+
+    @classmethod
+    def enter(cls, world: Communicator) -> Job:
+        """The job of all ranks of ``world``; a collective call."""
+        return cls(world, *launch.local_ranks(world))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that logs and writes."""
+        return self.world.rank == 0
+
+    def begin(self, param: pb.SolverParameter | None = None, gpu: str = "") -> torch.device:
+        """Start to log, on the first rank, and choose this rank's threads and device; see choose_device."""
+        start_logging(first=self.is_first)
+        if not gc.get_freeze_count():
+            # What is there by now, 300,000 objects of Python and torch, stays to the end. The collector would look at
+            # all of it now and then, for a tenth of a second, on one rank after the other, while the others wait.
+            gc.freeze()
+        threads = param.parallel_param.inner_param.num_threads if param is not None else 0
+        if self.world.size > 1:  # a process that is alone leaves the choice to torch
+            torch.set_num_threads(share_cores(self.world))
+        if threads > 0:
+            torch.set_num_threads(threads)
+        return choose_device(param, gpu, self.local_rank, self.local_size)

@@ -1,0 +1,63 @@
+"""The outputs of a net as those of the whole batch, from what each rank has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.graph.layer_graph import Edge
+from bpt.graph.spec import count
+from bpt.layers import LAYERS
+from bpt.net import Net
+
+
+class Outputs:
+    """Puts the output blobs of ``net`` together; its calls are collective over ``samples``.
+
+    Losses and accuracies are summands on each rank and are added up; other blobs have a row a sample, and are put
+    one behind the other in the order of the batch.
+    """
+
+    def __init__(self, net: Net, samples: Communicator | None = None, present: bool = True) -> None:
+        """``samples``: the ranks that share a batch; by default this one alone. ``present``: it has outputs."""
+        self._net = net
+        self._samples = samples or SerialCommunicator()
+        self._present = present
+        self.edges = net.graph.outputs if present else ()
+
+    def whole(self, values: Mapping[int, Tensor]) -> dict[str, Tensor]:
+        """Blob name → its values for the whole batch, on the CPU if there are several ranks.
+
+        Args:
+            values: this rank's, by edge index.
+        """
+        if self._samples.size == 1:
+            return {edge.blob: values[edge.index].float() for edge in self.edges}
+        return {edge.blob: self._combine(edge, values[edge.index].float().cpu().contiguous()) for edge in self.edges}
+
+    def total(self, loss: float) -> float:
+        """The sum of a loss of this rank and those of the others."""
+        if not self._present:
+            return 0.0
+        sums = torch.tensor([loss], dtype=torch.float64)
+        self._samples.Allreduce(sums.numpy())
+        return sums.item()
+
+    def _combine(self, edge: Edge, value: Tensor) -> Tensor:
+        node = self._net.graph.nodes[edge.producer]
+        if not edge.shape or node.tops.index(edge.index) < LAYERS[node.type].sums_over_samples:
+            value = value.clone()
+            self._samples.Allreduce(value.numpy())
+            return value
+        context = self._net.context
+        row = count(value.shape[1:])
+        counts = [rows * row for rows in self._samples.allgather(value.shape[0])]
+        whole = value.new_empty(sum(counts))
+        self._samples.Allgatherv(value.numpy(), whole.numpy(), counts)
+        rows = whole.view(-1, *value.shape[1:])
+        turned = int(context.rotation * len(rows)) if self._net.training else 0
+        return rows.roll(turned, 0)

@@ -1,0 +1,139 @@
+"""What ``bpt time --solver`` does on many ranks: the phases of training and what went between ranks, as they are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.comm.counters import Traffic
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import Segment
+from bpt.proto.solver import SolverSource
+from bpt.report.columns import columns
+from bpt.solvers.clock import PHASES, computing
+from bpt.solvers.only_training import only_training
+from bpt.solvers.solver import Solver
+
+LOG = logging.getLogger("bpt")
+
+WARM_UP = 3  # iterations that are not counted
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """What one rank did in all timed iterations: seconds of each phase and in all, and its traffic."""
+
+    host: str
+    phases: Mapping[str, float]
+    total: float
+    traffic: Mapping[tuple[str, str], Traffic]
+
+    @property
+    def computing(self) -> float:
+        """Seconds of forward, backward and update, without those in calls to other ranks."""
+        return computing(self.phases, self.traffic)
+
+
+def time_ranks(source: SolverSource, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
+    """Train as the solver says, and log phases by rank and traffic by message; a collective call.
+
+    Nothing is tested or written.
+    """
+    only_training(source.param)
+    source.param.ClearField("display")
+    source.param.ClearField("weights")
+    with Solver(source, device=device, world=world) as solver:
+        return time_phases(solver, iterations)
+
+
+def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
+    """Train ``iterations`` iterations and log their phases by rank, and the traffic by segment; a collective call."""
+    solver.settle_engine()
+    solver.step(WARM_UP)
+    world = solver.parallel.grid.world
+    world.Barrier()
+    solver.clock.take()
+    world.counters.take()
+    start = time.perf_counter()
+    solver.step(iterations)
+    total = time.perf_counter() - start
+    mine = RankTimes(world.host, solver.clock.take(), total, world.counters.take())
+    ranks: list[RankTimes] = world.allgather(mine)
+    LOG.info("Training, mean of %d iterations in ms:", iterations)
+    for line in phase_table(ranks, iterations):
+        LOG.info("%s", line)
+    LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
+    segments, packed = solver.train.operator.segments, solver.exchange.packed()
+    for line in traffic_table(solver.net.graph, segments, ranks, iterations, packed):
+        LOG.info("%s", line)
+    return ranks
+
+
+def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
+    """A line a rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing alone."""
+    names = list(dict.fromkeys(PHASES.values()))
+    rows = [("rank", "host", *names, "total", "computing")]
+    for rank, times in enumerate(ranks):
+        numbers = (*(times.phases[name] for name in names), times.total, times.computing)
+        rows.append((str(rank), times.host, *(f"{seconds / iterations * 1e3:.3f}" for seconds in numbers)))
+    yield from columns(rows, left=2)
+    yield "exchange: what it adds to an iteration; what backward hides is not in it. computing: without any waiting."
+
+
+def traffic_table(
+    graph: LayerGraph,
+    segments: Sequence[Segment],
+    ranks: Sequence[RankTimes],
+    iterations: int,
+    packed: Mapping[str, Mapping[str, int]] | None = None,
+) -> Iterator[str]:
+    """A line for each instruction and method that sent something: layers, calls, bytes, time.
+
+    Args:
+        packed: message name → the elements of each parameter in it; a line each, with its part of bytes and time.
+    """
+    sums: dict[tuple[str, str], Traffic] = {}
+    for times in ranks:
+        for key, traffic in times.traffic.items():
+            sums.setdefault(key, Traffic())
+            sums[key] += traffic
+    rows = [("instruction", "layer/blob", "method", "calls", "kB sent", "ms", "MB/s")]
+    for (label, method), traffic in sorted(sums.items(), key=lambda item: _order(item[0])):
+        if not label:
+            continue
+        sent = traffic.sent / iterations
+        seconds = traffic.seconds / iterations / len(ranks)
+        speed = f"{sent / len(ranks) / seconds / 1e6:.1f}" if sent and seconds else ""
+        calls = f"{traffic.calls / iterations / len(ranks):g}"
+        instruction, _, name = label.partition(" ")
+        what = _what(graph, segments, instruction, name)
+        rows.append((instruction, what, method, calls, f"{sent / 1e3:.3f}", f"{seconds * 1e3:.3f}", speed))
+        elements = (packed or {}).get(name, {})
+        for blob, count in elements.items():
+            part = count / sum(elements.values())
+            rows.append(("", f"  {blob}", "", "", f"{sent * part / 1e3:.3f}", f"{seconds * part * 1e3:.3f}", ""))
+    yield from columns(rows, left=3)
+    yield "kB sent: by all ranks together. ms: in the call on a rank, waiting for others included."
+    if packed:
+        yield "Indented: parameters that travel in one message, with their part of its bytes and so of its time."
+    yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C: weights. W: the loss."
+
+
+def _order(key: tuple[str, str]) -> tuple[int, int, str, str]:
+    label, method = key
+    instruction, _, name = label.partition(" ")
+    return "CFBXWU".find(label[:1]), int(instruction[1:] or 0), name, method
+
+
+def _what(graph: LayerGraph, segments: Sequence[Segment], instruction: str, name: str) -> str:
+    """The parameters, or else the layers, that something was sent for."""
+    if name or not instruction[1:]:
+        return name or "all"
+    segment = segments[int(instruction[1:])]
+    first, last = graph.nodes[segment.start].name, graph.nodes[segment.end - 1].name
+    return first if first == last else f"{first} … {last}"

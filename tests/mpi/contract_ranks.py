@@ -1,0 +1,39 @@
+"""Runs the checks of ``tests/comm/contract.py`` on each rank, over all ranks and over the first 1, 2, … of them.
+
+Prints ``passed <check> <number of ranks>`` on rank 0 of those. With ``--pieces`` messages are cut in small pieces;
+with ``--patient`` ranks sleep while they wait, without they do not.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from bpt.comm import mpi
+from bpt.comm.launch import world
+from tests.comm.contract import CHECKS
+
+
+def main() -> None:
+    if "--pieces" in sys.argv:
+        mpi.PIECE = 8  # bytes: one or two elements
+    everybody = world()
+    everybody.patient = "--patient" in sys.argv
+    for size in range(1, everybody.size + 1):
+        comm = everybody.Split(int(everybody.rank < size))
+        if everybody.rank >= size:
+            continue
+        for check in CHECKS:
+            try:
+                check(comm)
+                comm.Barrier()
+            except BaseException:
+                sys.stderr.write(f"rank {comm.rank} of {size}: {check.__name__}\n{traceback.format_exc()}")
+                sys.stderr.flush()
+                everybody.Abort()
+            if comm.rank == 0:
+                print("passed", check.__name__, size, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Prints what a rank finds out about how it was started."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from bpt.comm import failure
+from bpt.comm.base import Communicator
+from bpt.comm.cores import allowed, share_cores
+from bpt.comm.launch import local_ranks
+
+YIELD = "OMPI_MCA_mpi_yield_when_idle"
+
+
+def main(comm: Communicator) -> None:
+    place = local_ranks(comm), local_ranks(comm, {})  # by the environment, by host names
+    facts = [comm.rank, comm.size, share_cores(comm), sorted(allowed()), *place, comm.describe(), comm.concurrent]
+    sys.stdout.write(json.dumps([*facts, os.environ.get(YIELD)]) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(failure.run(main))

@@ -1,0 +1,92 @@
+"""Training on many ranks gives the weights of one process: a row is a whole configuration.
+
+In double precision, gradients of the first iteration and weights after 10, within 1e-5 of the parameter's largest
+element. In single precision the same for gradients, up to rounding; weights after 10 iterations are not compared, since
+with such small batches most of these nets are so unstable that the order of a sum decides where they go.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bpt.data.datum import encode_datum
+from bpt.data.lmdb_writer import LmdbWriter
+from scripts.make_synthetic import images
+from tests.mpi.check_ranks import SIDES
+from tests.mpi.mpirun import mpirun, needs_mpi
+
+TOLERANCE = 1e-5
+ROUNDING = 3e-5
+DRIVER = Path(__file__).with_name("check_ranks.py")
+SYNC = "sync_batch_norm: true "
+PEERS = "num_shards: {} "
+MASTER = "num_shards: {} fc_param {{ scheme: MASTER_SLAVE }} "
+TREE = "exchange: TREE "
+UNEVEN = "balance: STATIC "
+SGD = "momentum: 0.9 weight_decay: 0.0005 "
+ADAM = 'type: "Adam" momentum: 0.9 momentum2: 0.999 base_lr: 0.001 '
+
+Row = tuple[str, int, str, str]  # net, batch size, fields of the solver, of its parallel_param
+
+ROWS: dict[int, list[Row]] = {
+    1: [("lenet", 10, SGD, ""), ("resnet20", 6, SGD, SYNC)],
+    2: [
+        ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", ""),
+        ("lenet", 10, SGD + "iter_size: 2", TREE),
+        ("lenet", 10, SGD, UNEVEN),
+        ("cifar10_quick", 9, ADAM, ""),
+        ("alexnet", 7, SGD + "clip_gradients: 5", PEERS.format(2)),
+        ("alexnet", 7, SGD + "clip_gradients: 5", MASTER.format(2)),
+        ("googlenet", 5, SGD, ""),
+        ("resnet20", 6, SGD, SYNC),
+    ],
+    3: [
+        ("lenet", 10, SGD + "iter_size: 2", PEERS.format(3)),
+        ("lenet", 10, SGD + "iter_size: 2", MASTER.format(3)),
+        ("lenet", 10, ADAM, UNEVEN + PEERS.format(3)),
+        ("cifar10_quick", 10, SGD, ""),
+        ("alexnet", 7, SGD, ""),
+        ("googlenet", 4, SGD, PEERS.format(3)),
+        ("resnet20", 7, SGD, SYNC + TREE),
+        ("resnet20", 7, SGD, SYNC + UNEVEN),
+    ],
+    4: [
+        ("lenet", 10, SGD + "clip_gradients: 0.5", TREE + PEERS.format(2)),
+        ("lenet", 10, ADAM, MASTER.format(2)),
+        ("lenet", 3, SGD, "batch_scope: REPLICA"),
+        ("cifar10_quick", 3, SGD, ""),  # a rank without samples
+        ("alexnet", 7, SGD, PEERS.format(2)),
+        ("resnet20", 3, SGD, SYNC),  # a rank without samples
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for net, side in SIDES.items():
+        shape = (1 if net == "lenet" else 3, side, side)
+        with LmdbWriter(folder / f"{net}_lmdb") as writer:
+            for image, label in images(23, shape, 10, seed=1, part=0):
+                writer.put(encode_datum(image, label))
+    return folder
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", ROWS)
+def test_many_ranks_give_the_weights_of_one(ranks: int, data: Path) -> None:
+    done = mpirun(ranks, [sys.executable, str(DRIVER), str(data), json.dumps(ROWS[ranks])], timeout=300)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [tuple(result[:4]) for result in results] == ROWS[ranks]
+    wrong = [
+        (net, batch, solver, parallel, name, gradient, weight, rounded)
+        for net, batch, solver, parallel, worst in results
+        for name, (gradient, weight, rounded) in worst.items()
+        if max(gradient, weight) > TOLERANCE or rounded > ROUNDING
+    ]
+    assert not wrong
