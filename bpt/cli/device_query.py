@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu
+
+if TYPE_CHECKING:
+    from bpt.solvers.job import Job
 
 HELP = "show what this machine can compute on"
 DESCRIPTION = """\
 Lists the CUDA devices, or the one of --gpu, and the CPU with the number of threads that bpt uses
-(OMP_NUM_THREADS sets it).
+(OMP_NUM_THREADS sets it). Started by mpirun, it shows the machine of the first rank; bpt doctor shows all.
 """
 
 
@@ -17,7 +21,10 @@ def add_arguments(parser: Parser) -> None:
     add_gpu(parser, default="all, and the CPU")
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    if not job.is_first:
+        return
+
     # Imported here so that --help does not wait for torch.
     from bpt.device import choose_device, describe_devices
     from bpt.report.log import start_logging

@@ -5,17 +5,25 @@ Exit status: 0 done; 1 failed while running; 2 the command line or a file the us
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 from collections.abc import Sequence
 
 import bpt
 from bpt.allocator import keep_freed_memory
-from bpt.cli import device_query, test, time, train
+from bpt.cli import check, device_query, doctor, test, time, train
 from bpt.cli.options import Parser
-from bpt.errors import BptError
+from bpt.errors import UsageError
 
-COMMANDS = {"train": train, "test": test, "time": time, "device_query": device_query}
+COMMANDS = {
+    "train": train,
+    "test": test,
+    "time": time,
+    "check": check,
+    "doctor": doctor,
+    "device_query": device_query,
+}
 
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.
@@ -26,6 +34,9 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt train --solver S --set 'max_iter: 100'             override any field of the solver
   bpt test  --model M --weights W --iterations 100       score a model
   bpt time  --model M                                    time every layer
+  mpirun -n 4 bpt train --solver S                       train on 4 ranks, as parallel_param says
+  mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
+  mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.
 Exit status: 0 done; 1 failed while running; 2 the command line or a file that you wrote is wrong.
@@ -51,35 +62,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words of the command line; ``None``: those of this process, which is about to end then.
     """
+    parser = make_parser()
     try:
-        _run(argv)
-        status = 0
-    except BptError as error:
-        status = _tell(error, error.exit_status)
-    except KeyboardInterrupt:
-        status = _tell("interrupted")
-    except OSError as error:
-        status = _tell(error)
-    except MemoryError:
-        status = _tell("out of memory")
+        arguments = parser.parse_args(argv)
+    except UsageError as error:
+        from bpt.comm.failure import tell_before_start  # only now, for the same reason as in _run
+
+        return tell_before_start(error)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    status = _run(arguments)
     if argv is None:  # all is done: an impatient Ctrl-C could only spoil the end of the interpreter
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
 
 
-def _run(argv: Sequence[str] | None) -> None:
-    parser = make_parser()
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return
+def _run(arguments: argparse.Namespace) -> int:
+    # Only now, so that --help does not wait for numpy and torch.
+    from bpt.comm import failure
+    from bpt.solvers.job import Job
+
     keep_freed_memory()
-    COMMANDS[arguments.command].run(arguments)
-
-
-def _tell(error: object, status: int = 1) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return status
+    return failure.run(lambda world: COMMANDS[arguments.command].run(arguments, Job.enter(world)))
 
 
 if __name__ == "__main__":

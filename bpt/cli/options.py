@@ -111,8 +111,11 @@ def set_state(param: pb.SolverParameter, arguments: argparse.Namespace) -> None:
 
 def add_gpu(parser: Parser, default: str) -> None:
     """Add ``--gpu``; ``default`` says what is used without it."""
-    help = f'compute on this CUDA device; bpt device_query lists them ("all": if there is but one); default: {default}'
-    parser.flag("gpu", help, metavar="N|all", default="")
+    help = (
+        "compute on this CUDA device; bpt device_query lists them. Under mpirun the ranks of a machine take several "
+        f'("0,1", or "all") in turn; default: {default}'
+    )
+    parser.flag("gpu", help, metavar="N[,N...]|all", default="")
 
 
 def add_weights(parser: Parser, help: str) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu, add_model, add_solver, add_state, positive, set_state, words
 from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.solvers.job import Job
 
 HELP = "time every layer of a network"
 DESCRIPTION = """\
@@ -14,8 +18,13 @@ of the layers is not the time of a pass: looking at every layer costs time too).
 "caffe time", then a table of medians ± half the distance of the quartiles, parameters and work. With --solver the
 update is timed, too; nothing is tested or written.
 
+Started by mpirun, --solver times training itself: the phases of an iteration on each rank (broadcast, forward,
+backward, exchange, update), and what each layer sent and how long that took. --profile measures the ranks' speeds.
+
   bpt time --model prototxt/lenet/train_val.prototxt
   bpt time --solver prototxt/lenet/solver.prototxt --set 'engine: CONTIGUOUS'
+  mpirun -n 4 bpt time --solver prototxt/lenet/solver.prototxt
+  mpirun -n 4 bpt time --solver prototxt/lenet/solver.prototxt --profile speed.json
 """
 
 
@@ -26,11 +35,18 @@ def add_arguments(parser: Parser) -> None:
     phases = ("TRAIN", "TEST")
     help = "the phase of the network: TRAIN or TEST; default TRAIN"
     parser.flag("phase", help, choices=phases, default="TRAIN", metavar="PHASE")
+    parser.flag(
+        "profile",
+        "measure, on all ranks at once, how long each takes for how many samples, and write it to this file, for "
+        "balance: STATIC",
+        metavar="FILE",
+        default="",
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace, job: Job) -> None:
     if bool(arguments.model) == bool(arguments.solver):
         raise UsageError("bpt time needs one of --model and --solver: what to time")
     if arguments.solver and arguments.phase == "TEST":
@@ -38,19 +54,28 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.model and arguments.set:
         raise UsageError("--set overrides a solver's fields; it goes with --solver")
 
-    # Imported here so that --help does not wait for torch.
-    from bpt.device import choose_device
-    from bpt.proto.solver import read_solver
-    from bpt.report.log import start_logging
-    from bpt.solvers.benchmark import time_model, time_solver
+    if arguments.model and job.world.size > 1:
+        raise UsageError("--model times one process: leave mpirun out, or give --solver to time training on all ranks")
+    if arguments.profile and not arguments.solver:
+        raise UsageError("--profile measures what a solver's ranks can do; it goes with --solver")
 
-    if arguments.solver:
-        source = read_solver(arguments.solver, arguments.set)
-        set_state(source.param, arguments)
-        start_logging()
-        time_solver(source, choose_device(source.param, arguments.gpu), arguments.iterations)
-    else:
-        start_logging()
-        device = choose_device(gpu=arguments.gpu)
+    # Imported here so that --help does not wait for torch.
+    from bpt.proto.solver import read_solver
+    from bpt.solvers.benchmark import time_model, time_solver
+    from bpt.solvers.phases import time_ranks
+    from bpt.solvers.profiling import profile
+
+    if arguments.model:
+        device = job.begin(gpu=arguments.gpu)
         stages = words(arguments.stage)
         time_model(arguments.model, arguments.phase, arguments.level, stages, device, arguments.iterations)
+        return
+    source = read_solver(arguments.solver, arguments.set)
+    set_state(source.param, arguments)
+    device = job.begin(source.param, arguments.gpu)
+    if arguments.profile:
+        profile(source, device, job.world, arguments.profile)
+    elif job.world.size > 1:
+        time_ranks(source, device, job.world, arguments.iterations)
+    else:
+        time_solver(source, device, arguments.iterations)

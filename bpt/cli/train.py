@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, set_state, weights_of
 from bpt.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from bpt.solvers.job import Job
 
 HELP = "train or fine-tune a model"
 DESCRIPTION = """\
@@ -19,7 +23,12 @@ from where an earlier run stopped (--snapshot).
 
 The log goes to stderr, in lines that Caffe's log parsers read. Every "snapshot" iterations and at the end, the
 weights go to <snapshot_prefix>_iter_<N>.caffemodel, and what else it takes to go on to a .solverstate beside it.
-Ctrl-C writes both and stops with status 0, unless --sigint_effect says otherwise; SIGTERM does so with status 1.
+Started by mpirun, it trains on all ranks as parallel_param says, and only the first one logs and writes:
+
+  mpirun -n 4 bpt train --solver solver.prototxt
+
+Ctrl-C (under mpirun, SIGINT to a rank) writes both and stops with status 0, unless --sigint_effect says otherwise;
+SIGTERM does so with status 1.
 """
 EFFECTS = ("snapshot", "stop", "none")
 
@@ -28,7 +37,8 @@ def add_arguments(parser: Parser) -> None:
     add_solver(parser)
     parser.flag(
         "snapshot",
-        'go on from this solver state; "auto": from the newest undamaged one under snapshot_prefix, if there is any',
+        'go on from this solver state; "auto": from the undamaged one under snapshot_prefix after the most '
+        "iterations, if there is any",
         metavar="FILE|auto",
         default="",
     )
@@ -43,15 +53,13 @@ def add_arguments(parser: Parser) -> None:
         parser.flag(f"{signal}_effect", help, choices=EFFECTS, default=effect, metavar="EFFECT")
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "solver", "the text file that says what to train and how")
     if arguments.snapshot and arguments.weights:
         raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.device import choose_device
     from bpt.proto.solver import read_solver
-    from bpt.report.log import start_logging
     from bpt.solvers.signals import Action, SignalActions
     from bpt.solvers.solver import Solver
 
@@ -59,13 +67,12 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.weights:
         source.param.weights[:] = weights_of(arguments)
     set_state(source.param, arguments)
-    start_logging()
-    device = choose_device(source.param, arguments.gpu)
+    device = job.begin(source.param, arguments.gpu)
     signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
-    solver = Solver(source, device=device, signals=signals, resume=arguments.snapshot)
+    solver = Solver(source, device=device, world=job.world, signals=signals, resume=arguments.snapshot)
     # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
     with signals, solver:
         solver.solve()
-    if signals.terminated:
+    if solver.terminated:
         saved = "; --snapshot auto goes on from there" if source.param.snapshot_after_train else ""
         raise RunError(f"stopped by SIGTERM after {solver.iter} iterations{saved}")

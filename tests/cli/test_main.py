@@ -107,7 +107,7 @@ def test_all_of_caffes_spellings(spelling: list[str], bpt: Bpt) -> None:
 def test_what_ends_a_command(
     error: BaseException, status: int, line: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(arguments: object) -> None:
+    def fail(arguments: object, job: object) -> None:
         raise error
 
     monkeypatch.setattr(cli.COMMANDS["device_query"], "run", fail)

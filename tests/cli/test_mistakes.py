@@ -96,7 +96,7 @@ class Mistake:
 
 
 DIGITS = 'lenet_train_test.prototxt:2:138: layer "digits": digits_train_lmdb: '
-NOT_YET = "is not available yet: this version trains on one process"
+NOT_YET = "is not available yet"
 NO_GPU = "this machine has no usable CUDA device; add --set 'solver_mode: CPU' to compute on the CPU"
 MISTAKES = {
     # The network
@@ -133,8 +133,7 @@ MISTAKES = {
     "shapes that fit no more": Mistake(
         images_of_two_sizes,
         # 32 → 28 → 14 → 10 → 5: 16 · 5 · 5 = 400 inputs instead of 256
-        'layer "ip1": mat1 and mat2 shapes cannot be multiplied (20x400 and 256x48) '
-        "(bottoms of shape (20, 16, 5, 5))",
+        'layer "ip1": mat1 and mat2 shapes cannot be multiplied (20x400 and 256x48) (bottoms of shape (20, 16, 5, 5))',
         status=1,
     ),
     # Data
@@ -218,9 +217,9 @@ MISTAKES = {
     "no file": Mistake.give("--weights=,", '--weights "," names no file'),
     "snapshot folder that is a file": Mistake(
         lambda: Path("file").touch(),
-        "--set 'snapshot: 1 snapshot_prefix: \"file/x\"':1:13: cannot write to snapshot_prefix \"file/x\": "
+        '--set \'snapshot: 1 snapshot_prefix: "file/x"\':1:13: cannot write to snapshot_prefix "file/x": '
         '"file" is not a folder',
-        flags=("--set=snapshot: 1 snapshot_prefix: \"file/x\"",),
+        flags=('--set=snapshot: 1 snapshot_prefix: "file/x"',),
     ),
     # The wrong file
     "binary file as solver": Mistake.give(
@@ -258,21 +257,36 @@ MISTAKES = {
     # Devices and ranks
     "GPU without a GPU": Mistake.give("--set=solver_mode: GPU", f"solver_mode: GPU: {NO_GPU}"),
     "pipeline": Mistake.set(
-        "parallel_param { num_stages: 2 }", f"1:18: parallel_param: num_stages: 2 {NOT_YET}"
+        "parallel_param { num_stages: 2 }", f"1:18: parallel_param: num_stages: 2 {NOT_YET}; pipelines are to come"
     ),
-    "shards": Mistake.set("parallel_param { num_shards: 3 }", f"1:18: parallel_param: num_shards: 3 {NOT_YET}"),
+    "shards": Mistake.set(
+        "parallel_param { num_shards: 3 }",
+        "1:1: parallel_param: 1 rank cannot be divided into "
+        "num_stages 1 × num_shards 3 = 3 ranks a replica: 1 / 3 is not whole; start a multiple of 3 ranks "
+        "(mpirun -n 3), or change num_shards",
+    ),
     "no stages": Mistake.set(
         "parallel_param { num_stages: 0 }", "1:18: parallel_param: num_stages is 0; it must be at least 1"
     ),
-    "exchange": Mistake.set("parallel_param { exchange: CGDP }", f"1:18: parallel_param: exchange: CGDP {NOT_YET}"),
-    "balance": Mistake.set("parallel_param { balance: IDPA }", f"1:18: parallel_param: balance: IDPA {NOT_YET}"),
+    "exchange": Mistake.set(
+        "parallel_param { exchange: CGDP }",
+        f"1:18: parallel_param: exchange: CGDP {NOT_YET}; there are ALLREDUCE, TREE",
+    ),
+    "balance": Mistake.set(
+        "parallel_param { balance: IDPA }", f"1:18: parallel_param: balance: IDPA {NOT_YET}; there are UNIFORM, STATIC"
+    ),
     "task DAG": Mistake.set(
         "parallel_param { inner_param { engine: TASK_DAG } }",
         f"1:32: parallel_param: inner_param {{ engine: TASK_DAG }} {NOT_YET}",
     ),
     "threads": Mistake.set(
-        "parallel_param { inner_param { num_threads: 4 } }",
-        f"1:32: parallel_param: inner_param {{ num_threads: 4 }} {NOT_YET}",
+        "parallel_param { inner_param { num_threads: -1 } }",
+        "1:32: parallel_param: num_threads is -1; it must be at least 0 (0: the node's cores divided by its ranks)",
+    ),
+    "no profile": Mistake.set(
+        "parallel_param { balance: STATIC }",
+        "1:18: parallel_param: balance: STATIC needs "
+        'balance_param { profile: … }, a file that "mpirun … bpt time --solver S --profile FILE" writes',
     ),
     "unknown exchange": Mistake.set(
         "parallel_param { exchange: GOSSIP }",

@@ -6,9 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
+from bpt.cli.main import COMMANDS, make_parser
+from bpt.comm.threads import run_ranks
+from bpt.errors import UsageError
+from bpt.report.log import start_logging
+from bpt.solvers import benchmark, phases, profiling
+from bpt.solvers.job import Job
 from tests.cli.conftest import Bpt
 from tests.golden_cases import GOLDEN
+from tests.solvers.small_solver import SOLVER, small_solver
 
 
 def lines_of(log: str) -> list[str]:
@@ -92,9 +100,65 @@ def test_a_net_without_loss_or_data_is_timed(bpt: Bpt, inputs: Path) -> None:
         (["--model=a", "--iterations=0"], '--iterations: takes a whole number of at least 1, found "0" '),
         (["--model=a", "--iterations=x"], '--iterations: takes a whole number of at least 1, found "x" '),
         (["--model=a", "--phase=train"], "--phase: invalid choice: 'train' "),
+        (["--model=a", "--profile=p"], "--profile measures what a solver's ranks can do; it goes with --solver"),
     ],
 )
 def test_mistakes(arguments: list[str], message: str, bpt: Bpt) -> None:
     outcome = bpt("time", *arguments)
     assert outcome.error.startswith(message)
     assert outcome.status == 2
+
+
+def on_ranks(ranks: int, *words: str) -> None:
+    arguments = make_parser().parse_args(["time", *words])
+    run_ranks(ranks, lambda comm: COMMANDS["time"].run(arguments, Job(comm, comm.rank, comm.size)))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """What is done instead of measuring."""
+    calls: list[tuple[object, ...]] = []
+    for module, name in ((benchmark, "time_solver"), (phases, "time_ranks"), (profiling, "profile")):
+        monkeypatch.setattr(module, name, lambda *args, name=name: calls.append((name, *args[2:])))
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    return calls
+
+
+@pytest.mark.usefixtures("inputs", "bpt")
+def test_ranks_time_training_itself(asked: list[tuple[object, ...]]) -> None:
+    on_ranks(1, "--solver=solver.prototxt", "--iterations=3")
+    assert asked == [("time_solver", 3)]
+    asked.clear()
+    on_ranks(2, "--solver=solver.prototxt", "--iterations=3")
+    assert [(name, world.size, iterations) for name, world, iterations in asked] == [("time_ranks", 2, 3)] * 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.usefixtures("inputs", "bpt")
+def test_profiles_are_of_solvers(ranks: int, asked: list[tuple[object, ...]]) -> None:
+    on_ranks(ranks, "--solver=solver.prototxt", "--profile=speed.json")
+    assert [(name, world.size, path) for name, world, path in asked] == [("profile", ranks, "speed.json")] * ranks  # type: ignore[attr-defined]
+
+
+def test_a_model_is_timed_on_one_process() -> None:
+    with pytest.raises(UsageError) as caught:
+        on_ranks(2, "--model=lenet_train_test.prototxt")
+    assert str(caught.value) == (
+        "--model times one process: leave mpirun out, or give --solver to time training on all ranks"
+    )
+
+
+def test_the_tables_of_many_ranks(bpt: Bpt, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Phases by rank and traffic by layer, from the training loop; nothing is tested or written."""
+    source = small_solver(tmp_path, text=SOLVER)
+    before = sorted(tmp_path.iterdir())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "set_num_threads", lambda number: None)
+        # Ranks that are threads have one log; the last one to begin must not close it.
+        patch.setattr("bpt.solvers.job.start_logging", lambda first: start_logging())
+        on_ranks(2, f"--solver={source.path}", "--iterations=2")
+    texts = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert texts.count("Training, mean of 2 iterations in ms:") == 2  # one a thread
+    rows = {tuple(text.split()[:2]) for text in texts}
+    assert {("rank", "host"), ("X0", "conv/0"), ("W", "all")} <= rows
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,86 @@
+"""``bpt check``: whether training on many ranks gives what one process gives."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positive, set_state
+from bpt.errors import RunError
+
+if TYPE_CHECKING:
+    from bpt.solvers.job import Job
+
+LOG = logging.getLogger("bpt")
+
+HELP = "compare training on many ranks with one process"
+DESCRIPTION = """\
+Trains some iterations on all ranks, as the solver's parallel_param says, and the same on one process, from the same
+weights and data. Prints for each parameter the largest difference of its gradient in the first iteration and of its
+weights after the last: absolute, and relative to the parameter's largest element. Nothing is tested or written.
+BatchNorm normalises each rank's samples by themselves, which one process does not, unless sync_batch_norm is set.
+
+  mpirun -n 4 bpt check --solver prototxt/lenet/solver.prototxt
+  mpirun -n 3 bpt check --solver S --set 'parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }'
+
+Exit status 1 if a relative difference is larger than the tolerance.
+"""
+
+
+PRECISIONS = ("double", "single")
+
+
+def add_arguments(parser: Parser) -> None:
+    add_solver(parser)
+    parser.flag("iterations", "iterations to train; default 10", metavar="N", type=positive, default=10)
+    parser.flag(
+        "precision",
+        "of the numbers: in double precision only mistakes show; in single, which training uses, roundings grow from "
+        "iteration to iteration as fast as the net is unstable; double or single, default %(default)s",
+        choices=PRECISIONS,
+        default="double",
+        metavar="P",
+    )
+    help = "the largest relative difference that is only rounding; default 1e-5"
+    parser.flag("tolerance", help, metavar="X", type=tolerance, default=1e-5)
+    add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
+    add_state(parser)
+
+
+def tolerance(text: str) -> float:
+    """A number above 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f'takes a number above 0, found "{text}"')
+    return value
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "solver", "the text file that says what to train and how")
+
+    # Imported here so that --help does not wait for torch.
+    import torch
+
+    from bpt.proto.solver import read_solver
+    from bpt.solvers.comparison import compare, result_lines
+
+    source = read_solver(arguments.solver, arguments.set)
+    set_state(source.param, arguments)
+    device = job.begin(source.param, arguments.gpu)
+    dtype = torch.float64 if arguments.precision == "double" else torch.float32
+    compared = compare(source, device, job.world, arguments.iterations, dtype)
+    for line in result_lines(compared, arguments.tolerance) if job.is_first else ():
+        print(line)
+    wrong = job.world.bcast([line.name for line in compared if not line.within(arguments.tolerance)])
+    if not wrong:
+        LOG.info("All ranks and one process agree: no relative difference is above %g", arguments.tolerance)
+        if job.world.size == 1:
+            LOG.info("That was one process against itself; mpirun -n 2 bpt check … compares two ranks with one process")
+    else:
+        names = ", ".join(wrong[:5]) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
+        ranks = f"{job.world.size} rank{'s' * (job.world.size > 1)}"
+        raise RunError(f"{ranks} and one process differ by more than {arguments.tolerance:g} (relative) in {names}")

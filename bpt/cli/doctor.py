@@ -1,0 +1,65 @@
+"""``bpt doctor``: whether ranks, machines and files are fit for a run, and what to do if not."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, set_state, weights_of
+from bpt.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from bpt.proto.solver import SolverSource
+    from bpt.solvers.job import Job
+
+HELP = "examine ranks, machines and files before a run"
+DESCRIPTION = """\
+Looks, before a run, for what would stop it or slow it down: which MPI there is, which hosts, cores, memory and
+devices the ranks get, whether all have the same programs, how fast messages travel between them; and with --solver
+whether all ranks read the same solver, networks and data, how a batch is divided, and whether snapshots can be
+written. Give it the flags that bpt train will get. Nothing is trained, and nothing is left behind.
+
+  mpirun -n 4 bpt doctor
+  mpirun -n 4 bpt doctor --solver prototxt/lenet/solver.prototxt
+
+Each finding is "ok", a "note" (good to know), a "warning" (works, but not well) or a "PROBLEM" (will not work), with
+what to do behind the arrow. Without mpirun it examines this one process.
+
+Exit status: 0 no PROBLEM; 1 there is one; 2 the command line, the solver or a network is wrong.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    add_solver(parser)
+    help = 'also examine whether all ranks can go on from this solver state; "auto": from the newest, as bpt train does'
+    parser.flag("snapshot", help, metavar="FILE|auto", default="")
+    add_weights(parser, "also examine these weights, from which the run is to start")
+    add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
+    add_state(parser)
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    for flag in ("set", "snapshot", "weights", "level", "stage"):
+        if getattr(arguments, flag) and not arguments.solver:
+            raise UsageError(f"--{flag} goes with --solver")
+    if arguments.snapshot and arguments.weights:
+        raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")
+    weights = weights_of(arguments)
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.doctor.examine import Wanted, examine
+    from bpt.proto.solver import read_solver
+
+    def read() -> SolverSource:
+        source = read_solver(arguments.solver, arguments.set)
+        if weights:
+            source.param.weights[:] = weights
+        set_state(source.param, arguments)
+        return source
+
+    wanted = Wanted(read if arguments.solver else None, arguments.gpu, arguments.snapshot)
+    report = examine(job, wanted, lambda line: print(line, flush=True))
+    if report.wrong is not None:
+        raise report.wrong
+    if report.problems:
+        raise RunError(f"{report.problems} problem{'s' * (report.problems > 1)} found: see PROBLEM above")

@@ -1,0 +1,172 @@
+"""All checks, in order, each shown as soon as it is done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from bpt.device import CPU
+from bpt.doctor.files import check_inputs, check_snapshots, look_at
+from bpt.doctor.findings import Kind, Section, count_of, note, summary
+from bpt.doctor.hosts import check_hosts
+from bpt.doctor.inputs import inputs_of
+from bpt.doctor.links import check_links, measure
+from bpt.doctor.mpi import check_mpi
+from bpt.doctor.patience import SECONDS, Patience
+from bpt.doctor.plan import check_plan
+from bpt.doctor.ranks import Attempt, Ranks, attempt
+from bpt.doctor.texts import Texts, check_texts
+from bpt.doctor.versions import check_versions
+from bpt.errors import UsageError
+from bpt.proto.solver import SolverSource
+from bpt.solvers.job import Job
+from bpt.solvers.state import state_to_resume
+
+LOG = logging.getLogger("bpt")
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be examined besides the ranks.
+
+    Attributes:
+        read: reads the solver, with all flags laid over it; ``None``: no solver is given.
+        gpu: the flag's text.
+        resume: a solver state to go on from, or "auto"; empty: the run starts anew.
+    """
+
+    read: Callable[[], SolverSource] | None = None
+    gpu: str = ""
+    resume: str = ""
+
+
+@dataclass
+class Report:
+    """What was found, the same on all ranks.
+
+    Attributes:
+        wrong: an error in what the user wrote, if it is there on all ranks.
+    """
+
+    sections: list[Section] = field(default_factory=list)
+    wrong: Exception | None = None
+
+    @property
+    def problems(self) -> int:
+        """How many there are."""
+        return count_of(Kind.PROBLEM, self.sections)
+
+
+def examine(job: Job, wanted: Wanted, say: Say, seconds: float = SECONDS) -> Report:
+    """Examine the ranks of ``job`` and what they are to do; all of them call it.
+
+    Args:
+        say: prints a line; called on rank 0, and on a rank that has waited too long for the others.
+        seconds: that a check may take, before the job is ended.
+    """
+    return _Examination(job, wanted, say, seconds).run()
+
+
+_NO_SNAPSHOT = Section("Resuming", (note("no snapshot is under snapshot_prefix yet: the run starts anew"),))
+
+
+class _Examination:
+    """One examination; its methods are collective calls."""
+
+    def __init__(self, job: Job, wanted: Wanted, say: Say, seconds: float) -> None:
+        self._job = job
+        self._world = job.world
+        self._wanted = wanted
+        self._say = say
+        self._patience = Patience(job.world, say, seconds)
+        self._report = Report()
+
+    def run(self) -> Report:
+        with self._patience.during("Hosts"):
+            ranks = Ranks.meet(self._world)
+        if self._job.is_first:
+            self._say(ranks.described)
+        with self._patience.during("MPI"):
+            self._add(check_mpi(ranks))
+        with self._patience.during("Versions"):
+            section, same_program = check_versions(ranks)
+            self._add(section)
+        if same_program:
+            self._go_on(ranks)
+        else:  # another bpt might not understand what this one sends
+            self._add(Section("Not checked", (note("hosts, files and plan: it takes the same bpt on all ranks"),)))
+        if self._job.is_first:
+            self._say(summary(self._report.sections))
+        return self._report
+
+    def _go_on(self, ranks: Ranks) -> None:
+        read = self._wanted.read
+        texts = Texts.read(read) if read else None
+        with self._patience.during("Hosts"):
+            device = self._device(texts)
+            self._add(check_hosts(ranks, device))
+        with self._patience.during("Connections"):
+            measured = measure(ranks)
+            self._add(check_links(ranks, measured))
+        if texts is None:
+            self._add(Section("Solver and networks", (note("not checked: none is given", "bpt doctor --solver S"),)))
+        else:
+            self._examine_run(ranks, texts, device.value or CPU, measured.allreduce)
+
+    def _device(self, texts: Texts | None) -> Attempt[torch.device]:
+        """What this rank computes on. Nothing is logged from here on but warnings."""
+        param = texts.solver.value.param if texts and texts.solver.value else None
+        # Ranks that are told a number of threads do not divide the cores with the others, which would wait for them.
+        threads = self._world.allgather(param.parallel_param.inner_param.num_threads if param else 0)
+        agreed = param if len(set(threads)) == 1 else None
+        device = attempt(lambda: self._job.begin(agreed, self._wanted.gpu))
+        LOG.setLevel(max(LOG.level, logging.WARNING))
+        misused = self._world.allgather(isinstance(device.error, UsageError))
+        if all(misused):
+            self._report.wrong = self._world.bcast(device.error)
+        return device
+
+    def _examine_run(self, ranks: Ranks, texts: Texts, device: torch.device, allreduce: float) -> None:
+        """Check what the texts ask for."""
+        with self._patience.during("Solver and networks"):
+            section, wrong = check_texts(ranks, texts)
+            self._add(section, wrong)
+            resume = self._world.bcast(attempt(lambda: self._resume(texts)))
+        solver, plans = texts.solver.value, texts.plans.value
+        seen = {}
+        if solver and plans:
+            seen = look_at(inputs_of(plans, solver, resume.value or ""))
+        with self._patience.during("Data and files"):
+            self._add(check_inputs(ranks, seen))
+            if self._wanted.resume == "auto" and not resume.value:
+                self._add(_NO_SNAPSHOT)
+        if count_of(Kind.PROBLEM, [section]):
+            self._add(
+                Section("Plan", (note("not checked, nor are snapshots: it takes the same good texts on all ranks"),))
+            )
+            return
+        assert solver and plans
+        with self._patience.during("Plan"):
+            told = [message for _, message in seen.values() if message]
+            plan = check_plan(ranks, solver, plans, device, told, allreduce)
+            self._add(plan.section, plan.wrong)
+        with self._patience.during("Snapshots"):
+            self._add(check_snapshots(ranks, solver.param, plan.snapshot))
+
+    def _resume(self, texts: Texts) -> str:
+        """The solver state that the run goes on from, as rank 0 finds it."""
+        solver = texts.solver.value
+        return state_to_resume(solver.param, self._wanted.resume) if solver and self._world.rank == 0 else ""
+
+    def _add(self, section: Section, wrong: Exception | None = None) -> None:
+        """Take a section into the report, and show it on rank 0."""
+        self._report.sections.append(section)
+        self._report.wrong = self._report.wrong or wrong
+        if self._job.is_first:
+            for line in section.lines():
+                self._say(line)

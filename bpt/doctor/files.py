@@ -1,0 +1,120 @@
+"""Whether all ranks read the same data and files, and where snapshots go."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+
+from bpt.doctor.content import Content
+from bpt.doctor.findings import Finding, Section, note, ok, problem, warning
+from bpt.doctor.inputs import Input
+from bpt.doctor.ranks import Ranks, attempt, grouped
+from bpt.doctor.texts import errors_of
+from bpt.proto import bpt_pb2 as pb
+
+_SHARE = "copy it to these hosts, or put it in a folder that all hosts share"
+_FOUND_NOWHERE = "see the path, and the folder that the command is started in"
+
+Seen = tuple[Content | None, str]  # what is there, or what is wrong
+
+
+def look_at(inputs: Sequence[Input]) -> dict[str, Seen]:
+    """What this rank finds under the name of each input. Raises nothing."""
+    looked = {one.name: attempt(one.look) for one in inputs}
+    return {name: (look.value, look.message) for name, look in looked.items()}
+
+
+def check_inputs(ranks: Ranks, seen: dict[str, Seen]) -> Section:
+    """Compare what all ranks have found; a collective call."""
+    everybody = ranks.world.allgather(seen)
+    names = dict.fromkeys(name for theirs in everybody for name in theirs)
+    findings = [finding for name in names for finding in _compared(ranks, name, [t.get(name) for t in everybody])]
+    return Section("Data and files", tuple(findings or [ok("the nets read no files")]))
+
+
+def _compared(ranks: Ranks, name: str, seen: Sequence[Seen | None]) -> Iterator[Finding]:
+    """What is to be said of one input; ``None``: a rank does not read it, because its text is another."""
+    errors = [look[1] if look else "" for look in seen]
+    yield from errors_of(ranks, errors, _FOUND_NOWHERE if all(errors) else _SHARE)
+    contents = {rank: look[0] for rank, look in enumerate(seen) if look and look[0] is not None}
+    groups: dict[Content, list[int]] = {}
+    for rank, content in contents.items():
+        groups.setdefault(content, []).append(rank)
+    if not groups:
+        return
+    (first, those), *others = groups.items()
+    for content, members in others:
+        amounts = f"{content.amount}, not {first.amount}" if content.amount != first.amount else f"{first.amount} too"
+        yield problem(
+            f"{ranks.named(members)}: {name} has another content than on {ranks.named(those)}: {amounts}", _SHARE
+        )
+    if len(groups) == 1 and not any(errors):
+        yield ok(f"{name}: {first.amount}{', the same on all ranks' * (len(contents) > 1)}")
+
+
+def check_snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> Section:
+    """Whether rank 0 can write snapshots, and the others see them; a collective call.
+
+    Args:
+        nbytes: that a snapshot takes; ``None``: not known.
+    """
+    return Section("Snapshots", tuple(_snapshots(ranks, param, nbytes)))
+
+
+def _snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> Iterator[Finding]:
+    if not param.snapshot and not param.snapshot_after_train:
+        yield note("the solver asks for no snapshots: what is learned is lost at the end", "snapshot_after_train: true")
+        return
+    world, prefix = ranks.world, param.snapshot_prefix
+    folder = _first_folder(prefix)
+    token = world.bcast(os.path.join(folder, f".bpt-doctor.{secrets.token_hex(6)}.tmp"))
+    trial = attempt(lambda: _touch(token)) if world.rank == 0 else None
+    error = world.bcast(trial.message if trial else "")
+    seen = world.allgather(os.path.exists(token))
+    if world.rank == 0:
+        with contextlib.suppress(OSError):
+            os.unlink(token)
+    if error:
+        yield problem(
+            f'{ranks.named([0])}, which writes snapshots, cannot write under snapshot_prefix "{prefix}": {error}',
+            "let the user write there, or set another snapshot_prefix",
+        )
+        return
+    free = world.bcast(shutil.disk_usage(folder).free if world.rank == 0 else 0)
+    place = os.path.abspath(folder)
+    if nbytes is not None and free < nbytes:
+        yield problem(
+            f"a snapshot takes {nbytes / 1e6:.0f} MB, but there is room for {free / 1e6:.0f} MB at {place}",
+            "make room, or set another snapshot_prefix",
+        )
+    elif nbytes is not None and param.snapshot and free < 3 * nbytes:
+        yield warning(
+            f"there is room for {free // nbytes} snapshots of {nbytes / 1e6:.0f} MB at {place}",
+            "make room, or set another snapshot_prefix",
+        )
+    else:
+        size = f"; one takes {nbytes / 1e6:.3g} MB, there is room for {free / 1e9:.3g} GB" if nbytes else ""
+        yield ok(f'rank 0 can write snapshots under "{prefix}"{size}')
+    blind = grouped(seen).get(False, [])
+    if blind:
+        yield note(
+            f"{ranks.named(blind)}: what rank 0 writes under {place} is not seen there; to resume, "
+            "all ranks read the snapshot",
+            "set snapshot_prefix in a folder that all hosts share, or copy the snapshot to all hosts before --snapshot",
+        )
+
+
+def _first_folder(prefix: str) -> str:
+    """The folder of ``prefix``, or the first above it that exists: the rest is made when it is needed."""
+    folder = os.path.dirname(prefix) or "."
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or "."
+    return folder
+
+
+def _touch(path: str) -> None:
+    with open(path, "xb"):
+        pass

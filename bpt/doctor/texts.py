@@ -1,0 +1,118 @@
+"""Whether all ranks read the same solver and the same networks."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from bpt.doctor.findings import Finding, Section, ok, problem
+from bpt.doctor.ranks import Attempt, Ranks, attempt, grouped
+from bpt.proto.solver import SolverSource
+from bpt.proto.text import to_text
+from bpt.solvers.check import check_solver
+from bpt.solvers.nets import NetPlan, test_plans, train_plan
+
+_SHOWN = 3  # lines that differ
+_REMEDY = "copy the same file to all hosts, or put it in a folder that they share, and give all ranks the same flags"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What this rank has read.
+
+    Attributes:
+        solver: the solver's text.
+        checked: whether its fields make sense here.
+        plans: the nets by what they are for, that of training first.
+    """
+
+    solver: Attempt[SolverSource]
+    checked: Attempt[None]
+    plans: Attempt[dict[str, NetPlan]]
+
+    @classmethod
+    def read(cls, read: Callable[[], SolverSource]) -> Texts:
+        """Read the solver by ``read``, and the nets that it names. Not collective; raises nothing."""
+        solver = attempt(read)
+        source = solver.value
+        if source is None:
+            return cls(solver, Attempt(None, None), Attempt(None, None))
+        return cls(solver, attempt(lambda: check_solver(source)), attempt(lambda: _plans(source)))
+
+    @property
+    def error(self) -> Exception | None:
+        """The first that is wrong."""
+        return self.solver.error or self.checked.error or self.plans.error
+
+    def by_name(self) -> dict[str, str]:
+        """The texts, with all defaults and flags, as far as they could be read."""
+        solver, plans = self.solver.value, self.plans.value or {}
+        nets = {name: to_text(plan.source.param) for name, plan in plans.items()}
+        return nets if solver is None else {"solver": to_text(solver.param), **nets}
+
+
+def _plans(solver: SolverSource) -> dict[str, NetPlan]:
+    training = train_plan(solver)
+    return {"training net": training, **{f"test net #{index}": plan for index, plan in enumerate(test_plans(solver))}}
+
+
+def check_texts(ranks: Ranks, texts: Texts) -> tuple[Section, Exception | None]:
+    """Compare what all ranks have read; a collective call.
+
+    Returns:
+        The section, and the error if no rank can use the texts: then they are wrong, not the cluster.
+    """
+    world = ranks.world
+    errors = world.allgather([attempt.message for attempt in (texts.solver, texts.checked, texts.plans)])
+    found = [
+        finding
+        for messages in zip(*errors, strict=True)
+        for finding in errors_of(ranks, list(messages), "" if all(messages) else _REMEDY)
+    ]
+    found += _different(ranks, texts)
+    everywhere = all(any(messages) for messages in errors)
+    wrong = world.bcast(texts.error if everywhere else None)
+    if not found:
+        names = ", ".join(texts.by_name())
+        found.append(ok(f"{names}: read{', the same on all ranks' * (world.size > 1)}"))
+    return Section("Solver and networks", tuple(found)), wrong
+
+
+def errors_of(ranks: Ranks, messages: list[str], remedy: str = "") -> Iterator[Finding]:
+    """A problem for each message that is not empty, with the ranks that have it."""
+    for message, members in grouped(messages).items():
+        if message:
+            everywhere = len(members) == ranks.world.size
+            yield problem(message if everywhere else f"{ranks.named(members)}: {message}", remedy)
+
+
+def _different(ranks: Ranks, texts: Texts) -> Iterator[Finding]:
+    """Problems for texts that are not those of rank 0; a collective call."""
+    world, mine = ranks.world, texts.by_name()
+    digests = world.allgather({name: hashlib.blake2b(text.encode()).digest() for name, text in mine.items()})
+    differs = any(theirs.get(name, digest) != digest for theirs in digests for name, digest in digests[0].items())
+    if not differs:
+        return
+    first: dict[str, str] = world.bcast(mine)
+    changes = world.allgather({name: _changes(first[name], mine.get(name, first[name])) for name in first})
+    for name in first:
+        for change, members in grouped([theirs[name] for theirs in changes]).items():
+            if change:
+                yield problem(f"{ranks.named(members)}: {name} differs from rank 0's: {change}", _REMEDY)
+
+
+def _changes(first: str, own: str) -> str:
+    """The first lines of ``own`` that ``first`` does not have, and those that it has instead."""
+    lines = difflib.unified_diff(first.splitlines(), own.splitlines(), n=0, lineterm="")
+    changed = [line for line in islice(lines, 2, None) if not line.startswith("@@")]
+    here, there = ([line[1:].strip() for line in changed if line[0] == sign] for sign in "+-")
+    if not changed:
+        return ""
+    return f'"{_some(here)}", not "{_some(there)}"'
+
+
+def _some(lines: list[str]) -> str:
+    return " ".join(lines[:_SHOWN]) + (" …" if len(lines) > _SHOWN else "")

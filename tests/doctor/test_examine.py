@@ -1,0 +1,143 @@
+"""The whole examination: on one process by the command line, and on ranks that differ."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bpt.comm.base import Communicator
+from bpt.comm.threads import run_ranks
+from bpt.doctor import versions
+from bpt.doctor.examine import Report, Wanted, examine
+from bpt.proto.solver import SolverSource, read_solver
+from bpt.solvers.job import Job
+from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
+from tests.doctor.nets import write_run
+from tests.doctor.world import name_hosts, this_rank
+
+
+def problems(out: str) -> list[str]:
+    """The problems that were printed."""
+    return [line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("  PROBLEM ")]
+
+
+@pytest.mark.usefixtures("inputs")
+class TestOneProcess:
+    """``bpt doctor`` without a launcher."""
+
+    def test_without_a_solver(self, bpt: Bpt) -> None:  # noqa: F811
+        done = bpt("doctor")
+        assert done.status == 0
+        assert done.err == ""
+        assert done.out.startswith("One process, on host ")
+        for line in ("MPI", "Versions", "Hosts", "Connections", "Solver and networks"):
+            assert line in done.out.splitlines()
+
+    def test_with_a_solver(self, bpt: Bpt) -> None:  # noqa: F811
+        done = bpt("doctor", "--solver=solver.prototxt", "--set", "snapshot_after_train: true")
+        assert done.status == 0, done.out
+        assert "  ok       LMDB digits_train_lmdb: 200 records\n" in done.out
+        assert '  ok       rank 0 can write snapshots under "lenet"' in done.out
+        assert problems(done.out) == []
+
+    def test_data_that_are_missing(self, bpt: Bpt, inputs: Path) -> None:  # noqa: F811
+        done = bpt("doctor", "--solver=solver_missing_lmdb.prototxt")
+        assert done.status == 1
+        (text,) = problems(done.out)
+        assert text.endswith(f": no such folder (looked for {inputs}/{text.split(':')[0]})")
+        assert done.error == "1 problem found: see PROBLEM above"
+
+    @pytest.mark.parametrize("solver", ["unknown_field", "missing_net_file", "unknown_layer", "no_net", "bad_policy"])
+    def test_texts_that_are_wrong(self, bpt: Bpt, solver: str) -> None:  # noqa: F811
+        done = bpt("doctor", f"--solver=solver_{solver}.prototxt")
+        assert done.status == 2
+        assert problems(done.out) == [done.error]
+        assert bpt("train", f"--solver=solver_{solver}.prototxt").error == done.error
+
+    @pytest.mark.parametrize(("words", "error"), [
+        (("--set", "max_iter: 3"), "--set goes with --solver"),
+        (("--snapshot", "auto"), "--snapshot goes with --solver"),
+        (("--solver", "solver.prototxt", "--snapshot=s", "--weights=w"), "give one of them"),
+        (("--gpu", "x"), '--gpu x: give "all" or device numbers'),
+        (("--solvr", "x"), 'did you mean "--solver"'),
+    ])  # fmt: skip
+    def test_a_wrong_command_line(self, bpt: Bpt, words: tuple[str, ...], error: str) -> None:  # noqa: F811
+        done = bpt("doctor", *words)
+        assert done.status == 2
+        assert error in done.error
+
+    def test_what_a_run_starts_from(self, bpt: Bpt) -> None:  # noqa: F811
+        solver = "--solver=solver.prototxt"
+        done = bpt("doctor", solver, "--snapshot=auto")
+        assert "  ok       snapshot lenet_iter_60.solverstate: " in done.out
+        done = bpt("doctor", solver, "--snapshot=auto", "--set", 'snapshot_prefix: "other"')
+        assert "no snapshot is under snapshot_prefix yet" in done.out
+        done = bpt("doctor", solver, "--snapshot=none.solverstate")
+        assert done.status == 1
+        assert "none.solverstate: no such file" in problems(done.out)[0]
+        done = bpt("doctor", solver, "--weights=init.caffemodel,none.caffemodel")
+        assert "  ok       weights init.caffemodel: " in done.out
+        assert "none.caffemodel: no such file" in problems(done.out)[0]
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Undoes what a job does to the log."""
+    yield
+    logger = logging.getLogger("bpt")
+    logger.handlers[:] = []
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch, quiet: None) -> Callable[..., tuple[Report, str]]:
+    """Examines one rank on each of ``hosts``, which read the solver by ``read``; the report, and what was printed."""
+
+    def run(hosts: str, read: Callable[[], SolverSource]) -> tuple[Report, str]:
+        name_hosts(monkeypatch, hosts)
+        said: list[str] = []
+
+        def one(world: Communicator) -> Report:
+            return examine(Job(world, 0, 1), Wanted(read), said.append, seconds=20)
+
+        reports = run_ranks(len(hosts), one)
+        assert {report.problems for report in reports} == {reports[0].problems}
+        return reports[0], "\n".join(said)
+
+    return run
+
+
+def test_ranks_that_agree(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a")
+    found, said = report("ab", lambda: read_solver(path))
+    assert found.problems == 0
+    assert said.startswith("2 ranks (the processes that work together, numbered from 0) on hosts a, b\nMPI\n")
+    assert "rank 0 (a)  rank 1 (b)" in said
+    assert "training net: a batch of 8 samples, 4 for each of 2 ranks" in said
+    assert said.splitlines()[-1].startswith("no problems, ")
+
+
+def test_ranks_that_read_other_texts(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / "a"), write_run(tmp_path / "b", "momentum: 0.5")]
+    found, said = report("ab", lambda: read_solver(paths[this_rank()]))
+    assert found.wrong is None
+    assert found.problems == 1
+    assert "PROBLEM  rank 1 on host b: solver differs from rank 0's: " in said
+    assert "takes the same good texts on all ranks" in said
+    found, said = report("ab", lambda: read_solver(paths[0] if this_rank() else tmp_path / "none"))
+    assert found.wrong is None
+    assert f"PROBLEM  rank 0 on host a: {tmp_path}/none: no such file" in said
+
+
+def test_ranks_of_another_program(
+    report: Callable[..., tuple[Report, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(versions, "source_digest", lambda: f"{this_rank()}")
+    found, said = report("ab", lambda: read_solver(write_run(tmp_path / "a")))
+    assert found.problems == 1
+    assert [section.title for section in found.sections] == ["MPI", "Versions", "Not checked"]
+    assert "install the same bpt on all hosts" in said

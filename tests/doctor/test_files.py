@@ -1,0 +1,169 @@
+"""What a run reads and writes, on hosts where it is not the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import namedtuple
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bpt.doctor import files
+from bpt.doctor.content import lmdb_content
+from bpt.doctor.files import check_inputs, check_snapshots, look_at
+from bpt.doctor.findings import Kind, Section
+from bpt.doctor.inputs import Input, inputs_of
+from bpt.doctor.ranks import Ranks
+from bpt.doctor.texts import Texts
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import read_solver
+from tests.data.lmdbs import write_records
+from tests.doctor.nets import write_run
+from tests.doctor.world import on_hosts, only, same, texts_of, this_rank
+from tests.golden_cases import GOLDEN
+
+IMAGES = """
+layer { name: "%s" type: "Data" top: "d" include { phase: %s }
+  data_param { source: "%s" batch_size: 2 backend: LMDB } transform_param { mean_file: "mean" } }
+"""
+ROWS = 'layer { name: "c" type: "HDF5Data" top: "x" top: "y" hdf5_data_param { source: "list" batch_size: 2 } }'
+NET = IMAGES % ("a", "TRAIN", "train") + IMAGES % ("b", "TEST", "test") + ROWS
+
+
+def test_what_a_run_reads(tmp_path: Path) -> None:
+    balance = 'parallel_param { balance: STATIC balance_param { profile: "speed" } }'
+    path = write_run(tmp_path / "a", f'test_iter: 1 test_interval: 1 weights: "w1,w2" {balance}', NET)
+    texts = Texts.read(lambda: read_solver(path))
+    assert texts.plans.value
+    assert texts.solver.value
+    found = inputs_of(texts.plans.value, texts.solver.value, "s")
+    assert [one.name for one in found] == [
+        "LMDB train",
+        "mean image mean",
+        "HDF5 list list (x, y)",
+        "LMDB test",
+        "weights w1",
+        "weights w2",
+        "profile speed",
+        "snapshot s",
+    ]
+
+
+def check(hosts: str, *paths: Path) -> Section:
+    """The section where rank r finds the LMDB "data" at ``paths[r]``."""
+
+    def one(ranks: Ranks) -> Section:
+        return check_inputs(ranks, look_at([Input("LMDB data", partial(lmdb_content, str(paths[ranks.world.rank])))]))
+
+    return same(on_hosts(hosts, one))
+
+
+@pytest.fixture
+def lmdbs(tmp_path: Path) -> Path:
+    """LMDBs "good", "copy" of it, "other" of another content and "short" of fewer records."""
+    good = {b"%d" % key: b"x" for key in range(9)}
+    write_records(tmp_path / "good", good)
+    write_records(tmp_path / "copy", good)
+    write_records(tmp_path / "other", good | {b"8": b"y"})
+    write_records(tmp_path / "short", {b"0": b"x"})
+    return tmp_path
+
+
+def test_the_same_data(lmdbs: Path) -> None:
+    finding = only(check("ab", lmdbs / "good", lmdbs / "copy"))
+    assert finding.kind is Kind.OK
+    assert finding.text == "LMDB data: 9 records, the same on all ranks"
+
+
+def test_other_data(lmdbs: Path) -> None:
+    section = check("abbc", lmdbs / "good", lmdbs / "short", lmdbs / "short", lmdbs / "other")
+    assert texts_of(section, Kind.PROBLEM) == [
+        "ranks 1-2 on host b: LMDB data has another content than on rank 0 on host a: 1 record, not 9 records",
+        "rank 3 on host c: LMDB data has another content than on rank 0 on host a: 9 records too",
+    ]
+
+
+def test_data_that_are_missing_on_one_rank(lmdbs: Path) -> None:
+    finding = only(check("abc", lmdbs / "good", lmdbs / "none", lmdbs / "good"))
+    assert finding.kind is Kind.PROBLEM
+    assert finding.text == f"rank 1 on host b: {lmdbs}/none: no such folder"
+    assert "folder that all hosts share" in finding.remedy
+
+
+def test_data_that_are_missing_everywhere(lmdbs: Path) -> None:
+    finding = only(check("ab", lmdbs / "none", lmdbs / "none"))
+    assert finding.text == f"{lmdbs}/none: no such folder"
+    assert "see the path" in finding.remedy
+
+
+def test_a_net_without_files() -> None:
+    assert only(same(on_hosts("ab", lambda ranks: check_inputs(ranks, {})))).text == "the nets read no files"
+
+
+def test_snapshots_to_resume_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are found where the state says, or beside it; both count."""
+    monkeypatch.chdir(tmp_path)
+    for end in ("solverstate", "caffemodel"):
+        shutil.copy(GOLDEN / f"cli/inputs/lenet_iter_30.{end}", tmp_path)
+    (snapshot,) = inputs_of({}, read_solver(write_run(tmp_path / "a")), "lenet_iter_30.solverstate")
+    content = snapshot.look()
+    os.chmod("lenet_iter_30.caffemodel", 0o644)
+    with open("lenet_iter_30.caffemodel", "ab") as file:
+        file.write(b"\0")
+    assert snapshot.look().digest != content.digest
+    os.unlink("lenet_iter_30.caffemodel")
+    assert "no such file" in look_at([snapshot])[snapshot.name][1]
+
+
+def snapshots(hosts: str, prefix: Path, nbytes: int | None = None, **fields: int) -> Section:
+    param = pb.SolverParameter(snapshot_prefix=str(prefix), **fields)
+    section = same(on_hosts(hosts, lambda ranks: check_snapshots(ranks, param, nbytes)))
+    for folder in (prefix.parent, prefix.parent.parent):
+        assert not list(folder.glob(".bpt-doctor*")), "something is left"
+    return section
+
+
+def test_a_folder_for_snapshots(tmp_path: Path) -> None:
+    finding = only(snapshots("ab", tmp_path / "x"))
+    assert finding.text == f'rank 0 can write snapshots under "{tmp_path}/x"'
+    finding = only(snapshots("ab", tmp_path / "made/later/x", nbytes=2_000_000))
+    assert finding.kind is Kind.OK
+    assert "one takes 2 MB" in finding.text
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files, "_touch", refuse)
+    finding = only(snapshots("ab", tmp_path / "x"))
+    assert finding.kind is Kind.PROBLEM
+    assert finding.text.startswith("rank 0 on host a, which writes snapshots, cannot write")
+    assert "Permission denied" in finding.text
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda folder: usage(5_000_000))
+    finding = only(snapshots("a", tmp_path / "x", nbytes=6_000_000))
+    assert finding.kind is Kind.PROBLEM
+    assert finding.text == f"a snapshot takes 6 MB, but there is room for 5 MB at {tmp_path}"
+    finding = only(snapshots("a", tmp_path / "x", nbytes=2_000_000, snapshot=10))
+    assert finding.kind is Kind.WARNING
+    assert finding.text == f"there is room for 2 snapshots of 2 MB at {tmp_path}"
+
+
+def test_a_folder_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = os.path.exists
+    monkeypatch.setattr(files.os.path, "exists", lambda path: this_rank() != 2 and there(path))
+    section = snapshots("aab", tmp_path / "x")
+    (text,) = texts_of(section, Kind.NOTE)
+    assert text.startswith(f"rank 2 on host b: what rank 0 writes under {tmp_path} is not seen there")
+
+
+def test_no_snapshots(tmp_path: Path) -> None:
+    finding = only(snapshots("a", tmp_path / "x", snapshot_after_train=False))
+    assert finding.kind is Kind.NOTE
