@@ -43,8 +43,9 @@ types: env  ## mypy
 contract: env  ## the import contract: who may import whom
 	$(BIN)/lint-imports
 
-bench: env  ## time bpt against a plain PyTorch loop
+bench: env  ## time bpt against a plain PyTorch loop, and on 2 ranks against DistributedDataParallel
 	$(BIN)/python scripts/bench loop
+	$(BIN)/python scripts/bench ddp
 
 proto: env  ## compile bpt/proto/bpt.proto
 	$(BIN)/python -m bpt.proto.compile

@@ -88,6 +88,8 @@ SCHEDULE = """\
     snapshot: 8000
     """
 
+SYNC = "parallel_param { sync_batch_norm: true }      # many ranks give the curve of one\n"
+
 WARM_UP = """\
     base_lr: 0.01
     lr_policy: "fixed"
@@ -103,7 +105,7 @@ def solvers(depth: int) -> dict[str, str]:
     folder = f"resnet{depth}"
     train = f"    bpt train --solver prototxt/{folder}"
     net = f'net: "prototxt/{folder}/train_val.prototxt"\n\n'
-    end = f'snapshot_prefix: "snapshots/{folder}/{folder}"\nsolver_mode: CPU      # --gpu has the last word\n'
+    end = f'snapshot_prefix: "snapshots/{folder}/{folder}"\nsolver_mode: CPU      # --gpu has the last word\n' + SYNC
     about = f"Trains ResNet-{depth} on CIFAR-10: 64,000 batches of 128, 164 epochs."
     command = f"{train}/solver.prototxt --gpu 0"
     if depth < 110:

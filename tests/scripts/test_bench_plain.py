@@ -12,7 +12,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from benches.plain import PlainNet
-from benches.worker import CLASSES, SHAPES, solver_source
+from benches.sides import CLASSES, SHAPES, solver_source
 
 from bpt.net import Net
 from bpt.operators.local import LocalOperator
