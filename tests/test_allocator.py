@@ -79,4 +79,3 @@ print(kept - resident())
 def test_kept_memory_can_be_given_back() -> None:
     program = subprocess.run([sys.executable, "-c", RELEASE], capture_output=True, check=True)
     assert int(program.stdout) > 2**25  # most of the array's 64 MiB
-

@@ -97,9 +97,7 @@ def backward_error(operator: LocalOperator) -> str:
         ((0, 1, 2), 'backward pass, layer "relu": no kernel'),
     ],
 )
-def test_backward_names_what_it_can(
-    starts: tuple[int, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backward_names_what_it_can(starts: tuple[int, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Failing, "error", RuntimeError("no kernel\nmore"), raising=False)
     assert backward_error(operator_with(cut(graph_of(NET), starts), monkeypatch)) == message
 

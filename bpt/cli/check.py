@@ -10,7 +10,7 @@ from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positi
 from bpt.errors import RunError
 
 if TYPE_CHECKING:
-    from bpt.solvers.job import Job
+    from bpt.commands.job import Job
 
 LOG = logging.getLogger("bpt")
 
@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     import torch
 
+    from bpt.commands.comparison import compare, result_lines
     from bpt.proto.solver import read_solver
-    from bpt.solvers.comparison import compare, result_lines
 
     source = read_solver(arguments.solver, arguments.set)
     set_state(source.param, arguments)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser, add_gpu
 
 if TYPE_CHECKING:
-    from bpt.solvers.job import Job
+    from bpt.commands.job import Job
 
 HELP = "show what this machine can compute on"
 DESCRIPTION = """\

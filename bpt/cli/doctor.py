@@ -9,8 +9,8 @@ from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights,
 from bpt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
+    from bpt.commands.job import Job
     from bpt.proto.solver import SolverSource
-    from bpt.solvers.job import Job
 
 HELP = "examine ranks, machines and files before a run"
 DESCRIPTION = """\

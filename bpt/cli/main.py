@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     # Only now, so that --help does not wait for numpy and torch.
     from bpt.comm import failure
-    from bpt.solvers.job import Job
+    from bpt.commands.job import Job
 
     keep_freed_memory()
     return failure.run(lambda world: COMMANDS[arguments.command].run(arguments, Job.enter(world)))

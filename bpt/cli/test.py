@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, positive, weights_of, words
 
 if TYPE_CHECKING:
-    from bpt.solvers.job import Job
+    from bpt.commands.job import Job
 
 HELP = "score a model"
 DESCRIPTION = """\
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     weights = weights_of(arguments)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.solvers.score import score
+    from bpt.commands.score import score
 
     device = job.begin(gpu=arguments.gpu)
     stages = words(arguments.stage)

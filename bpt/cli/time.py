@@ -9,7 +9,7 @@ from bpt.cli.options import Parser, add_gpu, add_model, add_solver, add_state, p
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
-    from bpt.solvers.job import Job
+    from bpt.commands.job import Job
 
 HELP = "time every layer of a network"
 DESCRIPTION = """\
@@ -60,10 +60,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--profile measures what a solver's ranks can do; it goes with --solver")
 
     # Imported here so that --help does not wait for torch.
+    from bpt.commands.benchmark import time_model, time_solver
+    from bpt.commands.phases import time_ranks
     from bpt.proto.solver import read_solver
-    from bpt.solvers.benchmark import time_model, time_solver
-    from bpt.solvers.phases import time_ranks
-    from bpt.solvers.profiling import profile
+    from bpt.solvers.speeds.profiling import profile
 
     if arguments.model:
         device = job.begin(gpu=arguments.gpu)

@@ -9,7 +9,7 @@ from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights,
 from bpt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from bpt.solvers.job import Job
+    from bpt.commands.job import Job
 
 HELP = "train or fine-tune a model"
 DESCRIPTION = """\

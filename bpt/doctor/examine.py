@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from bpt.commands.job import Job
 from bpt.device import CPU
 from bpt.doctor.files import check_inputs, check_snapshots, look_at
 from bpt.doctor.findings import Kind, Section, count_of, note, summary
@@ -22,7 +23,6 @@ from bpt.doctor.texts import Texts, check_texts
 from bpt.doctor.versions import check_versions
 from bpt.errors import UsageError
 from bpt.proto.solver import SolverSource
-from bpt.solvers.job import Job
 from bpt.solvers.state import state_to_resume
 
 LOG = logging.getLogger("bpt")

@@ -16,12 +16,12 @@ from bpt.graph.spec import count
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.share import Share
-from bpt.solvers.agreement import facts_of
 from bpt.solvers.nets import NetPlan
-from bpt.solvers.parallel import Parallel
-from bpt.solvers.rehearsal import batch_of
-from bpt.solvers.room import Memory
-from bpt.solvers.spreading import spread
+from bpt.solvers.ranks.agreement import facts_of
+from bpt.solvers.ranks.parallel import Parallel
+from bpt.solvers.ranks.spreading import spread
+from bpt.solvers.speeds.rehearsal import batch_of
+from bpt.solvers.speeds.room import Memory
 from bpt.solvers.update_rules import UPDATE_RULES
 
 _FLOAT = 4  # bytes

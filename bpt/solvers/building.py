@@ -18,8 +18,8 @@ from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import NetPlan
-from bpt.solvers.outputs import Outputs
-from bpt.solvers.parallel import Parallel
+from bpt.solvers.ranks.outputs import Outputs
+from bpt.solvers.ranks.parallel import Parallel
 
 LOG = logging.getLogger("bpt")
 

@@ -11,10 +11,10 @@ from bpt.context import RunContext
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers import snapshot, state
-from bpt.solvers.agreement import check_same, outcome_of_first
-from bpt.solvers.digest import file_digest
 from bpt.solvers.engine import Engine
-from bpt.solvers.parallel import Parallel
+from bpt.solvers.ranks.agreement import check_same, outcome_of_first
+from bpt.solvers.ranks.digest import file_digest
+from bpt.solvers.ranks.parallel import Parallel
 from bpt.solvers.update_rules import UpdateRule
 
 LOG = logging.getLogger("bpt")

@@ -124,9 +124,7 @@ def _source(solver: SolverSource, field: str, index: int | None = None) -> tuple
             # Neither from the current folder nor beside the solver.
             raise PrototxtError(f"{error} (looked for {os.path.abspath(path)})", solver.origin(field)) from None
     prefix = (field,) if index is None else (field, index)
-    origins = {
-        path[len(prefix) :]: origin for path, origin in solver.origins.items() if path[: len(prefix)] == prefix
-    }
+    origins = {path[len(prefix) :]: origin for path, origin in solver.origins.items() if path[: len(prefix)] == prefix}
     return NetSource(value, solver.path, origins), field
 
 

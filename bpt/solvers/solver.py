@@ -20,8 +20,6 @@ from bpt.proto.text import to_text
 from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.solvers import lr_policy, snapshot, state
-from bpt.solvers.agreement import check_same, data_facts, facts_of, outcome_of_first
-from bpt.solvers.balancing import SeenBalance
 from bpt.solvers.building import Builder, MakeOperator
 from bpt.solvers.check import check_solver
 from bpt.solvers.checkpoint import Checkpoint
@@ -31,9 +29,11 @@ from bpt.solvers.engine import Engine
 from bpt.solvers.iteration import Iteration
 from bpt.solvers.losses import SmoothedLoss
 from bpt.solvers.nets import test_plans, train_plan
+from bpt.solvers.ranks.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.solvers.ranks.balancing import SeenBalance
+from bpt.solvers.ranks.spreading import spread
+from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import Action, SignalActions
-from bpt.solvers.spreading import spread
-from bpt.solvers.status import Status
 from bpt.solvers.testing import run_test
 from bpt.solvers.update_rules import make_rule
 

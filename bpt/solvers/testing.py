@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.operators.local import LocalOperator
 from bpt.solvers.iteration import forward_pass
-from bpt.solvers.outputs import Outputs
+from bpt.solvers.ranks.outputs import Outputs
 
 
 @dataclass(frozen=True)

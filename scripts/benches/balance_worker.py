@@ -21,8 +21,8 @@ from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
 from bpt.proto.solver import read_solver
 from bpt.solvers.clock import computing
-from bpt.solvers.rehearsal import batch_of
 from bpt.solvers.solver import Solver
+from bpt.solvers.speeds.rehearsal import batch_of
 
 WARM_UP = 3  # iterations of each side before the first turn
 FEWEST = 3  # iterations of a turn

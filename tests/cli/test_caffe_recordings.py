@@ -79,9 +79,7 @@ MISTAKES = {
     "train_bad_missing_lmdb": (
         'bad_missing_lmdb.prototxt:2:138: layer "digits": no_such_lmdb: no such folder (looked for HERE/no_such_lmdb)'
     ),
-    "train_bad_dup_top": (
-        'bad_dup_top.prototxt:11:53: layer "dup": top "pool1" is already made by layer "pool1"'
-    ),
+    "train_bad_dup_top": ('bad_dup_top.prototxt:11:53: layer "dup": top "pool1" is already made by layer "pool1"'),
     "train_bad_no_num_output": 'bad_no_num_output.prototxt:8:111: layer "ip1": needs num_output, at least 1',
     "train_bad_too_few_bottoms": (
         'bad_too_few_bottoms.prototxt:12:46: layer "loss": SoftmaxWithLoss takes 2 bottoms, given 1 (ip2)'
@@ -103,9 +101,7 @@ MISTAKES = {
         'bad_kernel_too_big.prototxt:6:149: layer "conv2": a kernel that reaches over (50, 50) is bigger than the '
         "bottom of shape (20, 8, 12, 12) with pad (0, 0)"
     ),
-    "train_bad_no_kernel": (
-        'bad_no_kernel.prototxt:6:114: layer "conv2": needs kernel_size, or kernel_h and kernel_w'
-    ),
+    "train_bad_no_kernel": ('bad_no_kernel.prototxt:6:114: layer "conv2": needs kernel_size, or kernel_h and kernel_w'),
     "train_bad_bad_group": (
         'bad_bad_group.prototxt:6:164: layer "conv2": the 8 channels of a bottom of shape (20, 8, 12, 12) do not '
         "divide into 3 groups"
@@ -124,7 +120,7 @@ MISTAKES = {
         "use one of exp, fixed, inv, multistep, poly, sigmoid, step"
     ),
     "train_bad_missing_net_file": (
-        'solver_missing_net_file.prototxt:1:1: no_such_net.prototxt: no such file; did you mean '
+        "solver_missing_net_file.prototxt:1:1: no_such_net.prototxt: no such file; did you mean "
         '"solver_no_net.prototxt"? (looked for HERE/no_such_net.prototxt)'
     ),
     "train_bad_unknown_field": (
@@ -142,9 +138,7 @@ def test_every_recorded_failure_is_covered() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MISTAKES))
-def test_a_mistake_is_answered_in_one_line(
-    name: str, bpt: Bpt, inputs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_is_answered_in_one_line(name: str, bpt: Bpt, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     outcome = bpt(*CASES[name]["args"])
     assert outcome.error.replace(str(inputs), "HERE") == MISTAKES[name]

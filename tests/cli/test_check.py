@@ -12,11 +12,11 @@ import torch
 from bpt.cli.main import COMMANDS, make_parser
 from bpt.comm.base import Communicator
 from bpt.comm.threads import run_ranks
+from bpt.commands import comparison
+from bpt.commands.comparison import Compared, Difference, default_dtype
+from bpt.commands.job import Job
 from bpt.errors import RunError
 from bpt.exchange import Bucket
-from bpt.solvers import comparison
-from bpt.solvers.comparison import Compared, Difference, default_dtype
-from bpt.solvers.job import Job
 from tests.cli.conftest import Bpt
 from tests.solvers.small_solver import SOLVER, small_solver
 

@@ -10,10 +10,11 @@ import torch
 
 from bpt.cli.main import COMMANDS, make_parser
 from bpt.comm.threads import run_ranks
+from bpt.commands import benchmark, phases
+from bpt.commands.job import Job
 from bpt.errors import UsageError
 from bpt.report.log import start_logging
-from bpt.solvers import benchmark, phases, profiling
-from bpt.solvers.job import Job
+from bpt.solvers.speeds import profiling
 from tests.cli.conftest import Bpt
 from tests.golden_cases import GOLDEN
 from tests.solvers.small_solver import SOLVER, small_solver
@@ -155,7 +156,7 @@ def test_the_tables_of_many_ranks(bpt: Bpt, tmp_path: Path, capsys: pytest.Captu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "set_num_threads", lambda number: None)
         # Ranks that are threads have one log; the last one to begin must not close it.
-        patch.setattr("bpt.solvers.job.start_logging", lambda first: start_logging())
+        patch.setattr("bpt.commands.job.start_logging", lambda first: start_logging())
         on_ranks(2, f"--solver={source.path}", "--iterations=2")
     texts = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
     assert texts.count("Training, mean of 2 iterations in ms:") == 2  # one a thread

@@ -10,10 +10,10 @@ import pytest
 
 from bpt.comm.base import Communicator
 from bpt.comm.threads import run_ranks
+from bpt.commands.job import Job
 from bpt.doctor import versions
 from bpt.doctor.examine import Report, Wanted, examine
 from bpt.proto.solver import SolverSource, read_solver
-from bpt.solvers.job import Job
 from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
 from tests.doctor.nets import write_run
 from tests.doctor.world import name_hosts, this_rank

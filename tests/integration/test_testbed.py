@@ -45,7 +45,9 @@ from mpi4py import MPI
 world = MPI.COMM_WORLD
 """
 
-REPORT = RANK + """
+REPORT = (
+    RANK
+    + """
 total = numpy.empty(3)
 world.Allreduce(numpy.full(3, world.rank + 1.0), total)
 mine = [socket.gethostname(), socket.gethostbyname("a"), socket.gethostbyname("b"), total.tolist()]
@@ -53,6 +55,7 @@ found = world.gather(mine)
 if world.rank == 0:
     print(json.dumps(found))
 """
+)
 
 
 @needs_mpi
@@ -96,7 +99,9 @@ def test_a_host_shows_its_own_network_and_quota() -> None:
     assert f" {bed.FOLDER}" not in Path("/proc/self/mounts").read_text()  # its mounts are its own
 
 
-TRANSFER = RANK + """
+TRANSFER = (
+    RANK
+    + """
 data, answer = numpy.zeros(10_000_000, numpy.uint8), numpy.zeros(1)
 for sender in (0, 1, 0):  # the first connects and warms up
     world.Barrier()
@@ -109,6 +114,7 @@ for sender in (0, 1, 0):  # the first connects and warms up
         world.Recv(data, sender)
         world.Send(answer, sender)
 """
+)
 
 
 @needs_mpi
@@ -139,7 +145,9 @@ def test_latency() -> None:
     assert 0.04 < seconds < 0.2  # there and back
 
 
-LOOP = RANK + """
+LOOP = (
+    RANK
+    + """
 x = numpy.zeros(1)
 world.Allreduce(MPI.IN_PLACE, x)
 if world.rank == 0:
@@ -147,6 +155,7 @@ if world.rank == 0:
 while True:
     world.Allreduce(MPI.IN_PLACE, x)
 """
+)
 
 
 @needs_mpi

@@ -29,9 +29,7 @@ def test_normalise(shape: tuple[int, ...], layout: torch.memory_format) -> None:
     top, mean, variance = by_channel.normalise(leaf, 1e-5)
     exact = x.double().requires_grad_()
     expected = functional.batch_norm(exact, None, None, training=True, eps=1e-5)
-    for ours, theirs in zip(
-        gradients(top, diff, [leaf]), gradients(expected, diff.double(), [exact]), strict=True
-    ):
+    for ours, theirs in zip(gradients(top, diff, [leaf]), gradients(expected, diff.double(), [exact]), strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=3e-6, atol=3e-6)
     torch.testing.assert_close(mean.double(), x.double().mean((0, 2, 3)), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(variance.double(), x.double().var((0, 2, 3)), rtol=1e-6, atol=1e-6)

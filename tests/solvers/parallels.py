@@ -15,7 +15,7 @@ from bpt.comm.threads import run_ranks
 from bpt.context import RunContext
 from bpt.net import Net
 from bpt.share import Share
-from bpt.solvers.parallel import Parallel
+from bpt.solvers.ranks.parallel import Parallel
 from tests.golden_cases import graph_of
 from tests.solvers.training import solver_of
 

@@ -18,7 +18,7 @@ from bpt.operators.peer import PeerOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.building import Builder, Built
 from bpt.solvers.nets import file_plan
-from bpt.solvers.parallel import Parallel
+from bpt.solvers.ranks.parallel import Parallel
 from tests.solvers.parallels import NET, PEER, named, on_ranks
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def test_a_test_net_shares_its_parameters() -> None:
 
 
 def test_only_training_nets_are_cut_to_overlap_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bpt.solvers.parallel.SEGMENT", 25)
+    monkeypatch.setattr("bpt.solvers.ranks.parallel.SEGMENT", 25)
 
     def cuts(parallel: Parallel) -> list[int]:
         builder = builder_of(parallel)

@@ -31,9 +31,7 @@ def memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(making, "memory_of", lambda device: size)
 
 
-@pytest.mark.parametrize(
-    ("phase", "size"), [(pb.TEST, WEIGHTS + BIAS), (pb.TRAIN, 2 * (WEIGHTS + BIAS))]
-)
+@pytest.mark.parametrize(("phase", "size"), [(pb.TEST, WEIGHTS + BIAS), (pb.TRAIN, 2 * (WEIGHTS + BIAS))])
 def test_what_just_fits_is_made(phase: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     memory(monkeypatch, size)
     made: list[str] = []

@@ -1,0 +1,85 @@
+"""What ``bpt time`` does: time a network, or the net and update of a solver, and log the tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from bpt.device import use_line
+from bpt.graph.segments import per_layer
+from bpt.net import Net
+from bpt.operators.layout import LayoutChoice
+from bpt.operators.local import LocalOperator
+from bpt.operators.timing import choose_layout, time_layers, time_passes
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.report.log import number
+from bpt.report.timetable import caffe_lines, table
+from bpt.solvers import lr_policy
+from bpt.solvers.iteration import backward_pass, forward_pass
+from bpt.solvers.making import make_net
+from bpt.solvers.nets import file_plan
+from bpt.solvers.only_training import only_training
+from bpt.solvers.solver import Solver
+
+LOG = logging.getLogger("bpt")
+
+
+def time_model(
+    path: str, phase: str, level: int, stages: tuple[str, ...], device: torch.device, iterations: int
+) -> None:
+    """Time the network text at ``path``, in the layout that training would choose."""
+    LOG.info("%s", use_line(device))
+    net = make_net(file_plan(path, pb.Phase.Value(phase), level, stages).graph(), device)
+    try:
+        _time(net, device, iterations, pb.SolverParameter.AUTO)
+    finally:
+        net.close()
+
+
+def time_solver(source: SolverSource, device: torch.device, iterations: int) -> None:
+    """Time the training net of a solver and its update, in its ``engine``; nothing is tested or written."""
+    param = source.param
+    only_training(param)
+    param.ClearField("weights")
+    with Solver(source, device=device) as solver:
+        rate = lr_policy.learning_rate(param, 0)
+        _time(solver.net, device, iterations, param.engine, lambda: solver.rule.update(rate, 0))
+
+
+def _time(
+    net: Net, device: torch.device, iterations: int, engine: int, update: Callable[[], object] | None = None
+) -> None:
+    by_layer = LocalOperator(net, per_layer(net.graph), device)
+    whole = LocalOperator(net, device=device)
+    _try_once(by_layer)
+    layout = LayoutChoice(engine)
+    choose_layout(whole, layout, update)
+    by_layer.engine = layout.engine
+    LOG.info("Engine: %s", layout)
+
+    LOG.info("*** Benchmark begins ***")
+    LOG.info("Testing for %d iterations.", iterations)
+    passes = time_passes(whole, iterations, update, _log_pass)
+    layers = time_layers(by_layer, iterations)
+    for line in caffe_lines(layers, passes):
+        LOG.info("%s", line)
+    LOG.info("*** Benchmark ends ***")
+    for line in table(net.graph, layers, passes, list(net.data_layers())):
+        LOG.info("%s", line)
+
+
+def _try_once(operator: LocalOperator) -> None:
+    """One pass before the clock starts, as in Caffe: it shows what cannot run, and the loss."""
+    debug = operator.net.graph.debug_info
+    LOG.info("Performing Forward")
+    LOG.info("Initial loss: %s", number(forward_pass(operator, grad=True, debug=debug)))
+    LOG.info("Performing Backward")
+    backward_pass(operator, debug=debug)
+    operator.net.zero_grad(set_to_none=True)
+
+
+def _log_pass(index: int, seconds: float) -> None:
+    LOG.info("Iteration: %d forward-backward time: %s ms.", index, number(seconds * 1e3))

@@ -1,0 +1,87 @@
+"""Scoring a trained model on its TEST phase, with the lines of ``caffe test``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.context import RunContext
+from bpt.device import use_line
+from bpt.graph.segments import per_layer, whole
+from bpt.operators.local import LocalOperator
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.report.log import number
+from bpt.report.progress import Progress
+from bpt.solvers.display import loss_note
+from bpt.solvers.making import make_net
+from bpt.solvers.nets import file_plan
+from bpt.solvers.ranks.agreement import check_same, facts_of
+from bpt.solvers.ranks.digest import file_digest
+from bpt.solvers.ranks.outputs import Outputs
+from bpt.solvers.ranks.spreading import spread
+from bpt.solvers.snapshot import load_weights, weight_files
+from bpt.solvers.testing import Scores, run_test
+
+LOG = logging.getLogger("bpt")
+
+
+def score(
+    model: str,
+    weights: Sequence[str],
+    iterations: int,
+    device: torch.device,
+    level: int = 0,
+    stages: tuple[str, ...] = (),
+    world: Communicator | None = None,
+) -> Scores:
+    """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
+
+    The ranks of ``world`` (by default this one alone) divide each batch among them; all get the means.
+    """
+    LOG.info("%s", use_line(device))
+    graph = file_plan(model, pb.TEST, level, stages).graph()
+    world = world or SerialCommunicator()
+    check_same(world, facts_of(pb.SolverParameter(), graph))
+    parallel = spread(SolverSource(pb.SolverParameter(), model, {}), graph, world, device)
+    context = RunContext()
+    parallel.set_up(context, pb.TEST)
+    net = make_net(graph, device, context)
+    try:
+        if graph.inputs:
+            LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
+        trained: set[str] = set()
+        for path in weight_files(weights):
+            if world.size > 1:
+                check_same(world, {f"the weights {os.path.basename(path)}": file_digest(path)})
+            trained |= load_weights(net, path)
+        for node in graph.nodes:
+            if node.params and node.name not in trained:
+                LOG.warning("Layer %s is in none of the weights; it is scored as its fillers made it", node.name)
+        LOG.info("Running for %d iterations.", iterations)
+        with Progress(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress:
+
+            def show(batch: int, outputs: dict[str, Tensor]) -> None:
+                for blob, value in outputs.items():
+                    for element in value.flatten().tolist():
+                        LOG.info("Batch %d, %s = %s", batch, blob, number(element))
+                progress.advance()
+
+            operator = LocalOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
+            outputs = Outputs(net, parallel.samples)
+            scores = run_test(operator, iterations, each=show, debug=graph.debug_info, outputs=outputs)
+        assert scores is not None
+        LOG.info("Loss: %s", number(scores.loss))
+        for edge in graph.outputs:
+            for element in scores.outputs[edge.blob].flatten().tolist():
+                LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
+        return scores
+    finally:
+        net.close()
+        parallel.close()

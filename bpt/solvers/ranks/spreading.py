@@ -1,0 +1,77 @@
+"""Decides how a run is spread over its ranks, and refuses what cannot be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from bpt.balance import Balance, Uniform
+from bpt.comm.base import Communicator
+from bpt.errors import LayerError, PrototxtError
+from bpt.graph.layer_graph import LayerGraph
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.solvers.ranks.arranging import arrange
+from bpt.solvers.ranks.balancing import static_balance
+from bpt.solvers.ranks.parallel import Parallel
+
+LOG = logging.getLogger("bpt")
+
+
+def spread(
+    solver: SolverSource,
+    graph: LayerGraph,
+    world: Communicator,
+    device: torch.device,
+    batch_factor: int | None = None,
+    tests: Sequence[LayerGraph] = (),
+) -> Parallel:
+    """The parallelisation of ``solver``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
+
+    Args:
+        batch_factor: see Parallel.
+        tests: the test nets, which are spread alike.
+
+    Raises:
+        PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
+        FileError: the profile of ``balance: STATIC`` is missing or is not of this run.
+    """
+    param = solver.param.parallel_param
+    grid = arrange(solver, (graph, *tests), world)
+    balance: Balance = Uniform()
+    if param.balance == pb.ParallelParameter.STATIC:
+        balance = static_balance(solver, graph, grid, device)
+    parallel = Parallel(param, grid, balance, batch_factor)
+    try:
+        for each in (graph, *tests):
+            parallel.parts(each)
+    except LayerError:
+        raise
+    except PrototxtError as error:  # it knows of no place
+        raise PrototxtError(f"parallel_param: {error}", solver.origin("parallel_param", "num_shards")) from None
+    if world.size > 1:
+        LOG.info("Parallel: %s", parallel.described)
+    for remark in _unused(param):
+        LOG.warning("parallel_param: %s", remark)
+    return parallel
+
+
+def _unused(param: pb.ParallelParameter) -> Iterator[str]:
+    """What is set but has no effect, field by field: somebody may have forgotten what goes with it."""
+    exchange, balance = pb.ParallelParameter.Exchange.Name(param.exchange), param.balance
+    needs = {
+        "cgdp_param": ("exchange: CGDP", exchange == "CGDP"),
+        "agwu_param": ("exchange: SGWU, AGWU or ASGD", exchange in ("SGWU", "AGWU", "ASGD")),
+        "fc_param": ("num_shards above 1", param.num_shards > 1),
+        "pipeline_param": ("num_stages above 1", param.num_stages > 1),
+    }
+    for field, (wanted, given) in needs.items():
+        if param.HasField(field) and not given:
+            yield f"{field} has no effect without {wanted}"
+    if param.balance_param.HasField("profile") and balance != pb.ParallelParameter.STATIC:
+        yield "balance_param { profile } has no effect without balance: STATIC"
+    for field in ("num_batches", "rule"):
+        if param.balance_param.HasField(field) and balance != pb.ParallelParameter.IDPA:
+            yield f"balance_param {{ {field} }} has no effect without balance: IDPA"

@@ -1,0 +1,168 @@
+"""``bpt time --profile``: measures the speeds of the ranks of a run and writes them to a file, for balance STATIC."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+import bpt
+from bpt.balance import Static, Uniform
+from bpt.balance.network import work_digest
+from bpt.balance.profile import Facts, Profile, RankFacts, static_from
+from bpt.balance.profile_file import write_profile
+from bpt.balance.report import lines
+from bpt.comm.base import Communicator
+from bpt.errors import FileError, PrototxtError, UserError
+from bpt.graph.layer_graph import LayerGraph
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.solvers.check import check_solver
+from bpt.solvers.nets import train_plan
+from bpt.solvers.only_training import only_training
+from bpt.solvers.ranks.agreement import check_same, facts_of
+from bpt.solvers.ranks.arranging import arrange
+from bpt.solvers.speeds.rehearsal import Rehearsal, batch_of
+from bpt.solvers.speeds.survey import Limits, measure_speed
+
+LOG = logging.getLogger("bpt")
+
+
+def profile(
+    solver: SolverSource, device: torch.device, world: Communicator, path: str, limits: Limits | None = None
+) -> Profile:
+    """Measure how fast each rank trains, log it, and write it to the file at ``path``; a collective call.
+
+    Every rank runs the whole training net, without any exchange; nothing is tested, and no weights change.
+
+    Raises:
+        PrototxtError: the net is wrong.
+        FileError: there is no such folder to write to.
+        WriteError: the file could not be written.
+    """
+    if problem := world.bcast(_no_place_for(path) if world.rank == 0 else ""):
+        raise FileError(path, problem)
+    param = solver.param
+    only_training(param)
+    wanted = param.parallel_param.balance
+    param.parallel_param.balance = pb.ParallelParameter.UNIFORM  # the profile for another is yet to be made
+    check_solver(solver)
+    graph = train_plan(solver).graph()
+    check_same(world, facts_of(param, graph))
+    arrange(solver, (graph,), world)
+    param.parallel_param.balance = wanted
+    if not batch_of(graph):
+        raise PrototxtError(
+            "the training net has no layer that makes batches; there is nothing to divide", solver.origin("net")
+        )
+    if param.parallel_param.num_shards > 1:
+        LOG.warning("Profile: every rank is measured with the whole net; num_shards divides its model-parallel layers")
+    work = Rehearsal(
+        graph,
+        param,
+        device,
+        ranks=world.size,
+        sharers=world.allgather(_memory_of(device, world)).count(_memory_of(device, world)),
+        agree=lambda seconds: float(max(world.allgather(seconds))),
+    )
+    batch = whole_batch(graph, param, world.size)
+    LOG.info("Profile: measuring %d ranks, for batches of %d samples in all", world.size, batch)
+    try:
+        speed = measure_speed(work, param.engine, batch, world, limits)
+    finally:
+        work.close()
+    speeds = tuple(world.allgather(speed))
+    result = Profile(facts(param, graph, device, world), speeds, batch, graph.name, bpt.__version__)
+    _log_prospects(result)
+    if world.rank == 0:
+        write_profile(result, path)
+        LOG.info("Profile: written to %s", path)
+    return result
+
+
+def facts(param: pb.SolverParameter, graph: LayerGraph, device: torch.device, world: Communicator) -> Facts:
+    """What the speeds of this run depend on; a collective call.
+
+    Args:
+        graph: the training net.
+        world: all ranks.
+    """
+    ranks = world.allgather(RankFacts(world.host, _model_of(device), torch.get_num_threads()))
+    settings: dict[str, str | int] = {
+        "engine": pb.SolverParameter.Engine.Name(param.engine),
+        "type": param.type,
+        "iter_size": param.iter_size,
+        "num_shards": param.parallel_param.num_shards,
+    }
+    if param.parallel_param.num_shards > 1:
+        settings["fc_param { scheme }"] = pb.FcParameter.Scheme.Name(param.parallel_param.fc_param.scheme)
+    return Facts(work_digest(graph), settings, tuple(ranks))
+
+
+def whole_batch(graph: LayerGraph, param: pb.SolverParameter, ranks: int) -> int:
+    """The samples of a batch of the training net ``graph``, of all ranks together."""
+    parallel = param.parallel_param
+    if parallel.batch_scope == pb.ParallelParameter.REPLICA:
+        return batch_of(graph) * (ranks // (parallel.num_stages * parallel.num_shards))
+    return batch_of(graph)
+
+
+def _log_prospects(result: Profile) -> None:
+    balance = static_from(result)
+    ranks = len(result.speeds)
+    for rank, speed in enumerate(result.speeds):
+        LOG.info("Profile: rank %d: %d samples fit into memory", rank, speed.cap)
+    try:
+        shares = balance.shares(result.batch, ranks)
+    except UserError as error:
+        LOG.warning("Profile: %s", error)
+        return
+    for line in lines(shares, balance.predicted_seconds(shares)):
+        LOG.info("%s", line)
+    even = Static(balance.functions).predicted_seconds(Uniform().shares(result.batch, ranks))
+    best = max(balance.predicted_seconds(shares))
+    LOG.info(
+        "Balance: without the exchange an iteration takes %.4g ms with STATIC, %.4g ms with UNIFORM (%.3g times)",
+        best * 1e3,
+        max(even) * 1e3,
+        max(even) / best,
+    )
+
+
+def _no_place_for(path: str) -> str:
+    """Why no file can be written at ``path``; empty if it can. Better known before a long measurement than after."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return f'cannot be written: there is no folder "{folder}"'
+    if os.path.isdir(path):
+        return "cannot be written: there is a folder of that name"
+    if not os.access(folder, os.W_OK):
+        return f'cannot be written: no permission to write in the folder "{folder}"'
+    return ""
+
+
+def _model_of(device: torch.device) -> str:
+    """The kind of a device and its model: a host may have got another one under its old name."""
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return f"cpu ({_processor()})"
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_of(device: torch.device, world: Communicator) -> tuple[str, str]:
+    """A name for the memory that this rank computes in."""
+    if device.type == "cuda":
+        return world.host, str(getattr(torch.cuda.get_device_properties(device), "uuid", device.index))
+    return world.host, "main"
