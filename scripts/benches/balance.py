@@ -39,7 +39,7 @@ from testbeds import bed, cgroups
 from bpt.balance import imbalance
 from bpt.balance.profile import static_from
 from bpt.balance.profile_file import read_profile
-from bpt.commands.only_training import only_training
+from bpt.solvers.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import read_net, read_solver
 from bpt.proto.text import to_text
