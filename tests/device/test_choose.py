@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bpt import device
+from bpt.device import choose
 from bpt.device import CPU, choose_device, describe_devices, memory_of, synchronize, use_line
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
@@ -156,7 +156,7 @@ def test_devices_are_described(gpus: int, monkeypatch: pytest.MonkeyPatch) -> No
     [("12.4", "CUDA: no usable device"), (None, "CUDA: no usable device: this PyTorch is built without CUDA")],
 )
 def test_why_there_is_no_gpu(gpus: int, built_with: str | None, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device.torch.version, "cuda", built_with)
+    monkeypatch.setattr(choose.torch.version, "cuda", built_with)
     assert describe_devices()[0] == line
 
 
