@@ -82,6 +82,12 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def finish(device: torch.device) -> None:
+    """Wait until the device has done what the calling thread has queued; work of other streams may go on."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
 def describe_devices(only: torch.device | None = None) -> list[str]:
     """One line for each device of this machine, or for ``only``."""
     lines = []

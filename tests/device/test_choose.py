@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bpt.device import choose
-from bpt.device import CPU, choose_device, describe_devices, memory_of, synchronize, use_line
+from bpt.device import CPU, choose, choose_device, describe_devices, memory_of, synchronize, use_line
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
 from tests.solvers.training import solver_of

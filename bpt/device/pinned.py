@@ -1,0 +1,68 @@
+"""Page-locked ("pinned") host memory: a CUDA device copies from and to it faster, and without stopping the host."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+import torch
+
+LOG = logging.getLogger("bpt")
+
+_ALREADY_REGISTERED = 712  # cudaErrorHostMemoryAlreadyRegistered: another thread of this process has pinned it
+
+
+def pin(memory: torch.Tensor, device: torch.device) -> Callable[[], None]:
+    """Page-lock host memory, so that ``device`` copies from and to it fast and beside other work.
+
+    Nothing to do for a CPU and for memory of 0 bytes. Where it is not possible, a warning says so and the memory is
+    used as it is: copies are right, but slower and not hidden.
+
+    Args:
+        memory: contiguous, in host memory; also memory that several processes share, each of which pins it. What is
+            pinned already, by another thread, stays as it is. A copy must not cross the borders of what was pinned.
+
+    Returns:
+        What undoes it, to be called once, when no copy is under way and before the memory is given back.
+    """
+    size = memory.numel() * memory.element_size()
+    if device.type != "cuda" or not size:
+        return _nothing
+    assert memory.device.type == "cpu" and memory.is_contiguous()
+    with torch.cuda.device(device):
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        code = int(runtime.cudaHostRegister(memory.data_ptr(), size, 0))
+    if not code:
+        return lambda: _unpin(memory, device)
+    _forget_error(device)
+    if code != _ALREADY_REGISTERED:
+        LOG.warning(
+            "%.1f MiB of host memory could not be page-locked (CUDA error %d), so copies between it and %s will be "
+            "slower; raise the limit of locked memory (ulimit -l unlimited)",
+            size / 2**20,
+            code,
+            device,
+        )
+    return _nothing
+
+
+def _unpin(memory: torch.Tensor, device: torch.device) -> None:
+    with torch.cuda.device(device):
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        code = int(runtime.cudaHostUnregister(memory.data_ptr()))
+    if code:
+        _forget_error(device)
+
+
+def _forget_error(device: torch.device) -> None:
+    """Clear the error that the CUDA runtime keeps: else the next kernel, of whatever layer, would be said to fail.
+
+    torch offers no call for that, but looks at the error, and clears it, when it starts a kernel.
+    """
+    with contextlib.suppress(RuntimeError):
+        torch.empty(1, device=device).fill_(0)
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
