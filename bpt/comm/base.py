@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.comm.counters import Counters
+from bpt.comm.window import Window
 
 Buffer = NDArray[Any]
 Counts = Sequence[int]
@@ -200,6 +201,24 @@ class Communicator(ABC):
     @abstractmethod
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         """These ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
+
+    # Memory that ranks share
+
+    @abstractmethod
+    def Split_type_shared(self) -> Communicator:
+        """The ranks that can share memory with this one, those of its host, in order of their rank; a collective."""
+
+    @abstractmethod
+    def Allocate_shared(self, nbytes: int) -> Window:
+        """Memory that all ranks here see; a collective call.
+
+        Args:
+            nbytes: of this rank's part; each has its own number, which may be 0.
+
+        Raises:
+            RunError: the memory cannot be had, on all ranks.
+            AssertionError: not all ranks can share memory; see ``Split_type_shared``.
+        """
 
     @abstractmethod
     def Abort(self, status: int = 1) -> None:

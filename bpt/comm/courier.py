@@ -21,10 +21,15 @@ class Courier:
     must not be used elsewhere while something is under way: take a ``Dup``. Where there is nobody to wait for, or the
     library does not allow calls from several threads, the caller does the work at once, so programs read the same.
 
+    ``comm`` may be some of the ranks, such as the leaders of hosts, made by ``Split``; then only they have a courier.
+    Whether there is anybody to wait for is asked of ``comm`` alone: if it has one rank, the caller does the work at
+    once, also if it waits there for ranks outside of ``comm``, in a window or a larger communicator.
+
     The thread starts at the first ``submit``.
 
     Args:
-        comm: the ranks; work may also use communicators that were made from it.
+        comm: the ranks; work may also use communicators that were made from it. Counts are those of its ``counters``,
+            which a ``Split`` shares with what it was made from.
 
     Attributes:
         exposed: seconds that the caller has waited, since the start: communication that computing did not hide.

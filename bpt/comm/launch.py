@@ -31,6 +31,7 @@ _LOCAL = (
     ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
 )
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
+_WINDOWS = "OMPI_MCA_osc"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -58,6 +59,8 @@ def world() -> Communicator:
     die_with_launcher()
     # A rank's courier waits while the rank computes: it must give way to it, where Open MPI by default would spin.
     os.environ.setdefault(_YIELD, "1")
+    # The one way to windows that are shared; Open MPI would try others first, and one complains aloud.
+    os.environ.setdefault(_WINDOWS, "sm")
     try:
         from bpt.comm import mpi  # noqa: PLC0415  starts MPI, which a process without a launcher must not
     except (ImportError, RuntimeError) as error:

@@ -6,7 +6,6 @@ The only file that imports mpi4py, and ``bpt.comm.launch`` the only one that imp
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -15,14 +14,15 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
+from bpt.comm import room
 from bpt.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
 from bpt.comm.counters import Counters
+from bpt.comm.pieces import Transfers, await_, flat, is_long, pieces, runs
+from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.rollcall import call_roll
+from bpt.comm.window import SLACK, Window, aligned
 from bpt.errors import RunError
 
-# MPI before version 4 counts elements, and where they lie, in 32 bits; some transports cannot send 2 GiB at once.
-# Longer messages go in pieces of so many bytes.
-PIECE = 2**30
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
 _OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
 
@@ -72,6 +72,40 @@ class MpiCommunicator(Communicator):
             cart = self._mpi.Create_cart(dims, periods=[False] * len(dims), reorder=False)
             return MpiCartesian(cart, self._of_same_kind)
 
+    def Split_type_shared(self) -> MpiCommunicator:
+        with self._translated("Split_type"):
+            return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split_type(MPI.COMM_TYPE_SHARED)))
+
+    def Allocate_shared(self, nbytes: int) -> Window:
+        assert self.Split_type_shared().size == self.size, "ranks on several hosts cannot share memory"
+        ranks = self.allgather((MPI.COMM_WORLD.Get_rank(), identity(), nbytes))
+        sizes = [size for _, _, size in ranks]
+        with self._translated("Allocate_shared"):
+            win = self._allocate(sizes)
+        memory = [np.frombuffer(win.Shared_query(rank)[0].cast("B"), np.uint8) for rank in range(self.size)]
+        if not all(self.allgather(room.take(memory[self.rank]))):  # before that no rank looks at another's part
+            raise RunError(room.refusal(sum(sizes), self.host, room.folder()))
+        parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
+        peers = Peers({rank: process for rank, process, _ in ranks if process != identity()})
+        return ProcessWindow(parts, self._call, win, peers, lambda gone: _loss(_names(gone), "wait"))
+
+    def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
+        """A window with so many bytes, and SLACK, for each rank; where Open MPI has no room, some ranks would hang."""
+        place = room.folder()
+        lack = self.bcast(room.shortage(sum(sizes), self.host, place))
+        if lack:
+            raise RunError(lack)
+        apart = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each part in pages, and memory, near its rank
+        try:
+            win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, apart, self._mpi)
+        except MPI.Exception as error:
+            if self._lost():
+                raise
+            reason = f"cannot be used ({error.Get_error_string()})"
+            raise RunError(room.refusal(sum(sizes), self.host, place, reason)) from error
+        win.Lock_all(MPI.MODE_NOCHECK)  # without an epoch there is no Sync
+        return win
+
     def Abort(self, status: int = 1) -> None:
         MPI.COMM_WORLD.Abort(status)
 
@@ -94,62 +128,62 @@ class MpiCommunicator(Communicator):
         self._do("Barrier")
 
     def _Bcast(self, buffer: Buffer, root: int) -> None:
-        for piece in _pieces(buffer):
+        for piece in pieces(buffer):
             self._do("Bcast", _spec(piece), root)
 
     def _Reduce(self, buffer: Buffer, root: int) -> None:
-        for piece in _pieces(buffer):
+        for piece in pieces(buffer):
             if self.rank == root:
                 self._do("Reduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM, root)
             else:
                 self._do("Reduce", _number_spec(piece), None, MPI.SUM, root)
 
     def _Allreduce(self, buffer: Buffer) -> None:
-        for piece in _pieces(buffer):
+        for piece in pieces(buffer):
             self._do("Allreduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM)
 
     def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
-        if _is_long(counts, send.dtype):
-            runs = _runs(receive, counts) if self.rank == root else None
-            self._transfer({root: _flat(send)}, dict(enumerate(runs)) if runs is not None else {})
+        if is_long(counts, send.dtype):
+            parts = runs(receive, counts) if self.rank == root else None
+            self._transfer({root: flat(send)}, dict(enumerate(parts)) if parts is not None else {})
         else:
             self._do("Gatherv", _spec(send), _spec(receive, counts) if self.rank == root else None, root)
 
     def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
-        if _is_long(counts, receive.dtype):
-            runs = _runs(send, counts) if self.rank == root else None
-            self._transfer(dict(enumerate(runs)) if runs is not None else {}, {root: _flat(receive)})
+        if is_long(counts, receive.dtype):
+            parts = runs(send, counts) if self.rank == root else None
+            self._transfer(dict(enumerate(parts)) if parts is not None else {}, {root: flat(receive)})
         else:
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        if _is_long(counts, send.dtype):
-            runs = _runs(receive, counts)
-            runs[self.rank][...] = _flat(send)
-            for root, run in enumerate(runs):
+        if is_long(counts, send.dtype):
+            parts = runs(receive, counts)
+            parts[self.rank][...] = flat(send)
+            for root, run in enumerate(parts):
                 self._Bcast(run, root)
         else:
             self._do("Allgatherv", _spec(send), _spec(receive, counts))
 
     def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
         # Not MPI's: whether a message is too long for that, the two ranks at its ends know, but not the others.
-        self._transfer(dict(enumerate(_runs(send, send_counts))), dict(enumerate(_runs(receive, receive_counts))))
+        self._transfer(dict(enumerate(runs(send, send_counts))), dict(enumerate(runs(receive, receive_counts))))
 
     def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        if _is_long(counts, send.dtype):
-            for root, run in enumerate(_runs(send, counts)):
-                targets = _pieces(receive) if self.rank == root else iter(())
-                for piece in _pieces(run):
+        if is_long(counts, send.dtype):
+            for root, run in enumerate(runs(send, counts)):
+                targets = pieces(receive) if self.rank == root else iter(())
+                for piece in pieces(run):
                     target = _number_spec(next(targets)) if self.rank == root else None
                     self._do("Reduce", _number_spec(piece), target, MPI.SUM, root)
         else:
             self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
 
     def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
-        return _Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in _pieces(buffer)], self.patient)
+        return Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in pieces(buffer)], self.patient)
 
     def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request:
-        return _Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in _pieces(buffer)], self.patient)
+        return Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in pieces(buffer)], self.patient)
 
     def _of_same_kind(self, mpi: MPI.Intracomm) -> MpiCommunicator:
         return MpiCommunicator(mpi, self.counters, self.patient)
@@ -157,7 +191,7 @@ class MpiCommunicator(Communicator):
     def _do(self, method: str, *arguments: Any) -> None:
         """Call MPI's collective, in its nonblocking form if this communicator is patient."""
         if self.patient:
-            _await(getattr(self._mpi, f"I{method.lower()}")(*arguments))
+            await_(getattr(self._mpi, f"I{method.lower()}")(*arguments))
         else:
             getattr(self._mpi, method)(*arguments)
 
@@ -191,11 +225,7 @@ class MpiCommunicator(Communicator):
         text = error.Get_error_string()
         if error.Get_error_class() in {MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED}:
             lost = self._lost()
-            who = f"{lost} is gone" if lost else "another rank is gone"
-            return (
-                f"{who} (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
-                "Start again; --snapshot auto goes on from the newest snapshot"
-            )
+            return _loss(lost or "another rank", method)
         return (
             f"{method} of {self.size} ranks failed: {text}. If a rank or the network has failed, start again; "
             "bpt doctor tests the connections between the ranks"
@@ -205,10 +235,9 @@ class MpiCommunicator(Communicator):
         """The ranks here that are known to have failed, by their rank in the world; "" if the library cannot tell."""
         try:
             failed = self._mpi.Get_failed()
-            ranks = sorted(failed.Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
+            return _names(failed.Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
         except (MPI.Exception, NotImplementedError):
             return ""
-        return ", ".join(f"rank {rank} (host {_hosts[rank]})" for rank in ranks)
 
 
 class MpiCartesian:
@@ -224,21 +253,6 @@ class MpiCartesian:
         return self._make(self._mpi.Sub(remain_dims))
 
 
-class _Transfers:
-    """The pieces of one message, as one request."""
-
-    def __init__(self, requests: list[MPI.Request], patient: bool) -> None:
-        self._requests = requests
-        self._patient = patient
-
-    def Wait(self) -> None:
-        for request in self._requests:  # not Waitall: that would not say what went wrong
-            _await(request) if self._patient else request.Wait()
-
-    def Test(self) -> bool:
-        return all(request.Test() for request in self._requests)
-
-
 def world() -> MpiCommunicator:
     """All ranks that the launcher has started; a collective call.
 
@@ -250,40 +264,22 @@ def world() -> MpiCommunicator:
     return comm
 
 
-def _await(request: MPI.Request) -> None:
-    """Wait without using up the core; sleeping adds an eighth to a wait at most, and half a millisecond."""
-    start = time.perf_counter()
-    while not request.Test():
-        waited = time.perf_counter() - start
-        time.sleep(min(waited / 8, 5e-4))
+def _names(ranks: Sequence[int]) -> str:
+    """Ranks of the world, for a message."""
+    return ", ".join(f"rank {rank} (host {_hosts[rank]})" for rank in sorted(ranks))
 
 
-def _flat(buffer: Buffer) -> Buffer:
-    assert buffer.flags.c_contiguous
-    return buffer.reshape(-1)
-
-
-def _pieces(buffer: Buffer) -> Iterator[Buffer]:
-    """The buffer in runs of at most PIECE bytes; an empty one is one piece."""
-    flat = _flat(buffer)
-    step = max(1, PIECE // flat.itemsize)
-    for start in range(0, max(1, flat.size), step):
-        yield flat[start : start + step]
-
-
-def _runs(buffer: Buffer | None, counts: Counts) -> list[Buffer]:
-    assert buffer is not None and buffer.size == sum(counts)
-    return np.split(_flat(buffer), np.cumsum(counts)[:-1])
-
-
-def _is_long(counts: Counts, dtype: np.dtype[Any]) -> bool:
-    return sum(counts) * dtype.itemsize > PIECE
+def _loss(who: str, method: str) -> str:
+    return (
+        f"{who} is gone (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
+        "Start again; --snapshot auto goes on from the newest snapshot"
+    )
 
 
 def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:
     """A buffer as mpi4py takes it: memory and MPI's type of an element."""
     assert buffer is not None
-    return [_flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [_flat(buffer), _type(buffer.dtype)]
+    return [flat(buffer), counts, _type(buffer.dtype)] if counts is not None else [flat(buffer), _type(buffer.dtype)]
 
 
 def _number_spec(buffer: Buffer) -> Any:

@@ -6,8 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from bpt.comm.base import Buffer, Communicator, Counts, Request
 from bpt.comm.counters import Counters
+from bpt.comm.window import SLACK, Window, aligned
 
 
 class SerialCommunicator(Communicator):
@@ -38,6 +41,12 @@ class SerialCommunicator(Communicator):
     def Sub(self, remain_dims: Sequence[bool]) -> SerialCommunicator:
         """See Cartesian."""
         return SerialCommunicator(self.counters)
+
+    def Split_type_shared(self) -> SerialCommunicator:
+        return SerialCommunicator(self.counters)
+
+    def Allocate_shared(self, nbytes: int) -> Window:
+        return _SerialWindow([aligned(np.zeros(nbytes + SLACK, np.uint8), nbytes)], self._call)
 
     def Abort(self, status: int = 1) -> NoReturn:
         sys.exit(status)
@@ -76,3 +85,13 @@ class SerialCommunicator(Communicator):
 
     def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request:
         raise AssertionError("a rank that is alone has nobody to receive from")
+
+
+class _SerialWindow(Window):
+    """Memory of one rank, whose threads may wait for each other; Python's own lock keeps loads and stores in order."""
+
+    def Sync(self) -> None:
+        pass
+
+    def Free(self) -> None:
+        self._parts = ()

@@ -1,36 +1,38 @@
 """ThreadCommunicator: ranks that are threads of one process, to test with.
 
 Stricter than MPI where MPI leaves room for mistakes: ranks that are in different collectives, or disagree about
-counts, fail with an AssertionError; a ``Send`` always waits for its receiver; and nobody waits for ever.
+counts, fail with an AssertionError; a ``Send`` always waits for its receiver; a ``wait`` looks again only after a
+``Sync``; and nobody waits for ever.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request, coordinates
 from bpt.comm.counters import Counters
-from bpt.errors import RunError
+from bpt.comm.meeting import Group, Job, Message
+from bpt.comm.pieces import flat, runs
+from bpt.comm.window import SLACK, Call, Memory, Window, aligned
 
 T = TypeVar("T")
 
 
-class AnotherRankError(RunError):
-    """Raised by the calls of ranks that are well, when another one is not."""
-
-
-def run_ranks(size: int, function: Callable[[Communicator], T], timeout: float = 60.0) -> list[T]:
+def run_ranks(
+    size: int, function: Callable[[Communicator], T], timeout: float = 60.0, hosts: Sequence[str] | None = None
+) -> list[T]:
     """Call ``function`` once in each of ``size`` threads, each with its rank's communicator.
 
     Args:
         timeout: seconds after which ranks that have not come back are given up.
+        hosts: the host that each rank says it is on; only those of one host share memory. None: all are on this one.
 
     Returns:
         What the calls returned, by rank.
@@ -39,8 +41,9 @@ def run_ranks(size: int, function: Callable[[Communicator], T], timeout: float =
         TimeoutError: a rank did not come back; the message says what each was waiting in.
         BaseException: what the first rank to fail raised.
     """
-    job = _Job(timeout)
-    group = _Group(size, job)
+    job = Job(timeout)
+    assert hosts is None or len(hosts) == size
+    group = Group(size, job, hosts)
     results: dict[int, T] = {}
 
     def run(rank: int) -> None:
@@ -66,124 +69,17 @@ def run_ranks(size: int, function: Callable[[Communicator], T], timeout: float =
     return [results[rank] for rank in range(size)]
 
 
-class _Job:
-    """What all groups of one ``run_ranks`` share: the clock, and the first failure."""
-
-    def __init__(self, timeout: float) -> None:
-        self.deadline = time.monotonic() + timeout
-        self.change = threading.Condition()
-        self.error: BaseException | None = None
-        self.waiting: dict[int, str] = {}  # thread → who waits in what
-
-    def fail(self, error: BaseException) -> None:
-        with self.change:
-            self.error = self.error or error
-            self.change.notify_all()
-
-    def describe(self) -> str:
-        return ", ".join(sorted(self.waiting.values())) or "none waits for another"
-
-    def end_of(self, call: str) -> BaseException:
-        """What a call raises when it cannot be completed any more: Abort leaves no rank alive."""
-        if isinstance(self.error, SystemExit):
-            return SystemExit(self.error.code)
-        error = AnotherRankError(f"{call}: another rank failed")
-        error.__cause__ = self.error
-        return error
-
-    def wait_for(self, done: Callable[[], object], call: str) -> None:
-        """Wait until ``done``; the lock is held. Every wait of every group ends with the job."""
-        thread = threading.current_thread()
-        self.waiting[id(thread)] = f"{thread.name} waits in {call}"
-        arrived = self.change.wait_for(lambda: done() or self.error, timeout=max(0.0, self.deadline - time.monotonic()))
-        if not done():
-            if not arrived:
-                self.error = self.error or TimeoutError(f"the ranks wait for each other: {self.describe()}")
-                self.change.notify_all()
-            raise self.end_of(call)
-        del self.waiting[id(thread)]
-
-
-class _Message:
-    """One side of a transfer, until the other side comes."""
-
-    def __init__(self, buffer: Buffer, job: _Job, call: str) -> None:
-        self.buffer = buffer
-        self.done = False
-        self._job = job
-        self._call = call
-
-    def Wait(self) -> None:
-        with self._job.change:
-            self._job.wait_for(lambda: self.done, self._call)
-
-    def Test(self) -> bool:
-        with self._job.change:
-            if self._job.error is not None and not self.done:
-                raise self._job.end_of(self._call)
-            return self.done
-
-
-class _Group:
-    """What the ranks of one communicator share."""
-
-    def __init__(self, size: int, job: _Job) -> None:
-        self.size = size
-        self.job = job
-        self._slots: dict[int, tuple[Any, Any]] = {}
-        self._leaving = 0
-        self._sent: dict[tuple[int, int, int], deque[_Message]] = {}
-        self._wanted: dict[tuple[int, int, int], deque[_Message]] = {}
-
-    @contextmanager
-    def together(self, rank: int, call: tuple[object, ...], value: T) -> Iterator[list[T]]:
-        """Meet all ranks, see what each has brought by rank, and part only when all have looked."""
-        job, name = self.job, str(call[0])
-        with job.change:
-            if job.error is not None:
-                raise job.end_of(name)
-            assert rank not in self._slots, f"rank {rank} is in two collectives of one communicator at once"
-            self._slots[rank] = call, value
-            if len(self._slots) == self.size:
-                self._leaving = self.size
-                job.change.notify_all()
-            job.wait_for(lambda: self._leaving, name)
-            calls = [self._slots[other][0] for other in range(self.size)]
-            values: list[T] = [self._slots[other][1] for other in range(self.size)]
-        assert all(other == call for other in calls), f"the ranks do not agree: {calls}"
-        yield values
-        with job.change:
-            self._leaving -= 1
-            if not self._leaving:
-                self._slots.clear()
-                job.change.notify_all()
-            else:
-                job.wait_for(lambda: rank not in self._slots, name)
-
-    def post(self, key: tuple[int, int, int], message: _Message, sends: bool) -> None:
-        """Bring a message's sender or receiver; ``key`` is source, destination, tag."""
-        here, there = (self._sent, self._wanted) if sends else (self._wanted, self._sent)
-        with self.job.change:
-            others = there.get(key)
-            if not others:
-                here.setdefault(key, deque()).append(message)
-                return
-            other = others.popleft()
-            source, target = (message, other) if sends else (other, message)
-            assert source.buffer.nbytes == target.buffer.nbytes, (
-                f"message {key}: {source.buffer.nbytes} bytes sent, {target.buffer.nbytes} expected"
-            )
-            _flat(target.buffer).view(np.uint8)[...] = _flat(source.buffer).view(np.uint8)
-            source.done = target.done = True
-            self.job.change.notify_all()
-
-
 class ThreadCommunicator(Communicator):
     """One rank of a group of threads. Made by ``run_ranks``; sums are in order of rank."""
 
-    def __init__(self, rank: int, group: _Group, counters: Counters) -> None:
+    def __init__(self, rank: int, group: Group, counters: Counters) -> None:
         super().__init__(rank, group.size, counters)
         self._group = group
+
+    @property
+    def host(self) -> str:
+        hosts = self._group.hosts
+        return hosts[self.rank] if hosts else super().host
 
     def bcast(self, value: Any, root: int = 0) -> Any:
         with self._group.together(self.rank, ("bcast", root), value) as values:
@@ -197,7 +93,8 @@ class ThreadCommunicator(Communicator):
         assert color >= 0
         colors = self.allgather((color, key))
         members = sorted((rank for rank in range(self.size) if colors[rank][0] == color), key=lambda r: colors[r][1])
-        own = _Group(len(members), self._group.job)
+        hosts = self._group.hosts
+        own = Group(len(members), self._group.job, hosts and [hosts[member] for member in members])
         with self._group.together(self.rank, ("Split",), own) as groups:  # that of the first one counts
             return ThreadCommunicator(members.index(self.rank), groups[members[0]], self.counters)
 
@@ -206,6 +103,18 @@ class ThreadCommunicator(Communicator):
 
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))
+
+    def Split_type_shared(self) -> ThreadCommunicator:
+        hosts = self._group.hosts
+        return self.Split(hosts.index(hosts[self.rank]) if hosts else 0)
+
+    def Allocate_shared(self, nbytes: int) -> Window:
+        hosts = self._group.hosts or [""]
+        assert len(set(hosts)) == 1, f"the ranks are on several hosts and cannot share memory: {', '.join(hosts)}"
+        own = aligned(np.zeros(nbytes + SLACK, np.uint8), nbytes), _Beat()
+        with self._group.together(self.rank, ("Allocate_shared",), own) as brought:
+            parts, beat = [part for part, _ in brought], brought[0][1]
+        return _ThreadWindow(parts, self._call, beat, self._group, self.rank)
 
     def Abort(self, status: int = 1) -> None:
         raise SystemExit(status)  # which run_ranks takes for the end of all
@@ -217,49 +126,49 @@ class ThreadCommunicator(Communicator):
     def _Bcast(self, buffer: Buffer, root: int) -> None:
         with self._together(("Bcast", root, buffer.size, buffer.dtype), buffer) as buffers:
             if self.rank != root:
-                _flat(buffer)[...] = buffers[root]
+                flat(buffer)[...] = buffers[root]
 
     def _Reduce(self, buffer: Buffer, root: int) -> None:
         with self._together(("Reduce", root, buffer.size, buffer.dtype), buffer) as buffers:
             total = _sum(buffers) if self.rank == root else None
         if total is not None:
-            _flat(buffer)[...] = total
+            flat(buffer)[...] = total
 
     def _Allreduce(self, buffer: Buffer) -> None:
         with self._together(("Allreduce", buffer.size, buffer.dtype), buffer) as buffers:
             total = _sum(buffers)
-        _flat(buffer)[...] = total
+        flat(buffer)[...] = total
 
     def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
         assert len(counts) == self.size and send.size == counts[self.rank]
         with self._together(("Gatherv", root, tuple(counts), send.dtype), send) as buffers:
             if self.rank == root:
                 assert receive is not None
-                _flat(receive)[...] = np.concatenate(buffers)
+                flat(receive)[...] = np.concatenate(buffers)
 
     def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
         assert len(counts) == self.size and receive.size == counts[self.rank]
         with self._group.together(self.rank, ("Scatterv", root, tuple(counts), receive.dtype), send) as buffers:
             whole = buffers[root]
             assert whole is not None and whole.dtype == receive.dtype and whole.size == sum(counts)
-            _flat(receive)[...] = _run(whole, counts, self.rank)
+            flat(receive)[...] = runs(whole, counts)[self.rank]
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
         assert len(counts) == self.size and send.size == counts[self.rank] and receive.dtype == send.dtype
         with self._together(("Allgatherv", tuple(counts), send.dtype), send) as buffers:
-            _flat(receive)[...] = np.concatenate(buffers)
+            flat(receive)[...] = np.concatenate(buffers)
 
     def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
         assert len(send_counts) == len(receive_counts) == self.size
         assert send.size == sum(send_counts) and receive.size == sum(receive_counts)
         with self._group.together(self.rank, ("Alltoallv", send.dtype), (send, tuple(send_counts))) as sent:
             for source, (buffer, counts) in enumerate(sent):
-                _run(receive, receive_counts, source)[...] = _run(buffer, counts, self.rank)
+                runs(receive, receive_counts)[source][...] = runs(buffer, counts)[self.rank]
 
     def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
         assert len(counts) == self.size and send.size == sum(counts) and receive.size == counts[self.rank]
         with self._together(("Reduce_scatter", tuple(counts), send.dtype), send) as buffers:
-            _flat(receive)[...] = _sum([_run(buffer, counts, self.rank) for buffer in buffers])
+            flat(receive)[...] = _sum([runs(buffer, counts)[self.rank] for buffer in buffers])
 
     def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
         return self._post((self.rank, dest, tag), buffer, sends=True)
@@ -271,13 +180,13 @@ class ThreadCommunicator(Communicator):
         source, dest, _ = key
         assert 0 <= source < self.size and 0 <= dest < self.size
         call = f"Send to {dest}" if sends else f"Recv from {source}"
-        message = _Message(buffer, self._group.job, call)
+        message = Message(buffer, self._group.job, call)
         self._group.post(key, message, sends)
         return message
 
     @contextmanager
     def _together(self, call: tuple[object, ...], buffer: Buffer) -> Iterator[list[Buffer]]:
-        with self._group.together(self.rank, call, _flat(buffer)) as buffers:
+        with self._group.together(self.rank, call, flat(buffer)) as buffers:
             yield buffers
 
 
@@ -297,14 +206,43 @@ class _Cartesian:
         return self._comm.Split(color)
 
 
-def _flat(buffer: Buffer) -> Buffer:
-    assert buffer.flags.c_contiguous
-    return buffer.reshape(-1)
+class _Beat:
+    """How often a rank has called Sync, for all that share a window."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def is_beyond(self, count: int) -> bool:
+        return self.count > count
 
 
-def _run(buffer: Buffer, counts: Counts, rank: int) -> Buffer:
-    start = sum(counts[:rank])
-    return _flat(buffer)[start : start + counts[rank]]
+class _ThreadWindow(Window):
+    """Memory that threads share anyway; a Sync wakes those that wait, and nothing else does."""
+
+    def __init__(self, parts: Sequence[Memory], call: Call, beat: _Beat, group: Group, rank: int) -> None:
+        super().__init__(parts, call)
+        self._beat = beat
+        self._group = group
+        self._rank = rank
+
+    def Sync(self) -> None:
+        change = self._group.job.change
+        with change:
+            self._beat.count += 1
+            change.notify_all()
+
+    def Free(self) -> None:
+        with self._group.together(self._rank, ("Free",), None):
+            self._parts = ()
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        job, beat = self._group.job, self._beat
+        while True:
+            seen = beat.count
+            if done():  # not under the lock, so that it may take others
+                return
+            with job.change:
+                job.wait_for(partial(beat.is_beyond, seen), "wait")
 
 
 def _sum(buffers: Sequence[Buffer]) -> Buffer:

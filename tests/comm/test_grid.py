@@ -1,4 +1,4 @@
-"""ProcessGrid: places by arithmetic, and what it refuses. Its communicators: see contract.py."""
+"""ProcessGrid: places by arithmetic, and what it refuses. Its communicators: see contract."""
 
 from __future__ import annotations
 

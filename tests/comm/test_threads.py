@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import AnotherRankError, run_ranks
+from bpt.comm.meeting import AnotherRankError
+from bpt.comm.threads import run_ranks
 
 
 def test_results_come_by_rank() -> None:
@@ -149,3 +150,79 @@ def test_a_send_waits_for_its_receiver() -> None:
 
     with pytest.raises(TimeoutError, match="rank 0 waits in Send to 1, rank 1 waits in Send to 0"):
         run_ranks(2, work, timeout=0.1)
+
+
+def test_ranks_say_that_they_are_on_the_hosts_of_the_test_and_share_memory_there_only() -> None:
+    def work(comm: Communicator) -> tuple[str, str, list[int], list[int]]:
+        here = comm.Split_type_shared()
+        window = here.Allocate_shared(1)
+        window.Shared_query(here.rank)[0] = comm.rank
+        window.Sync()
+        here.Barrier()
+        shared = [int(window.Shared_query(rank)[0]) for rank in range(here.size)]
+        reverse = comm.Split(0, key=-comm.rank)
+        return comm.host, reverse.host, here.allgather(comm.rank), shared
+
+    hosts = ["a", "b", "a", "c", "b"]
+    groups = {"a": [0, 2], "b": [1, 4], "c": [3]}
+    assert run_ranks(5, work, hosts=hosts) == [(host, host, groups[host], groups[host]) for host in hosts]
+
+
+def test_ranks_of_several_hosts_cannot_share_memory() -> None:
+    with pytest.raises(AssertionError, match="on several hosts and cannot share memory: a, b"):
+        run_ranks(2, lambda comm: comm.Allocate_shared(1), hosts=["a", "b"])
+
+
+def test_a_wait_ends_when_another_rank_fails_in_every_thread_of_a_rank() -> None:
+    raised = []
+
+    def work(comm: Communicator) -> None:
+        window = comm.Allocate_shared(1)
+        mark = window.Shared_query(0)
+
+        def wait() -> None:
+            try:
+                window.wait(lambda: bool(mark[0]))
+            except AnotherRankError as error:
+                raised.append((str(error), type(error.__cause__)))
+
+        if comm.rank == 0:
+            raise KeyError("zero")
+        threads = [threading.Thread(target=wait, daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+    with pytest.raises(KeyError, match="zero"):
+        run_ranks(2, work)
+    assert raised == [("wait: another rank failed", KeyError)] * 2
+
+
+def test_what_is_stored_without_a_sync_wakes_nobody() -> None:
+    """With processes of one host it might be seen at once, or late."""
+
+    def work(comm: Communicator) -> None:
+        window = comm.Allocate_shared(1)
+        part = window.Shared_query(0)
+        looked = comm.Allocate_shared(1)
+        mark = looked.Shared_query(1)
+
+        def done() -> bool:
+            seen = bool(part[0])
+            mark[0] = 1
+            looked.Sync()
+            return seen
+
+        if comm.rank == 0:
+            looked.wait(lambda: bool(mark[0]))
+            part[0] = 1
+            raise KeyError("no Sync")
+        with pytest.raises(AnotherRankError, match="wait: another rank failed"):
+            window.wait(done)
+        ended.append(comm.rank)
+
+    ended: list[int] = []
+    with pytest.raises(KeyError, match="no Sync"):
+        run_ranks(2, work)
+    assert ended == [1]

@@ -1,4 +1,4 @@
-"""Runs the checks of ``tests/comm/contract.py`` on each rank, over all ranks and over the first 1, 2, … of them.
+"""Runs the checks of ``tests/comm/contract`` on each rank, over all ranks and over the first 1, 2, … of them.
 
 Prints ``passed <check> <number of ranks>`` on rank 0 of those. With ``--pieces`` messages are cut in small pieces;
 with ``--patient`` ranks sleep while they wait, without they do not.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 import traceback
 
-from bpt.comm import mpi
+from bpt.comm import pieces
 from bpt.comm.launch import world
 from tests.comm.contract import CHECKS
 
 
 def main() -> None:
     if "--pieces" in sys.argv:
-        mpi.PIECE = 8  # bytes: one or two elements
+        pieces.PIECE = 8  # bytes: one or two elements
     everybody = world()
     everybody.patient = "--patient" in sys.argv
     for size in range(1, everybody.size + 1):

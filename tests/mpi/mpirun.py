@@ -56,7 +56,8 @@ def started(
     # A launcher that is killed leaves its folder and the ranks' shared memory behind: here, to be removed.
     memory = Path("/dev/shm")
     folder = tempfile.mkdtemp(prefix="bpt-mpi-", dir=memory if memory.is_dir() else None)
-    places = dict.fromkeys(("OMPI_MCA_btl_sm_backing_directory", "PRTE_MCA_prte_tmpdir_base"), folder)
+    settings = "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_osc_sm_backing_directory", "PRTE_MCA_prte_tmpdir_base"
+    places = dict.fromkeys(settings, folder)
     process = subprocess.Popen(
         [mpirun, "-n", str(n), *(["--oversubscribe"] if oversubscribe else []), *options, *argv],
         stdout=subprocess.PIPE,

@@ -1,0 +1,82 @@
+"""Buffers as runs of elements: the runs that a collective gives to each rank, and the pieces of a long message.
+
+And how to wait for those, whatever library moves them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from bpt.comm.base import Buffer, Counts
+
+# MPI before version 4 counts elements, and where they lie, in 32 bits; some transports cannot send 2 GiB at once.
+# Longer messages go in pieces of so many bytes.
+PIECE = 2**30
+
+
+def flat(buffer: Buffer) -> Buffer:
+    """All elements in one row, without a copy."""
+    assert buffer.flags.c_contiguous
+    return buffer.reshape(-1)
+
+
+def runs(buffer: Buffer | None, counts: Counts) -> list[Buffer]:
+    """The runs of ``counts`` elements that ``buffer`` consists of."""
+    assert buffer is not None and buffer.size == sum(counts)
+    return np.split(flat(buffer), np.cumsum(counts)[:-1])
+
+
+def pieces(buffer: Buffer) -> Iterator[Buffer]:
+    """The buffer in runs of at most PIECE bytes; an empty one is one piece."""
+    whole = flat(buffer)
+    step = max(1, PIECE // whole.itemsize)
+    for start in range(0, max(1, whole.size), step):
+        yield whole[start : start + step]
+
+
+def is_long(counts: Counts, dtype: np.dtype[Any]) -> bool:
+    """Whether runs of ``counts`` elements do not go in one message."""
+    return sum(counts) * dtype.itemsize > PIECE
+
+
+class Piece(Protocol):
+    """A library's request."""
+
+    def Test(self) -> bool:
+        """Whether it is done."""
+
+    def Wait(self) -> object:
+        """Return when it is done; the library may use up the core until then."""
+
+
+class Transfers:
+    """The pieces of one message, as one request.
+
+    Args:
+        patient: whether to sleep while it waits, see ``await_``.
+    """
+
+    def __init__(self, requests: Sequence[Piece], patient: bool) -> None:
+        self._requests = requests
+        self._patient = patient
+
+    def Wait(self) -> None:
+        """See Request."""
+        for request in self._requests:  # not Waitall: that would not say what went wrong
+            await_(request) if self._patient else request.Wait()
+
+    def Test(self) -> bool:
+        """See Request."""
+        return all(request.Test() for request in self._requests)
+
+
+def await_(request: Piece) -> None:
+    """Wait without using up the core; sleeping adds an eighth to a wait at most, and half a millisecond."""
+    start = time.perf_counter()
+    while not request.Test():
+        waited = time.perf_counter() - start
+        time.sleep(min(waited / 8, 5e-4))

@@ -1,0 +1,111 @@
+"""ProcessWindow: a window whose ranks are processes of one host; and whether those still live.
+
+Needs no MPI: what MPI has made comes as a ``Win``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from bpt.comm.window import Call, Memory, Window
+
+
+class Win(Protocol):
+    """MPI's window, as far as it is needed; between Lock_all and Unlock_all."""
+
+    def Sync(self) -> None:
+        """MPI's memory barrier."""
+
+    def Unlock_all(self) -> None:
+        """End the epoch."""
+
+    def Free(self) -> None:
+        """Give the memory back."""
+
+
+class ProcessWindow(Window):
+    """Memory that processes share.
+
+    A process that is killed leaves no trace in it, and MPI tells of it only those who call MPI. So a rank that waits
+    asks the system whether the other processes are there.
+
+    Args:
+        peers: the other ranks' processes.
+        explain: what to tell when those ranks are gone.
+    """
+
+    def __init__(
+        self, parts: Sequence[Memory], call: Call, win: Win, peers: Peers, explain: Callable[[Sequence[int]], str]
+    ) -> None:
+        super().__init__(parts, call)
+        self._win = win
+        self._peers = peers
+        self._explain = explain
+
+    def Sync(self) -> None:
+        self._win.Sync()
+
+    def Free(self) -> None:
+        self._parts = ()
+        self._peers.close()
+        self._win.Unlock_all()
+        self._win.Free()
+
+    def _lost(self) -> str:
+        gone = self._peers.gone()
+        return self._explain(gone) if gone else ""
+
+
+def identity() -> tuple[int, int]:
+    """This process: its id, and in which namespace that holds (0: the system has but one)."""
+    try:
+        return os.getpid(), os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return os.getpid(), 0
+
+
+class Peers:
+    """Processes of this host, to be asked whether they live.
+
+    Args:
+        identities: rank → ``identity()`` of its process, which lives. Those of another namespace cannot be asked, and
+            count as alive.
+    """
+
+    def __init__(self, identities: Mapping[int, tuple[int, int]]) -> None:
+        here = identity()[1]
+        self._processes = {rank: process for rank, (process, space) in identities.items() if space == here}
+        # They stand for the very process: also when it waits to be reaped, and when its id is another's by then.
+        self._handles: dict[int, int] = {}
+        if sys.platform == "linux":
+            with suppress(OSError):  # an old kernel, or a container that forbids it
+                for rank, process in self._processes.items():
+                    self._handles[rank] = os.pidfd_open(process)
+
+    def gone(self) -> list[int]:
+        """The ranks whose processes have ended."""
+        return [rank for rank in self._processes if self._has_ended(rank)]
+
+    def close(self) -> None:
+        """Ask no more: all count as alive."""
+        self._processes = {}
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+
+    def _has_ended(self, rank: int) -> bool:
+        if rank in self._handles:
+            poll = select.poll()
+            poll.register(self._handles[rank], select.POLLIN)
+            return bool(poll.poll(0))
+        try:
+            os.kill(self._processes[rank], 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it is there, and another user's
+            pass
+        return False
