@@ -53,7 +53,7 @@ def time_ranks(source: SolverSource, device: torch.device, world: Communicator, 
 
 def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
     """Train ``iterations`` iterations and log their phases by rank, and the traffic by segment; a collective call."""
-    solver.settle_engine()
+    solver.settle()
     solver.step(WARM_UP)
     world = solver.parallel.grid.world
     world.Barrier()

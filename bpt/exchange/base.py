@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
+
 from bpt.comm.courier import Courier
+from bpt.device import CPU
 from bpt.exchange.buckets import Bucket
 from bpt.registry import Registry
 
@@ -16,13 +19,23 @@ class Exchange:
     Args:
         buckets: for each segment of the net what finishes with its backward pass; the same cut on all ranks.
         courier: performs the communications, in order.
+        device: where parameters and gradients are.
     """
 
     broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
+    buckets: tuple[tuple[Bucket, ...], ...]
 
-    def __init__(self, buckets: Sequence[Sequence[Bucket]], courier: Courier) -> None:
-        self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
+    def __init__(self, buckets: Sequence[Sequence[Bucket]], courier: Courier, device: torch.device = CPU) -> None:
         self.courier = courier
+        self.device = device
+        self._group(buckets)
+
+    def _group(self, buckets: Sequence[Sequence[Bucket]]) -> None:
+        self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
+
+    def regroup(self, buckets: Sequence[Sequence[Bucket]]) -> None:
+        """Go on with the net cut into other segments: the same parameters in other groups; between iterations."""
+        self._group(buckets)
 
     def updates(self, bucket: Bucket) -> bool:
         """Whether this rank updates the bucket's parameters."""
@@ -40,6 +53,9 @@ class Exchange:
         """The instruction ``Broadcast``: weights become those of the rank that updates them."""
         for group in self.buckets:
             broadcast(group)
+
+    def close(self, failed: bool = False) -> None:
+        """Give back what it holds on to; a collective call, unless something ``failed``."""
 
     def packed(self) -> dict[str, dict[str, int]]:
         """Message name → the elements of each parameter in it, for messages of several parameters."""

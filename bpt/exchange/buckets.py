@@ -26,6 +26,7 @@ class Bucket:
         comm: used by nobody else while a message of this bucket is on its way.
 
     Attributes:
+        label: its parameters in few words.
         names: of the messages, in order.
         packed: elements of each parameter that travels with others in the first message.
     """
@@ -33,6 +34,8 @@ class Bucket:
     def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], comm: Communicator) -> None:
         self.comm = comm
         self.parameters = tuple(p for _, p in parameters)
+        named = [name for name, _ in parameters]
+        self.label = f"{named[0]} … {named[-1]}" if len(named) > 1 else "".join(named)
         self._small = [p for p in self.parameters if p.numel() < LARGE]
         self._large = [p for p in self.parameters if p.numel() >= LARGE]
         packed = [name for name, p in parameters if p.numel() < LARGE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
@@ -55,6 +56,31 @@ def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:
             starts.append(node.index)
             waiting = 0
     return [0, *reversed(starts)]
+
+
+def trained_layers(graph: LayerGraph) -> list[int]:
+    """The layers with trained parameters, from the top of the net down: those that CGDP counts.
+
+    Parameters that several layers share count at the first of these, whose backward pass completes their gradients.
+    """
+    first: dict[int, int] = {}
+    for param in graph.params:
+        owner = graph.params[param.owner]
+        if owner.learnable and owner.lr_mult:
+            first[param.owner] = min(first.get(param.owner, param.layer), param.layer)
+    return sorted(set(first.values()), reverse=True)
+
+
+def starts_by_chunks(graph: LayerGraph, lengths: Sequence[int]) -> list[int]:
+    """Where to cut so that each segment is a chunk of so many trained layers, counted from the top (CGDP, §4.1).
+
+    Args:
+        lengths: of the chunks from the top down; their sum is the number of ``trained_layers``.
+    """
+    layers = trained_layers(graph)
+    assert sum(lengths) == len(layers), f"chunks of {sum(lengths)} layers for a net of {len(layers)}"
+    last = [layers[end - 1] for end in accumulate(lengths)]
+    return [0, *reversed([start for start in last[:-1] if start])]
 
 
 def _segment(graph: LayerGraph, index: int, start: int, end: int) -> Segment:

@@ -56,6 +56,11 @@ class LocalOperator:
         self.diffs: dict[int, Tensor] = {}
         self._islands: dict[int, Island] = {}
 
+    def cut_into(self, segments: Sequence[Segment]) -> None:
+        """Go on with the net cut into other segments; between iterations."""
+        self.segments = tuple(segments)
+        self.reset()
+
     def feed(self, inputs: Mapping[int, Tensor]) -> None:
         """Set the tops of Input layers, by edge index, for the passes that follow."""
         for edge, tensor in inputs.items():

@@ -44,12 +44,20 @@ class ModelParallelOperator(LocalOperator):
     ) -> None:
         super().__init__(net, segments, device, engine)
         self.shards = shards
-        self._blocks: dict[int, Block] = {}  # by segment
-        segment_at = {segment.start: segment for segment in segments}
-        for block in blocks(net.graph, self.scheme):
+        self._blocks = self._blocks_by_segment()
+
+    def cut_into(self, segments: Sequence[Segment]) -> None:
+        super().cut_into(segments)
+        self._blocks = self._blocks_by_segment()
+
+    def _blocks_by_segment(self) -> dict[int, Block]:
+        by_segment = {}
+        segment_at = {segment.start: segment for segment in self.segments}
+        for block in blocks(self.net.graph, self.scheme):
             segment = segment_at[block.start]
             assert (segment.end, segment.inputs, segment.outputs) == (block.end, (block.bottom,), (block.top,))
-            self._blocks[segment.index] = block
+            by_segment[segment.index] = block
+        return by_segment
 
     def _to_device(self, received: Tensor) -> Tensor:
         return received.to(self.device, non_blocking=True)

@@ -450,16 +450,26 @@ class ParallelParameter(_message.Message):
     def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ...) -> None: ...
 
 class CgdpParameter(_message.Message):
-    __slots__ = ("chunk_size", "step", "range", "interval")
+    __slots__ = ("chunk_size", "step", "range", "interval", "chunking", "choice")
+    class Chunking(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNIFORM: _ClassVar[CgdpParameter.Chunking]
+        MODEL: _ClassVar[CgdpParameter.Chunking]
+    UNIFORM: CgdpParameter.Chunking
+    MODEL: CgdpParameter.Chunking
     CHUNK_SIZE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    CHUNKING_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
     chunk_size: int
     step: int
     range: int
     interval: int
-    def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ...) -> None: ...
+    chunking: CgdpParameter.Chunking
+    choice: str
+    def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ..., chunking: _Optional[_Union[CgdpParameter.Chunking, str]] = ..., choice: _Optional[str] = ...) -> None: ...
 
 class AgwuParameter(_message.Message):
     __slots__ = ("normalizer", "local_epochs", "max_staleness")

@@ -13,7 +13,7 @@ _AT_LEAST = {
     "max_iter": 0, "display": 0, "average_loss": 1, "iter_size": 1, "snapshot": 0, "test_interval": 0, "device_id": 0,
 }  # fmt: skip
 
-_EXCHANGES = (pb.ParallelParameter.ALLREDUCE, pb.ParallelParameter.TREE)
+_EXCHANGES = (pb.ParallelParameter.ALLREDUCE, pb.ParallelParameter.TREE, pb.ParallelParameter.CGDP)
 _BALANCES = (pb.ParallelParameter.UNIFORM, pb.ParallelParameter.STATIC)
 _NAMES = {"exchange": pb.ParallelParameter.Exchange, "balance": pb.ParallelParameter.Balance}
 
@@ -60,6 +60,17 @@ def _check_parallel(solver: SolverSource) -> None:
             name = _NAMES[field].Name(getattr(parallel, field))
             there = ", ".join(map(_NAMES[field].Name, known))
             refuse(f"{field}: {name} is not available yet; there are {there}", field)
+    chunks = parallel.cgdp_param
+    for field, least in (("chunk_size", 0), ("step", 1), ("range", 1), ("interval", 1)):
+        value = getattr(chunks, field)
+        if value < least:
+            refuse(f"{field} is {value}; it must be at least {least}", "cgdp_param", field)
+    if chunks.chunking == pb.CgdpParameter.MODEL and chunks.chunk_size:
+        refuse(
+            f"chunk_size: {chunks.chunk_size} makes chunks of one size, but chunking: MODEL chooses them by itself; "
+            "leave one of them out",
+            "cgdp_param", "chunk_size",
+        )  # fmt: skip
     if parallel.inner_param.engine != pb.InnerParameter.LIBRARY:
         refuse("inner_param { engine: TASK_DAG } is not available yet", "inner_param", "engine")
     if parallel.inner_param.num_threads < 0:

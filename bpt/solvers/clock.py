@@ -6,7 +6,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
+
 from bpt.comm.counters import Traffic
+from bpt.device import CPU, finish
 from bpt.schedule.instructions import Backward, Broadcast, Exchange, Forward, Instruction, Update, Wait
 
 PHASES = {
@@ -26,13 +29,20 @@ def computing(phases: Mapping[str, float], traffic: Mapping[tuple[str, str], Tra
 
 
 class Clock:
-    """Seconds of each phase since the last ``take``.
+    """Seconds of each phase, and of each instruction, since the last ``take``.
 
     ``exchange`` is what the exchange adds to an iteration: packing, and waiting for what backward did not hide.
+
+    Attributes:
+        precise: wait for the device at the end of each instruction. Without, a device that goes on by itself makes
+            its work appear in a later one; with, the whole takes a little longer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device = CPU) -> None:
+        self.precise = False
+        self._device = device
         self._seconds = dict.fromkeys(PHASES.values(), 0.0)
+        self._by_instruction: dict[str, float] = {}
 
     @contextmanager
     def during(self, instruction: Instruction) -> Iterator[None]:
@@ -40,10 +50,20 @@ class Clock:
         start = time.perf_counter()
         try:
             yield
+            if self.precise:
+                finish(self._device)
         finally:
-            self._seconds[PHASES[type(instruction)]] += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            name = str(instruction)
+            self._seconds[PHASES[type(instruction)]] += seconds
+            self._by_instruction[name] = self._by_instruction.get(name, 0.0) + seconds
 
     def take(self) -> dict[str, float]:
         """Phase → seconds since the last call."""
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
+        return seconds
+
+    def take_instructions(self) -> dict[str, float]:
+        """Instruction, as it prints, → seconds since the last call of this method."""
+        seconds, self._by_instruction = self._by_instruction, {}
         return seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from types import TracebackType
 
@@ -12,7 +11,7 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.context import RunContext
-from bpt.device import CPU, synchronize, use_line
+from bpt.device import CPU, use_line
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
@@ -31,10 +30,12 @@ from bpt.solvers.losses import SmoothedLoss
 from bpt.solvers.nets import test_plans, train_plan
 from bpt.solvers.ranks.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.solvers.ranks.balancing import SeenBalance
+from bpt.solvers.ranks.chunks import Chunks
 from bpt.solvers.ranks.spreading import spread
 from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import Action, SignalActions
 from bpt.solvers.testing import run_test
+from bpt.solvers.trials import Trials
 from bpt.solvers.update_rules import make_rule
 
 LOG = logging.getLogger("bpt")
@@ -116,16 +117,18 @@ class Solver:
         self._checkpoint = Checkpoint(self.param, nets, self.rule, self.context, self._engine, self.parallel)
         if resume:
             self.restore(resume)
-        self._join(signals)
+        self._join(signals, observable)
 
-    def _join(self, signals: SignalActions | None) -> None:
+    def _join(self, signals: SignalActions | None, observable: bool) -> None:
         """Begin to train together with the other ranks, from the weights of the first."""
         parallel, operator = self.parallel, self.train.operator
         self._share_weights()
-        self.exchange = parallel.exchange(self.net, operator.segments)
+        self.exchange = parallel.exchange(self.net, operator.segments, self.device)
+        self.chunks = Chunks(parallel, operator, self.exchange, fixed=observable)
+        self.trials = Trials(self._engine, self.chunks, self.device)
         self.rule.among = parallel.among(self.net, self.exchange)
         self._status = Status(parallel.grid.world, parallel.courier, signals)
-        self.clock = Clock()
+        self.clock = Clock(self.device)
         self._seen = SeenBalance(parallel, self.net.graph, self.clock)
         counters = parallel.grid.world.counters
         self._iteration = Iteration(operator, self.exchange, self._status, self.context, self.clock, counters)
@@ -151,12 +154,13 @@ class Solver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(failed=kind is not None)
 
-    def close(self) -> None:
-        """Stop reading ahead and close all data sources."""
+    def close(self, failed: bool = False) -> None:
+        """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
         for built in (self.train, *self.tests):
             built.operator.net.close()
+        self.exchange.close(failed)
         self.parallel.close()
 
     def restore(self, path: str) -> None:
@@ -218,12 +222,10 @@ class Solver:
                 self.test_all()
                 if self._stopped:
                     return
-            start = time.perf_counter()
+            self.trials.start()
             loss = self._iterate()
-            if not self._engine.settled:
-                synchronize(self.device)
-                if self._engine.record(time.perf_counter() - start):
-                    self._seen.start(self.iter + 1)
+            if self.trials.end():
+                self._seen.start(self.iter + 1)
             self.iter += 1
             if progress:
                 progress.advance(loss)
@@ -234,9 +236,9 @@ class Solver:
                 self._stopped = True
                 return
 
-    def settle_engine(self) -> None:
-        """Train until the choice of the memory layout is made."""
-        while not self._engine.settled:
+    def settle(self) -> None:
+        """Train until nothing is left to try out: memory layout and chunks of gradients."""
+        while not self.trials.settled:
             self.step(1)
 
     def _iterate(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -11,25 +12,41 @@ from bpt.comm.base import Communicator
 from bpt.comm.courier import Courier
 from bpt.exchange import Bucket, Exchange
 
-SIZES = {"a": 3, "b": 2, "c": 4}
 SEGMENTS = (("a", "b"), ("c",))
 
 
 class Rank:
     """Parameters with weights that tell rank and name, and an exchange of ``kind`` that has them in its buckets."""
 
-    def __init__(self, comm: Communicator, kind: type[Exchange], segments: Sequence[Sequence[str]] = SEGMENTS) -> None:
+    SIZES: ClassVar[Mapping[str, int]] = {"a": 3, "b": 2, "c": 4}
+
+    def __init__(
+        self,
+        comm: Communicator,
+        kind: type[Exchange],
+        segments: Sequence[Sequence[str]] = SEGMENTS,
+        sizes: Mapping[str, int] = SIZES,
+    ) -> None:
         self.comm = comm
         self.parameters = {
             name: nn.Parameter(torch.full((size,), 100.0 * comm.rank + number))
-            for number, (name, size) in enumerate(SIZES.items())
+            for number, (name, size) in enumerate(sizes.items())
         }
-        own = comm.Dup()
-        self.bucket_of = {
-            names: Bucket([(name, self.parameters[name]) for name in names], own) for names in map(tuple, segments)
-        }
+        self._own = comm.Dup()
+        self.bucket_of = self._buckets(segments)
         self.courier = Courier(comm)
         self.exchange = kind([[bucket] for bucket in self.bucket_of.values()], self.courier)
+
+    def _buckets(self, segments: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Bucket]:
+        return {
+            names: Bucket([(name, self.parameters[name]) for name in names], self._own)
+            for names in map(tuple, segments)
+        }
+
+    def cut(self, segments: Sequence[Sequence[str]]) -> None:
+        """Go on with other segments."""
+        self.bucket_of = self._buckets(segments)
+        self.exchange.regroup([[bucket] for bucket in self.bucket_of.values()])
 
     def give(self, **gradients: float | None) -> None:
         """Let the parameters have gradients that are all alike."""

@@ -27,6 +27,10 @@ PEERS = "num_shards: {} "
 MASTER = "num_shards: {} fc_param {{ scheme: MASTER_SLAVE }} "
 TREE = "exchange: TREE "
 UNEVEN = "balance: STATIC "
+CGDP = "exchange: CGDP cgdp_param {{ chunk_size: {} }} "
+SEARCHED = "exchange: CGDP cgdp_param { interval: 1 step: 2 range: 2 } "
+MODELLED = "exchange: CGDP cgdp_param { chunking: MODEL interval: 2 } "
+ALL = 1000  # more layers than any net here has: one chunk
 SGD = "momentum: 0.9 weight_decay: 0.0005 "
 ADAM = 'type: "Adam" momentum: 0.9 momentum2: 0.999 base_lr: 0.001 '
 
@@ -64,6 +68,29 @@ ROWS: dict[int, list[Row]] = {
     ],
 }
 
+CGDP_ROWS: dict[int, list[Row]] = {
+    1: [("lenet", 10, SGD, CGDP.format(1)), ("resnet20", 6, SGD, SYNC + SEARCHED)],
+    2: [
+        ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", CGDP.format(1)),
+        ("alexnet", 7, SGD, CGDP.format(2) + PEERS.format(2)),
+        ("googlenet", 5, SGD, CGDP.format(5)),
+        ("resnet20", 6, SGD, SYNC + SEARCHED),
+        ("resnet20", 6, SGD, SYNC + MODELLED),
+    ],
+    3: [
+        ("lenet", 10, ADAM, CGDP.format(2) + UNEVEN),
+        ("lenet", 10, SGD + "iter_size: 2", CGDP.format(1) + MASTER.format(3)),
+        ("googlenet", 4, SGD, SEARCHED),
+        ("resnet20", 7, SGD, SYNC + CGDP.format(ALL)),
+    ],
+    4: [
+        ("lenet", 10, SGD, CGDP.format(ALL) + PEERS.format(2)),
+        ("lenet", 10, ADAM, CGDP.format(1) + MASTER.format(2)),
+        ("cifar10_quick", 3, SGD, CGDP.format(1)),  # a rank without samples
+        ("resnet20", 3, SGD, SYNC + CGDP.format(5)),  # a rank without samples
+    ],
+}
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -79,10 +106,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_mpi
 @pytest.mark.parametrize("ranks", ROWS)
 def test_many_ranks_give_the_weights_of_one(ranks: int, data: Path) -> None:
-    done = mpirun(ranks, [sys.executable, str(DRIVER), str(data), json.dumps(ROWS[ranks])], timeout=300)
+    check(ranks, ROWS[ranks], data)
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", CGDP_ROWS)
+def test_cgdp_gives_the_weights_of_one(ranks: int, data: Path) -> None:
+    check(ranks, CGDP_ROWS[ranks], data)
+
+
+def check(ranks: int, rows: list[Row], data: Path) -> None:
+    done = mpirun(ranks, [sys.executable, str(DRIVER), str(data), json.dumps(rows)], timeout=300)
     assert done.returncode == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [tuple(result[:4]) for result in results] == ROWS[ranks]
+    assert [tuple(result[:4]) for result in results] == rows
     wrong = [
         (net, batch, solver, parallel, name, gradient, weight, rounded)
         for net, batch, solver, parallel, worst in results

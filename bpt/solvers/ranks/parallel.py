@@ -16,7 +16,7 @@ from bpt.exchange import EXCHANGES, Bucket, Exchange, broadcast
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
-from bpt.graph.segments import Segment, cut, starts_by_size
+from bpt.graph.segments import Segment, cut, starts_by_chunks, starts_by_size
 from bpt.net import Net
 from bpt.operators.local import LocalOperator
 from bpt.operators.master_slave import MasterSlaveOperator
@@ -106,13 +106,19 @@ class Parallel:
             return (WHOLE,)
         return model_parallel.parts(graph, self.param.fc_param.scheme, self.grid.shards)
 
-    def segments(self, graph: LayerGraph, overlap: bool = False) -> tuple[Segment, ...]:
-        """How a net is cut: at model-parallel layers and, to ``overlap`` the exchange, at enough parameters."""
+    def segments(
+        self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()
+    ) -> tuple[Segment, ...]:
+        """How a net is cut: at model-parallel layers and, to ``overlap`` the exchange, at enough parameters.
+
+        Args:
+            chunks: their numbers of trained layers, from the top down; instead of enough parameters.
+        """
         starts = {0}
         if self.grid.shards > 1:
             starts |= set(model_parallel.starts(graph, self.param.fc_param.scheme))
         if overlap and not self.is_alone:
-            starts |= set(starts_by_size(graph, SEGMENT))
+            starts |= set(starts_by_chunks(graph, chunks) if chunks else starts_by_size(graph, SEGMENT))
             if self.grid.shards > 1:
                 starts -= model_parallel.inside(graph, self.param.fc_param.scheme)
         return cut(graph, sorted(starts))
@@ -131,15 +137,18 @@ class Parallel:
         first = self.grid.replica * self._group
         return [share.count for share in self.shares(samples, phase)[first : first + self._group]]
 
-    def exchange(self, net: Net, segments: Sequence[Segment]) -> Exchange:
-        """What sums the gradients of ``net``, cut into ``segments``."""
-        last = last_segments(net.graph, segments)
+    def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device) -> Exchange:
+        """What sums the gradients of ``net``, cut into ``segments``; a collective call."""
         way = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
-        groups = [
+        return way(self.groups(net, segments), self.courier, device)
+
+    def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
+        """The parameters of ``net`` whose gradients each of ``segments`` completes."""
+        last = last_segments(net.graph, segments)
+        return [
             self._buckets(net, [p for p in self._trained(net) if last[p.index] == segment.index])
             for segment in segments
         ]
-        return way(groups, self.courier)
 
     def agree(self, net: Net, everything: bool = False) -> None:
         """Let all ranks have the first one's blobs that no exchange touches (or ``everything``).

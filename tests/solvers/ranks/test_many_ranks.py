@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,11 +20,14 @@ from bpt.solvers.nets import train_plan
 from bpt.solvers.ranks import parallel
 from bpt.solvers.solver import Solver
 from bpt.solvers.speeds.profiling import facts
-from tests.solvers.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, set_up, train
+from tests.exchange.cgdp.delays import delay_streams
+from tests.solvers.spread_runs import Run, Saved, assert_same_lines, read_model, remove_snapshots, set_up, train
 
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
 TREE = "parallel_param { exchange: TREE }"
+CGDP = "parallel_param {{ exchange: CGDP cgdp_param {{ chunk_size: {} }} }}"
+SEARCHED = "parallel_param { exchange: CGDP cgdp_param { interval: 1 } }"
 STATIC = 'parallel_param { balance: STATIC balance_param { profile: "speed.json" } }'
 
 
@@ -64,6 +68,12 @@ def write_speeds(*seconds: float, caps: int = 1000) -> None:
         (2, [MASTERS]),
         (4, [TREE, PEERS]),
         (4, [TREE, MASTERS]),
+        (2, [CGDP.format(1)]),
+        (3, [CGDP.format(2), STATIC]),
+        (4, [CGDP.format(1), PEERS]),
+        (4, [CGDP.format(9), MASTERS]),
+        (3, [SEARCHED]),
+        (7, [CGDP.format(1)]),
         (7, [""]),  # a rank without samples, and two in tests
     ],
 )
@@ -92,7 +102,7 @@ def test_many_segments_and_messages(overrides: str, monkeypatch: pytest.MonkeyPa
     Saved.read(9).check(end)
 
 
-@pytest.mark.parametrize("exchange", ["", TREE])
+@pytest.mark.parametrize("exchange", ["", TREE, CGDP.format(0)])
 def test_looking_at_every_layer_changes_nothing(exchange: str) -> None:
     """Each rank shows what it has of them."""
     expected, middle, end = alone()
@@ -103,7 +113,7 @@ def test_looking_at_every_layer_changes_nothing(exchange: str) -> None:
     Saved.read(9).check(end)
 
 
-@pytest.mark.parametrize("overrides", ["", PEERS, TREE])
+@pytest.mark.parametrize("overrides", ["", PEERS, TREE, CGDP.format(1), SEARCHED])
 def test_a_library_that_allows_calls_from_one_thread_only(overrides: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing overlaps then, and all else is the same."""
     expected = train(1)
@@ -199,3 +209,20 @@ def test_the_memory_layout_is_settled_together(overrides: str) -> None:
     first, second = engines
     assert first.engine == second.engine
     assert Saved.read(12).rest.engine == first.engine
+
+
+@pytest.mark.slow
+def test_a_thousand_iterations_with_delays_are_those_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CGDP with every stage of every stream delayed at random: bit for bit the same, and the curve of one process."""
+    overrides = "max_iter: 1000 snapshot: 1000 test_interval: 500 display: 100"
+    alone = train(1, overrides)
+    remove_snapshots()
+    without = train(3, overrides, CGDP.format(1))
+    expected = read_model(1000)
+    remove_snapshots()
+    delay_streams(monkeypatch)
+    delayed = train(3, overrides, CGDP.format(1))
+    assert delayed.lines == without.lines
+    for name, values in read_model(1000).items():
+        np.testing.assert_array_equal(values, expected[name], name)
+    assert_same_lines(delayed.lines, alone.lines, 1e-3)

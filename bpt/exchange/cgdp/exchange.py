@@ -1,0 +1,131 @@
+"""CGDP: the exchange. Its steps bear the numbers that they have in the paper (§3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from bpt.comm.base import Communicator
+from bpt.comm.courier import Courier
+from bpt.device import CPU, Stream, computing_stream, finish, new_stream, synchronize
+from bpt.exchange.base import EXCHANGES, Exchange
+from bpt.exchange.buckets import Bucket
+from bpt.exchange.cgdp.host_sum import HostSum, Piece
+
+
+@EXCHANGES.register("CGDP")
+class Cgdp(Exchange):
+    """Gradients go to the host, are summed there by idle CPUs and come back, while backward goes on ("CPU-GPU data
+    parallel training", Le et al., 2018, §3.1 and §4).
+
+    A segment is the paper's *chunk of layers*. When it has run backward, its gradients go through four queues, each a
+    stream of its own beside the one that computes:
+
+    1. the D2H stream copies them to this rank's area on the host, when the computing stream has made them (B-3-1);
+    2. a host stream waits for that copy (B-2-0-1) and for those of all ranks, and sums this rank's slice of them;
+    3. on many hosts one leader of each sums over the hosts;
+    4. the H2D stream copies the sums back into the gradients (B-2-0-2).
+
+    ``wait`` waits for what is still in the queues (B-5-1). All ranks update for themselves: there is no server.
+
+    What differs from the paper: B-2-0-1 holds up the host stream, not the thread that computes; sums come back as
+    soon as they are there, not when the next layer begins; gradients are weighed by samples, so they are summed and
+    not averaged.
+    """
+
+    def __init__(self, buckets: Sequence[Sequence[Bucket]], courier: Courier, device: torch.device = CPU) -> None:
+        super().__init__(buckets, courier, device)
+        parameters: dict[Communicator, list[nn.Parameter]] = {}
+        for group in self.buckets:
+            for bucket in group:
+                parameters.setdefault(bucket.comm, []).extend(bucket.parameters)
+        self._sums = {comm: HostSum(of_it, comm, device) for comm, of_it in parameters.items()}
+        self.timed = False  # whether to wait for copies, too, that the device makes by itself, so that they are timed
+        self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
+        self._computing = computing_stream(device)
+        self._d2h, self._h2d = self._stream(device, "D2H"), self._stream(device, "H2D")
+        self._host, self._between = self._stream(CPU, "host"), self._stream(CPU, "between hosts")
+        self._counters = courier.comm.counters
+        self._pieces = self._cut()
+
+    def regroup(self, buckets: Sequence[Sequence[Bucket]]) -> None:
+        super().regroup(buckets)
+        for each in self._sums.values():
+            each.area.forget()
+        self._pieces = self._cut()
+
+    def _stream(self, device: torch.device, name: str) -> Stream:
+        """A stream of its own, unless the library wants all calls from one thread: then nothing overlaps."""
+        return new_stream(device, name) if self.courier.comm.concurrent else self._computing
+
+    def _cut(self) -> list[list[Piece]]:
+        return [[self._sums[b.comm].piece(b.parameters, b.label) for b in group] for group in self.buckets]
+
+    def updates(self, bucket: Bucket) -> bool:
+        return True
+
+    def start(self, segment: int) -> None:
+        """Step B-3-1: send the chunk's gradients to the host, and have them accumulated there."""
+        for piece in self._pieces[segment]:
+            label = f"X{segment} {piece.name}"
+            made = self._computing.record()
+            self._d2h.after(made)
+            piece.sum.area.write(self._d2h, piece.parameters, partial(self._copying, label, "D2H", piece.nbytes))
+            self._host.run(partial(self._accumulate, label, piece, self._turn))
+            if piece.sum.hosts > 1 and piece.sum.leads:
+                self._between.run(partial(self._reduce, label, piece, self._turn))
+            gradients = [_gradient(parameter) for parameter in piece.parameters]
+            self._h2d.run(partial(self._bring_back, label, piece, self._turn, gradients))
+
+    def _accumulate(self, label: str, piece: Piece, turn: int) -> None:
+        """Steps B-2-0-1 and B-3-1 on the host stream."""
+        with self._counters.during(label):
+            piece.sum.accumulate(piece, turn)
+
+    def _reduce(self, label: str, piece: Piece, turn: int) -> None:
+        with self._counters.during(label):
+            piece.sum.reduce(piece, turn)
+
+    def _bring_back(self, label: str, piece: Piece, turn: int, gradients: Sequence[Tensor]) -> None:
+        """Step B-2-0-2 on the H2D stream, whose queue is the paper's Q."""
+        with self._counters.during(label):
+            totals = piece.sum.totals(piece, turn)
+            with self._copying(label, "H2D", piece.nbytes):
+                for gradient, total in zip(gradients, totals, strict=True):
+                    gradient.copy_(total, non_blocking=True)
+
+    @contextmanager
+    def _copying(self, label: str, method: str, nbytes: int) -> Iterator[None]:
+        """Count copies between device and host, and time them if asked to."""
+        with self._counters.during(label), self._counters.call(method, nbytes, 0):
+            yield
+            if self.timed:
+                finish(self.device)
+
+    def wait(self) -> None:
+        """Step B-5-1: wait until the sums of all chunks are back."""
+        for stream in (self._d2h, self._host, self._between):
+            stream.record().wait()  # raises what went wrong there, before anybody waits for its consequences
+        self._computing.after(self._h2d.record())
+        self.courier.wait()
+        self._turn += 1
+
+    def close(self, failed: bool = False) -> None:
+        for stream in (self._d2h, self._host, self._between, self._h2d):
+            stream.close()
+        if not failed:  # else a thread may still wait for a rank that never comes, with an eye on the memory
+            synchronize(self.device)
+            for each in self._sums.values():
+                each.close()
+        self._sums.clear()
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    """Where the sum is to come to."""
+    if parameter.grad is None:
+        parameter.grad = torch.empty_like(parameter)
+    return parameter.grad

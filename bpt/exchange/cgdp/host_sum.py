@@ -1,0 +1,152 @@
+"""HostSum: gradients of the ranks of a communicator, summed in memory that the ranks of a host share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bpt.comm.base import Communicator
+from bpt.device import pin
+from bpt.exchange.cgdp.areas import ALIGNMENT, GuardedArea, Layout, Run, tensor_of
+
+SLICE = 2**14  # elements that are worth a rank's attention of their own
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What of a chunk is summed over one communicator.
+
+    Attributes:
+        sum: does it.
+        parameters: whose gradients these are.
+        runs: where they stand in an area.
+        slot: of the flags that tell how far it is; no other piece has it at the same time.
+        name: of its parameters, for the tables.
+    """
+
+    sum: HostSum
+    parameters: tuple[nn.Parameter, ...]
+    runs: tuple[Run, ...]
+    slot: int
+    name: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its gradients."""
+        return sum(p.numel() * p.element_size() for p in self.parameters)
+
+
+class HostSum:
+    """Areas in a window that the ranks of this host share: one a rank for its gradients, one for their sum.
+
+    Ranks tell each other how far they are by flags in the window: for each piece the number of the last iteration in
+    which a rank's gradients have arrived (``_ARRIVED``), its slice is summed (``_SUMMED``), and the sums of all hosts
+    are in (``_TOTAL``). Numbers grow, so no flag is ever cleared. No area is written before all have read what they
+    need of it: a rank gets to its next backward pass only when it has the sums of this one, and these need all slices.
+
+    Each rank sums a slice of the elements, in order of rank; so sums are equal bit by bit on the ranks of a host, and
+    on all hosts by the library's Allreduce.
+
+    Args:
+        parameters: all whose gradients are summed over ``comm``, in the order of the net.
+        comm: used by nobody else.
+        device: where the gradients are.
+    """
+
+    _ARRIVED, _SUMMED, _TOTAL = range(3)
+
+    def __init__(self, parameters: Sequence[nn.Parameter], comm: Communicator, device: torch.device) -> None:
+        self.layout = Layout(parameters)
+        self._slots = {id(parameter): slot for slot, parameter in enumerate(parameters)}
+        self.host = comm.Split_type_shared()
+        self.leads = self.host.rank == 0
+        self.leaders = comm.Split(0 if self.leads else 1)  # one a host; the other group does nothing
+        self.hosts: int = self.host.bcast(self.leaders.size)
+        flags = -(-3 * len(parameters) * 8 // ALIGNMENT) * ALIGNMENT
+        self._has_total = self.host.size > 1  # else the one area there is becomes the total
+        totals = self.layout.nbytes if self._has_total and self.leads else 0
+        self.window = self.host.Allocate_shared(flags + self.layout.nbytes + totals)
+        self._flags, self._areas = [], []
+        for rank in range(self.host.size):
+            memory = self.window.Shared_query(rank)
+            self._flags.append(memory[: 24 * len(parameters)].view(np.int64).reshape(3, -1))
+            self._areas.append(tensor_of(memory[flags : flags + self.layout.nbytes], self.layout.dtype))
+        first = self.window.Shared_query(0)
+        self._total = tensor_of(first[flags + self.layout.nbytes :], self.layout.dtype)
+        if not self._has_total:
+            self._total = self._areas[0]
+        mine = self._areas[self.host.rank]
+        self._unpin = [pin(mine, device), pin(self._total, device)] if self._has_total else [pin(mine, device)]
+        self.area = GuardedArea(mine, self.layout)
+
+    def piece(self, parameters: Sequence[nn.Parameter], name: str) -> Piece:
+        """The gradients of ``parameters`` as one piece."""
+        slot = min(self._slots[id(parameter)] for parameter in parameters)
+        return Piece(self, tuple(parameters), self.layout.runs(parameters), slot, name)
+
+    def accumulate(self, piece: Piece, turn: int) -> None:
+        """Sum this rank's slice of ``piece`` when all ranks' gradients have arrived (the paper's callback, B-3-1)."""
+        counters = self.host.counters
+        for run in piece.runs:
+            self.area.read(run)  # B-2-0-1: not before the D2H stream has done its copies
+        self._tell(self._ARRIVED, piece, turn)
+        self._await(self._ARRIVED, piece, turn)
+        with counters.call("accumulate", 0, 0):
+            if self._has_total:
+                for start, stop in self._slices(piece):
+                    self._sum(start, stop)
+        self._tell(self._SUMMED, piece, turn)
+
+    def reduce(self, piece: Piece, turn: int) -> None:
+        """Sum ``piece`` over all hosts; the leaders do."""
+        self._await(self._SUMMED, piece, turn)
+        for start, stop in piece.runs:
+            self.leaders.Allreduce(self._total[start:stop].numpy())
+        self._tell(self._TOTAL, piece, turn)
+
+    def totals(self, piece: Piece, turn: int) -> list[Tensor]:
+        """The sums of ``piece``, in its parameters' shapes, as soon as they are there."""
+        if self.hosts > 1:
+            self.window.wait(lambda: bool(self._flags[0][self._TOTAL, piece.slot] >= turn))
+        else:
+            self._await(self._SUMMED, piece, turn)
+        return [self.layout.view(self._total, parameter) for parameter in piece.parameters]
+
+    def close(self) -> None:
+        """Give the window back; a collective call of the ranks of a host."""
+        for unpin in self._unpin:
+            unpin()
+        self._flags, self._areas = [], []
+        self.window.Free()
+
+    def _slices(self, piece: Piece) -> Iterator[Run]:
+        """This rank's elements of ``piece``: equal parts, and what is small for one rank, not always the same."""
+        ranks = self.host.size
+        for start, stop in piece.runs:
+            used = max(1, min(ranks, (stop - start) // SLICE))
+            place = (self.host.rank - piece.slot) % ranks
+            if place < used:
+                step = ALIGNMENT // self.layout.dtype.itemsize
+                lines = (stop - start) // step
+                first, last = place * lines // used, (place + 1) * lines // used
+                yield Run(start + first * step, start + last * step)
+
+    def _sum(self, start: int, stop: int) -> None:
+        target = self._total[start:stop]
+        first, second, *others = (area[start:stop] for area in self._areas)
+        torch.add(first, second, out=target)
+        for other in others:
+            target.add_(other)
+
+    def _tell(self, flag: int, piece: Piece, turn: int) -> None:
+        self.window.Sync()  # what the flag tells of comes before the flag
+        self._flags[self.host.rank][flag, piece.slot] = turn
+        self.window.Sync()
+
+    def _await(self, flag: int, piece: Piece, turn: int) -> None:
+        self.window.wait(lambda: all(flags[flag, piece.slot] >= turn for flags in self._flags))
+
