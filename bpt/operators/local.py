@@ -57,9 +57,12 @@ class LocalOperator:
         self._islands: dict[int, Island] = {}
 
     def cut_into(self, segments: Sequence[Segment]) -> None:
-        """Go on with the net cut into other segments; between iterations."""
+        """Go on with the net cut into other segments, between iterations; what was fed stays."""
         self.segments = tuple(segments)
+        fed = {edge for node in self.net.graph.nodes if node.type == "Input" for edge in node.tops}
+        kept = {edge: value for edge, value in self.values.items() if edge in fed}
         self.reset()
+        self.values.update(kept)
 
     def feed(self, inputs: Mapping[int, Tensor]) -> None:
         """Set the tops of Input layers, by edge index, for the passes that follow."""

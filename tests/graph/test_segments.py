@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.segments import Segment, cut, per_layer, starts_by_size, whole
+from bpt.graph.segments import Segment, cut, per_layer, starts_by_chunks, starts_by_size, trained_layers, whole
 from bpt.graph.spec import Arity
 from tests.graph.stand_ins import WEIGHT, StandIn, build, registry
 
@@ -113,3 +113,30 @@ def test_a_first_layer_that_learns_needs_no_cut() -> None:
     teller = StandIn(Arity(bottoms=(0, 0), tops=(1, None)), top=(4, 2), params=(WEIGHT,))
     text = 'layer { name: "t" type: "Teller" top: "x" } layer { name: "a" type: "Learner" bottom: "x" top: "a" }'
     assert starts_by_size(build(text, types=registry(Teller=teller)), 6) == [0, 1]
+
+
+def test_trained_layers_count_from_the_top() -> None:
+    graph = build(SIZED)
+    assert [graph.nodes[layer].name for layer in trained_layers(graph)] == ["c", "b", "a"]
+    frozen = SIZED.replace('top: "c"', 'top: "c" param { lr_mult: 0 } param { lr_mult: 0 }')
+    assert trained_layers(build(frozen)) == [3, 1]
+    # c has nothing but a's weight, which is complete when a's backward is done.
+    shared = SIZED.replace('top: "a" }', 'top: "a" param { name: "w" } }')
+    shared = shared.replace('top: "c" }', 'top: "c" param { name: "w" } param { lr_mult: 0 } }')
+    assert trained_layers(build(shared)) == [3, 1]
+    assert trained_layers(build("")) == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "starts"),
+    [((1, 1, 1), [0, 3, 5]), ((2, 1), [0, 3]), ((1, 2), [0, 5]), ((3,), [0])],
+)
+def test_a_chunk_starts_with_its_lowest_trained_layer(lengths: tuple[int, ...], starts: list[int]) -> None:
+    """And the last one with the net: what is below the lowest has no gradients to wait for."""
+    graph = build(SIZED)
+    assert starts_by_chunks(graph, lengths) == starts
+    assert [segment.start for segment in cut(graph, starts)] == starts
+
+
+def test_nothing_to_train_is_one_chunk() -> None:
+    assert starts_by_chunks(build('layer { name: "in" type: "Source" top: "x" }'), ()) == [0]

@@ -244,3 +244,22 @@ def test_inputs_that_nobody_sets_are_zeros() -> None:
     w, b = (blob.detach() for blob in net.layers[3].blobs)
     expected = functional.cross_entropy(s @ w.T + b, torch.zeros(6, dtype=torch.long))
     torch.testing.assert_close(operator.loss(), expected)
+
+
+def test_cutting_anew_keeps_what_was_fed() -> None:
+    """Chunks change while a net trains, and its inputs stay."""
+    net = make_net(CHAINS["chain"])
+    expected = run(net, (0,))
+    operator = LocalOperator(net)
+    generator = torch.Generator().manual_seed(0)
+    operator.feed(dict(enumerate((torch.randn(6, 5, generator=generator), torch.tensor([0.0, 1, 2, 3, 0, 1])))))
+    operator.forward(0)
+    operator.cut_into(cut(net.graph, (0, 2, 4)))
+    net.zero_grad()
+    for index in range(3):
+        operator.forward(index)
+    for index in reversed(range(3)):
+        operator.backward(index)
+    assert torch.equal(operator.loss(), expected["loss"])
+    for name, parameter in net.named_parameters():
+        assert torch.equal(parameter.grad, expected[name]), name

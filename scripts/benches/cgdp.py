@@ -1,0 +1,250 @@
+"""CGDP with each chunk size, TREE (the paper's OrigDP) and ALLREDUCE: same net, same batch, in turn, on this machine.
+
+The networks are those of ``prototxt/`` with small generated images (``cgdp_nets.py``); ranks compute with one thread.
+In every round a new job trains in all ways in turn, in one order and then in the other, and another one trains one
+process with a rank's batch: so efficiency is that of weak scaling. "No exchange" are the same ranks, each training for
+itself at the same time. The memory layout is the one that one process chooses, for all ways.
+
+``search`` and ``model`` first find their chunks in jobs of their own, which Fig. 8 shows, and then take part like fixed
+sizes. Memory is measured in jobs of one way each. A chunk size that gives the chunks of a smaller one is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from benches import cgdp_figures as figures
+from benches import cgdp_results as results
+from benches.cgdp_jobs import Done, JobError, Turn, Way, Work, run_job
+from benches.cgdp_nets import FULL_SIZE, NETS, SMALL, trained
+from benches.cgdp_results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, fixed
+from bpt.schedule.chunks import chunks
+
+HELP = "CGDP with each chunk size against TREE (OrigDP) and ALLREDUCE, on CPU cores"
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = "1,2,5,10,20,50,search,model"
+CHOSEN = {"search": SEARCH, "model": MODEL}
+AFTER = 50  # iterations that Fig. 8 shows after a search
+
+
+def nets(text: str) -> list[str]:
+    """Names of networks, separated by commas, for argparse."""
+    names = [word for word in text.split(",") if word]
+    for name in names:
+        if name not in FULL_SIZE:
+            raise argparse.ArgumentTypeError(f'no network "{name}" here; there are {", ".join(FULL_SIZE)}')
+    if not names:
+        raise argparse.ArgumentTypeError("name a network")
+    return names
+
+
+def sizes(text: str) -> list[str]:
+    """Chunk sizes, "search" and "model", separated by commas, for argparse; each once."""
+    words = list(dict.fromkeys(word for word in text.split(",") if word))
+    for word in words:
+        if word not in CHOSEN and not (word.isdecimal() and int(word)):
+            raise argparse.ArgumentTypeError(f'takes chunk sizes of at least 1, search and model, found "{word}"')
+    return words
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """A whole number that is large enough, for argparse."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f'takes a whole number of at least {least}, found "{text}"')
+        return int(text)
+
+    return number
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    known = ", ".join(FULL_SIZE)
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--nets", type=nets, default=",".join(NETS), help=f"which of {known}, by commas (default %(default)s)"
+    )
+    parser.add_argument("--ranks", type=at_least(2), default=2, help="processes that train (default %(default)s)")
+    parser.add_argument("--sizes", type=sizes, default=SIZES, help="chunk sizes of CGDP (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=at_least(1), default=4, help="jobs, with two turns of each way each (default %(default)s)"
+    )
+    parser.add_argument(
+        "--iterations", type=at_least(1), default=10, help="of a turn; the figures want tens (default %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "cgdp", help="folder for CSV and PNG files")
+
+
+def cgdp(param: str) -> str:
+    """The ``parallel_param`` of CGDP."""
+    return f"parallel_param {{ exchange: CGDP cgdp_param {{ {param} }} }}"
+
+
+EXCHANGES = (
+    Way(APART, apart=True),
+    Way(ORIGINAL, "parallel_param { exchange: TREE }"),
+    Way(ALLREDUCE, "parallel_param { exchange: ALLREDUCE }"),
+)
+SEARCHING = {SEARCH: Way(SEARCH, cgdp("chunk_size: 0")), MODEL: Way(MODEL, cgdp("chunking: MODEL"))}
+FIXED = cgdp("chunk_size: 1")  # the chunks of a Way have the last word
+ALONE_WAY = Way(ALONE, apart=True)
+
+
+def fixed_ways(layers: int, words: Sequence[str]) -> list[Way]:
+    """CGDP with each chunk size of ``words``, but for those that give the same chunks as one before."""
+    by_lengths: dict[tuple[int, ...], Way] = {}
+    for size in sorted(int(word) for word in words if word.isdecimal()):
+        lengths = chunks(layers, size)
+        by_lengths.setdefault(lengths, Way(fixed(size), FIXED, lengths=lengths))
+    return list(by_lengths.values())
+
+
+@dataclass
+class Comparison:
+    """All ways to train one network.
+
+    Args:
+        base: what is common to all jobs.
+        words: chunk sizes, "search", "model".
+        run: does a job.
+        note: tells what happens.
+
+    Attributes:
+        failed: what could not be done → why.
+    """
+
+    base: Work
+    words: Sequence[str]
+    run: Callable[[Work], Done]
+    note: Callable[[str], None] = print
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._turns: dict[str, list[Turn]] = {}
+        self._peaks: dict[str, int] = {}
+        self._searches: dict[str, Search] = {}
+        self._ways = [*EXCHANGES, *fixed_ways(trained(self.base.net, self.base.size), self.words)]
+
+    def prepare(self) -> None:
+        """Choose the memory layout; measure memory; search.
+
+        Raises:
+            JobError: one process cannot train the network.
+        """
+        self.note(f"{self.base.net}: memory layout")
+        alone = replace(self.base, ranks=1, ways=(ALONE_WAY,), iterations=1, warm_up=0)
+        self.base = replace(self.base, engine=self.run(alone).engine)
+        measured = [way for way in self._ways if not way.apart and way.parallel != FIXED]
+        measured += [way for way in self._ways if way.parallel == FIXED][:1]
+        for way in measured:
+            self._attempt(f"memory of {way.name}", replace(self.base, ways=(way,), iterations=2))
+        for way in (SEARCHING[CHOSEN[word]] for word in self.words if word in CHOSEN):
+            done = self._attempt(way.name, replace(self.base, ways=(way,), warm_up=0, iterations=AFTER))
+            if done:
+                self._ways.append(replace(way, parallel=FIXED, lengths=done.lengths[way.name]))
+                after = done.turns[way.name][0].seconds
+                self._searches[way.name] = Search(done.settling[way.name], after, done.trials[way.name])
+
+    def _attempt(self, what: str, work: Work) -> Done | None:
+        """Do a job; if it fails, say so."""
+        self.note(f"{work.net}: {what}")
+        try:
+            done = self.run(work)
+        except JobError as error:
+            self.failed[what] = str(error)
+            self.note(f"{work.net}: {what}: FAILED: {error}")
+            return None
+        if len(work.ways) == 1:
+            self._peaks[work.ways[0].name] = max(done.peak)
+        return done
+
+    def round(self, number: int) -> None:
+        """Two turns of each way; every second round begins with another one."""
+        order = 1 if number % 2 == 0 else -1
+        ways = [way for way in self._ways if self._twin(way) == way.name]
+        jobs = [
+            replace(self.base, ranks=1, ways=(ALONE_WAY,), turns=2),
+            replace(self.base, ways=tuple(ways[::order]), turns=2),
+        ]
+        for work in jobs[::order]:
+            what = "one process" if work.ranks == 1 else "all ways in turn"
+            done = self._attempt(f"round {number + 1}, {what}", work)
+            for way, turns in done.turns.items() if done else ():
+                self._turns.setdefault(way, []).extend(turns)
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """Of all ways that have had a turn, in their order."""
+        return {
+            way.name: Outcome(
+                tuple(self._turns[self._twin(way)]),
+                way.lengths,
+                self._peaks.get(way.name, 0),
+                self._searches.get(way.name),
+            )
+            for way in (ALONE_WAY, *self._ways)
+            if self._twin(way) in self._turns
+        }
+
+    def _twin(self, way: Way) -> str:
+        """The first way with the same chunks, whose turns are this one's, too; itself if there is none."""
+        return next((other.name for other in self._ways if way.lengths and other.lengths == way.lengths), way.name)
+
+
+def report(work: Work, outcomes: results.Outcomes) -> Iterator[str]:
+    """The lines about one network."""
+    yield f"{work.net}: {work.ranks} ranks, each {work.batch} images of {work.size}x{work.size}, {work.engine}"
+    yield from (f"  {line}" for line in results.table(outcomes))
+    yield from (f"  {line}" for line in results.verdicts(outcomes))
+
+
+def measure(name: str, arguments: argparse.Namespace, tables: results.Tables) -> bool:
+    """Everything about one network; whether nothing has failed."""
+    images = SMALL[name]
+    work = Work(name, images.size, images.batch, arguments.ranks, iterations=arguments.iterations)
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = Comparison(work, arguments.sizes, lambda work: run_job(work, Path(folder)), _note)
+        try:
+            comparison.prepare()
+        except JobError as error:
+            comparison.failed["one process"] = str(error)
+        else:
+            for number in range(arguments.rounds):
+                comparison.round(number)
+    work, outcomes, out = comparison.base, comparison.outcomes, arguments.out
+    for line in report(work, outcomes) if outcomes else ():
+        print(line, flush=True)
+    for what, why in comparison.failed.items():
+        print(f"  {name}: {what}: FAILED: {why}", flush=True)
+    facts = (name, work.ranks, work.size, work.batch, work.engine)
+    tables.add("summary", results.SUMMARY, results.summary_rows(facts, outcomes))
+    tables.add("iterations", results.ITERATIONS, results.iteration_rows(name, outcomes))
+    tables.add("trials", results.TRIALS, results.trial_rows(name, outcomes))
+    if outcomes:
+        title = f"{name}, {work.ranks} ranks, batch {work.batch} each"
+        figures.draw_sizes(out / f"{name}_sizes.png", title, outcomes)
+        if any(outcome.search for outcome in outcomes.values()):
+            figures.draw_search(out / f"{name}_search.png", title, outcomes)
+    return not comparison.failed
+
+
+def run(arguments: argparse.Namespace) -> None:
+    figures.check_matplotlib()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    print(results.LEGEND)
+    tables = results.Tables(arguments.out)
+    good = [measure(name, arguments, tables) for name in arguments.nets]
+    print(f"numbers and figures: {arguments.out}")
+    if not all(good):
+        sys.exit(1)
+
+
+def _note(line: str) -> None:
+    """How far it is goes to stderr: the tables stay readable."""
+    print(line, file=sys.stderr, flush=True)

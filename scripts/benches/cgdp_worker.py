@@ -1,0 +1,153 @@
+"""A rank of a job of ``scripts/bench cgdp``: trains as it is told, and the first rank writes what was seen."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+from benches.cgdp_jobs import Way, Work
+from benches.cgdp_nets import classes, input_shape, solver_source
+from bpt.allocator import keep_freed_memory
+from bpt.comm import failure
+from bpt.comm.base import Communicator
+from bpt.comm.cores import share_cores
+from bpt.comm.launch import local_ranks
+from bpt.device import choose_device, synchronize
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.merge import apply_set
+from bpt.solvers.solver import Solver
+from bpt.solvers.speeds.room import Memory
+
+AGAIN = 2  # iterations that do not count when a way takes its turn once more: caches are another one's
+
+
+class Trainee:
+    """A solver of this rank, fed with images that differ from rank to rank.
+
+    Attributes:
+        settling: seconds of each iteration that it took to settle layout and chunks, from the start.
+    """
+
+    def __init__(self, work: Work, way: Way, world: Communicator, device: torch.device) -> None:
+        together = world.size > 1 and not way.apart
+        source = solver_source(work.net, work.size, work.batch * (world.size if together else 1))
+        apply_set(source.param, [f"engine: {work.engine} {way.parallel if together else ''}"])
+        self.world = world
+        self.solver = Solver(source, device=device, world=world if together else None)
+        generator = torch.Generator().manual_seed(world.rank)
+        data = torch.rand(input_shape(work.net, work.size, work.batch), generator=generator) - 0.5
+        label = torch.randint(0, classes(work.net), (work.batch,), generator=generator)
+        first = {edge.blob: edge.index for edge in reversed(self.solver.net.graph.edges)}
+        self._inputs = {first["data"]: data.to(device), first["label"]: label.float().to(device)}
+        self.settling: list[float] = []
+        while not self.solver.trials.settled:
+            self.settling += self.step(1)
+        self._warm_up = work.warm_up
+
+    def step(self, iterations: int) -> list[float]:
+        """Train; seconds of each iteration."""
+        marks = [time.perf_counter()]
+        for _ in range(iterations):
+            self.solver.train.operator.feed(self._inputs)  # anew, since other chunks come with other segments
+            self.solver.step(1)
+            marks.append(time.perf_counter())
+        synchronize(self.solver.device)
+        marks[-1] = time.perf_counter()
+        return [after - before for before, after in itertools.pairwise(marks)]
+
+    def turn(self, way: Way, iterations: int) -> dict[str, Any]:
+        """Train in its ``way``; seconds of each iteration, and of each rank's phases. A collective call."""
+        if way.lengths:
+            self.solver.chunks.use(way.lengths)
+        self.world.Barrier()
+        self.step(self._warm_up)
+        self._warm_up = AGAIN
+        clock = self.solver.clock
+        clock.take()
+        seconds = self.step(iterations)
+        if self.solver.device.type != "cpu":
+            # The phases of a device that goes on by itself show only if it is waited for, which takes time: once more.
+            clock.take()
+            clock.precise = True
+            self.step(iterations)
+            clock.precise = False
+        phases = {name: total / iterations for name, total in clock.take().items()}
+        return {"seconds": seconds, "ranks": self.world.allgather(phases)}
+
+
+class Report:
+    """The fields of a Done."""
+
+    def __init__(self, work: Work) -> None:
+        self.turns: dict[str, list[dict[str, Any]]] = {way.name: [] for way in work.ways}
+        self.lengths: dict[str, list[int]] = {}
+        self.settling: dict[str, list[float]] = {}
+        self.trials: dict[str, list[tuple[list[int], float]]] = {}
+        self.peak: list[int] = []
+        self.engine = ""
+
+    def add(self, way: Way, trainee: Trainee, turn: dict[str, Any]) -> None:
+        """A turn is done."""
+        chunks = trainee.solver.chunks
+        self.turns[way.name].append(turn)
+        if chunks.lengths:
+            self.lengths[way.name] = list(chunks.lengths)
+        if trainee.settling:
+            self.settling[way.name] = trainee.settling
+        if chunks.search:
+            self.trials[way.name] = [(list(trial.lengths), trial.seconds) for trial in chunks.search.trials]
+        self.engine = pb.SolverParameter.Engine.Name(trainee.solver.train.operator.engine)
+
+
+After = Callable[[Trainee], object]
+
+
+def measure(work: Work, world: Communicator, after: After = lambda trainee: None) -> Report:
+    """Do the ``work``, and ``after`` it something more with the last way. A collective call."""
+    torch.set_num_threads(share_cores(world))  # this and the next as the command line does
+    gc.freeze()
+    device = choose_device(None, work.gpu, *local_ranks(world))
+    memory = Memory(device)
+    memory.reset()
+    trainees: dict[tuple[str, bool], Trainee] = {}
+    for way in work.ways:
+        key = way.parallel, way.apart
+        trainees[key] = trainees.get(key) or Trainee(work, way, world, device)
+    report = Report(work)
+    for number in range(work.turns):
+        for way in work.ways if number % 2 == 0 else work.ways[::-1]:
+            trainee = trainees[way.parallel, way.apart]
+            report.add(way, trainee, trainee.turn(way, work.iterations))
+    report.peak = world.allgather(memory.peak)
+    after(trainee)
+    for trainee in trainees.values():
+        trainee.solver.close()
+    return report
+
+
+def main(after: Callable[[Work], After] = lambda work: lambda trainee: None) -> int:
+    """The rank's life; ``after``: gives what to do once the work is done."""
+    order, answer = map(Path, sys.argv[1:])
+    keep_freed_memory()  # as the command line does
+
+    def command(world: Communicator) -> None:
+        work = Work.read(order)
+        report = measure(work, world, after(work))
+        if world.rank == 0:
+            answer.write_text(json.dumps(vars(report)))
+
+    return failure.run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

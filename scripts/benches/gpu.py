@@ -1,0 +1,232 @@
+"""All of CGDP that wants a GPU, in one command: times, overlap, and whether two ranks on one GPU equal one process.
+
+For each network, as large as it is and on generated images:
+
+1. Times of an iteration on two ranks that share the GPU, with TREE (the paper's OrigDP), ALLREDUCE and CGDP: layer by
+   layer (chunk size 1) and with searched chunks; and without exchange, each rank for itself. The batch of a rank is
+   that of the paper's Table 1, or half of it, a quarter, ... if two ranks do not fit. Phases come from a second turn,
+   in which each instruction is waited for.
+2. Overlap: torch.profiler traces iterations of the first rank. Printed is how much of the device's time in copies
+   between device and host lies under kernels of the computing stream. The traces (chrome://tracing, ui.perfetto.dev)
+   stay in the folder of --out.
+3. Equality: ``mpirun -n 2 bpt check`` with CGDP, in double precision.
+
+A part that fails says so, the others go on, and the exit status is 1. Meant to take about ten minutes on a
+modern GPU; at its end it tells how long it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from benches import cgdp_results as results
+from benches.cgdp import EXCHANGES, FIXED, ROOT, SEARCHING, at_least, nets
+from benches.cgdp_jobs import Done, JobError, Way, Work, call, run_job
+from benches.cgdp_nets import NETS, PAPER, TINY, solver_source
+from benches.cgdp_results import SEARCH, Outcome, Search, fixed
+from benches.gpu_trace import Copies, copies_of, has_kernels, read_events
+from bpt.device import describe_devices
+from bpt.proto.text import to_text
+from bpt.report.columns import columns
+
+HELP = "all of CGDP that needs a GPU: full-size networks, overlap by the profiler, two ranks against one process"
+WORKER = Path(__file__).with_name("gpu_worker.py")
+RANKS = 2
+WAYS = (*EXCHANGES, Way(fixed(1), FIXED), SEARCHING[SEARCH])
+TRACED = 3  # iterations in a trace
+CHECKED = 2  # iterations of bpt check
+CHECK_BATCH = 4
+# Clipped, as the deepest networks are unstable at their start: full updates would make errors of roundings.
+CHECK = """base_lr: 1e-4 clip_gradients: 1
+parallel_param { exchange: CGDP sync_batch_norm: true cgdp_param { chunk_size: 2 } }"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    known = ", ".join(PAPER)
+    parser.add_argument(
+        "--nets", type=nets, default=",".join(NETS), help=f"which of {known}, by commas (default %(default)s)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="the same on the CPU, with tiny images and batches")
+    parser.add_argument("--gpu", default="0", metavar="N", help="the device's number (default %(default)s)")
+    parser.add_argument(
+        "--iterations", type=at_least(1), default=20, help="of a turn; 2 in a dry run (default %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "gpu", help="folder for CSV files and traces")
+
+
+@dataclass
+class Parts:
+    """What was tried, and what of it has failed.
+
+    Attributes:
+        failed: name of the part → why.
+    """
+
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def attempt(self, name: str, part: Callable[[], object]) -> None:
+        """Do a part; if it fails, say so and go on."""
+        try:
+            part()
+        except (JobError, OSError, ValueError, KeyError) as error:
+            self.failed[name] = str(error)
+            print(f"{name}: FAILED: {error}", flush=True)
+
+
+def fitting(work: Work, run: Callable[[Work], Done]) -> tuple[Work, Done]:
+    """The ``work`` with the largest batch that fits, of its own, half of it, a quarter, ...; and what it gave.
+
+    Raises:
+        JobError: another failure, or not even one image fits.
+    """
+    while True:
+        try:
+            return work, run(work)
+        except JobError as error:
+            if not error.is_memory or work.batch == 1:
+                raise
+            print(f"{work.net}: {work.ranks} ranks of {work.batch} images do not fit", flush=True)
+            work = replace(work, batch=work.batch // 2)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One network, measured.
+
+    Attributes:
+        work: of its jobs, with the batch that fits.
+        outcomes: of each way.
+        copies: way → direction → copies of TRACED iterations.
+    """
+
+    work: Work
+    outcomes: dict[str, Outcome]
+    copies: dict[str, dict[str, Copies]]
+
+
+def measure(base: Work, out: Path, folder: Path, parts: Parts) -> Seen:
+    """Train one network in all ways, and trace each that exchanges.
+
+    Raises:
+        JobError: the first job, which finds the batch that fits and the memory layout for all, has failed.
+    """
+    probe = replace(base, ways=WAYS[1:2], warm_up=0, iterations=1)
+    work, done = fitting(probe, lambda work: run_job(work, folder, WORKER))
+    base = replace(base, batch=work.batch, engine=done.engine)
+    seen = Seen(base, {}, {})
+    for way in WAYS:
+        parts.attempt(f"{base.net}: {way.name}", partial(measure_way, seen, way, out, folder))
+    return seen
+
+
+def measure_way(seen: Seen, way: Way, out: Path, folder: Path) -> None:
+    """Train in one way, and trace it; puts what it sees into ``seen``."""
+    net, name = seen.work.net, way.name
+    trace = out.resolve() / f"{net}_{name.replace(' ', '_')}.trace.json.gz"
+    done = run_job(replace(seen.work, ways=(way,), trace="" if way.apart else str(trace)), folder, WORKER)
+    search = None
+    if name in done.trials:
+        search = Search(done.settling[name], done.turns[name][0].seconds, done.trials[name])
+    seen.outcomes[name] = Outcome(done.turns[name], done.lengths.get(name, ()), max(done.peak), search)
+    if not way.apart:
+        events = read_events(trace)
+        if seen.work.gpu and not has_kernels(events):
+            raise JobError(f"{trace.name} has no kernels: the profiler cannot see this device")
+        seen.copies[name] = copies_of(events)
+
+
+def overlap_table(seen: Seen) -> Iterator[str]:
+    """A line a way: copies of an iteration, and how much of them computing hides."""
+    rows = [("way", *(f"{d} {what}" for d in ("D2H", "H2D", "all") for what in ("copies", "ms", "hidden")))]
+    for way, directions in seen.copies.items():
+        together = directions["D2H"] + directions["H2D"]
+        cells: list[str] = []
+        for copies in (directions["D2H"], directions["H2D"], together):
+            share = f"{copies.share:.1%}" if copies.count else "-"
+            cells += [f"{copies.count / TRACED:.0f}", f"{copies.seconds / TRACED * 1e3:.2f}", share]
+        rows.append((way, *cells))
+    yield from columns(rows, left=1)
+
+
+def check(name: str, size: int, gpu: str, folder: Path) -> str:
+    """Compare two ranks with one process; returns what ``bpt check`` says at its end.
+
+    Raises:
+        JobError: they differ, or it could not be compared.
+    """
+    path = folder / f"{name}.prototxt"
+    path.write_text(to_text(solver_source(name, size, CHECK_BATCH, drawn=True).param))
+    words = [sys.executable, "-m", "bpt", "check", "--solver", str(path), "--set", CHECK]
+    words += ["--iterations", str(CHECKED), *(["--gpu", gpu] if gpu else [])]
+    table = call(words, RANKS).splitlines()[1:]
+    return f"{len(table)} parameters are equal after {CHECKED} iterations, up to a relative difference of 1e-5"
+
+
+COPIES = ("net", "way", "direction", "copies", "seconds", "hidden_seconds", "hidden_share")
+
+
+def copy_rows(seen: Seen) -> Iterator[tuple[object, ...]]:
+    """The copies of an iteration, in the columns of COPIES."""
+    for way, directions in seen.copies.items():
+        for direction, copies in directions.items():
+            seconds = copies.seconds / TRACED, copies.hidden / TRACED
+            yield seen.work.net, way, direction, copies.count / TRACED, *seconds, copies.share
+
+
+def one_net(name: str, arguments: argparse.Namespace, parts: Parts, tables: results.Tables) -> None:
+    """Everything about one network."""
+    dry: bool = arguments.dry_run
+    images = (TINY if dry else PAPER)[name]
+    gpu, out = "" if dry else arguments.gpu, arguments.out
+    iterations, warm_up, threads = (2, 1, 1) if dry else (arguments.iterations, 3, 0)
+    base = Work(
+        name, images.size, images.batch, RANKS, iterations=iterations, warm_up=warm_up, gpu=gpu, threads=threads
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+
+        def times() -> None:
+            seen = measure(base, out, folder, parts)
+            work = seen.work
+            fits = "" if work.batch == images.batch else f" (the paper's {images.batch} do not fit)"
+            where = "on the CPU" if dry else "on one GPU"
+            print(f"{name}: {RANKS} ranks {where}, each {work.batch} images{fits} of {work.size}x{work.size}")
+            lines = (*results.table(seen.outcomes), *results.verdicts(seen.outcomes), "", *overlap_table(seen))
+            print("\n".join(f"  {line}".rstrip() for line in lines), flush=True)
+            facts = (name, RANKS, work.size, work.batch, work.engine)
+            tables.add("summary", results.SUMMARY, results.summary_rows(facts, seen.outcomes))
+            tables.add("trials", results.TRIALS, results.trial_rows(name, seen.outcomes))
+            tables.add("copies", COPIES, copy_rows(seen))
+
+        parts.attempt(f"{name}: times", times)
+        parts.attempt(f"{name}: check", lambda: print(f"  check: {check(name, images.size, gpu, folder)}\n"))
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if not arguments.dry_run and not torch.cuda.is_available():
+        sys.exit("this machine has no usable CUDA device; --dry-run does the same on the CPU, with tiny images")
+    start = time.monotonic()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    print("dry run: tiny images on the CPU" if arguments.dry_run else "\n".join(describe_devices()))
+    print(f"PyTorch {torch.__version__}\n\n{results.LEGEND}")
+    print("copies: of an iteration between device and host; hidden: the share of their time under computing\n")
+    parts = Parts()
+    tables = results.Tables(arguments.out)
+    for name in arguments.nets:
+        one_net(name, arguments, parts, tables)
+    print(f"numbers and traces: {arguments.out}; {(time.monotonic() - start) / 60:.1f} minutes")
+    if arguments.dry_run:
+        print("This was a dry run: tiny images on the CPU. Its times say nothing about a GPU.")
+    if parts.failed:
+        sys.exit(f"FAILED: {', '.join(parts.failed)}")
