@@ -1,4 +1,4 @@
-"""CGDP: all ranks have the sum of the gradients, to the last bit, on one host and on several."""
+"""CGDP: streams, chunks and hosts; what it shares with ALLREDUCE is tested in ``test_everybody_updates.py``."""
 
 from __future__ import annotations
 
@@ -13,55 +13,6 @@ from tests.exchange.cgdp.delays import delay_streams
 from tests.exchange.groups import Rank
 
 CGDP = EXCHANGES["CGDP"]
-HOSTS = [None, ["a", "a", "b"], ["a", "b", "a"], ["a", "b", "c"]]
-HOST_IDS = ["one host", "two hosts", "ranks in turn", "a host each"]
-
-
-@pytest.mark.parametrize("hosts", HOSTS, ids=HOST_IDS)
-def test_gradients_are_summed_over_the_ranks(hosts: list[str] | None) -> None:
-    def run(comm: Communicator) -> tuple[object, object]:
-        rank = Rank(comm, CGDP)
-        rank.give(a=1.0 + comm.rank, b=10.0 * comm.rank, c=0.5)
-        rank.run()
-        return rank.gradients, rank.weights
-
-    for number, (gradients, weights) in enumerate(run_ranks(3, run, hosts=hosts)):
-        assert gradients == {"a": [6, 6, 6], "b": [30, 30], "c": [1.5] * 4}  # 1 + 2 + 3, 0 + 10 + 20, 3 · 0.5
-        assert weights == {"a": [100 * number] * 3, "b": [100 * number + 1] * 2, "c": [100 * number + 2] * 4}
-
-
-def test_a_rank_without_samples_takes_part() -> None:
-    def run(comm: Communicator) -> object:
-        rank = Rank(comm, CGDP)
-        rank.give(a=1, b=2, c=3) if comm.rank == 0 else rank.give(a=None, b=None, c=None)
-        rank.run()
-        return rank.gradients
-
-    assert run_ranks(2, run) == [{"a": [1, 1, 1], "b": [2, 2], "c": [3] * 4}] * 2
-
-
-@pytest.mark.parametrize("hosts", HOSTS, ids=HOST_IDS)
-def test_all_have_the_same_bits_iteration_by_iteration(hosts: list[str] | None) -> None:
-    """Sums of numbers whose order matters, of segments that change; and nothing of one iteration stays for the next."""
-
-    def run(comm: Communicator) -> list[bytes]:
-        rank = Rank(comm, CGDP)
-        found = []
-        for iteration in range(4):
-            generator = torch.Generator().manual_seed(10 * iteration + comm.rank)
-            for parameter in rank.parameters.values():
-                parameter.grad = torch.randn(parameter.shape, generator=generator)
-            mine = {name: p.grad.double() for name, p in rank.parameters.items() if p.grad is not None}
-            rank.run()
-            for name, own in mine.items():
-                grad = rank.parameters[name].grad
-                assert grad is not None
-                torch.testing.assert_close(grad.double(), sum(comm.allgather(own)), rtol=1e-6, atol=1e-6)
-            found.append(b"".join(p.grad.numpy().tobytes() for p in rank.parameters.values() if p.grad is not None))
-        return found
-
-    first, *others = run_ranks(3, run, hosts=hosts)
-    assert others == [first, first]
 
 
 def test_large_gradients_are_summed_in_slices() -> None:
@@ -79,26 +30,6 @@ def test_large_gradients_are_summed_in_slices() -> None:
     expected = torch.cat([torch.arange(float(n)) * 6 + 3 * number for number, n in enumerate((size, 1, 2**14))])
     for found in run_ranks(3, run):
         assert torch.equal(found, expected)
-
-
-def test_everybody_updates_and_nothing_is_broadcast() -> None:
-    def run(comm: Communicator) -> None:
-        rank = Rank(comm, CGDP)
-        assert not rank.exchange.broadcasts
-        assert rank.exchange.frozen() == set()
-
-    run_ranks(2, run)
-
-
-def test_a_rank_that_is_alone_has_nothing_to_do() -> None:
-    def run(comm: Communicator) -> object:
-        rank = Rank(comm, CGDP)
-        rank.give(a=1, b=None, c=3)
-        rank.run()
-        assert comm.counters.take() == {}
-        return rank.gradients
-
-    assert run_ranks(1, run) == [{"a": [1, 1, 1], "b": None, "c": [3] * 4}]
 
 
 def test_a_segment_comes_back_while_the_caller_goes_on() -> None:
