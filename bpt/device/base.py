@@ -40,6 +40,9 @@ class Stream(Protocol):
         memory to the stream that it came from, which does not wait for this one.
         """
 
+    def submit(self, work: Work) -> Event:
+        """``run`` and ``record`` in one, at the price of one: the thread is woken once."""
+
     def after(self, event: Event) -> None:
         """What is submitted from now on starts when ``event``, of any stream, is reached."""
 

@@ -57,6 +57,11 @@ class CurrentStream:
         """Call ``work``, which enqueues."""
         work()
 
+    def submit(self, work: Work) -> Event:
+        """Call ``work``, and record."""
+        work()
+        return self.record()
+
     def after(self, event: Event) -> None:
         """Let the device wait for ``event``, or the caller if it is none of a device."""
         _hold(torch.cuda.current_stream(self._device), event)
@@ -88,6 +93,18 @@ class SideStream:
     def run(self, work: Work) -> None:
         """Let the thread call ``work``; what it enqueues goes to this stream."""
         self._worker.submit(work)
+
+    def submit(self, work: Work) -> Event:
+        """Let the thread call ``work``, and record behind it."""
+        mark = Mark()
+        event = CudaEvent(mark)
+
+        def work_and_mark() -> None:
+            work()
+            event.mark(self._stream)
+
+        self._worker.submit(work_and_mark, mark)
+        return event
 
     def after(self, event: Event) -> None:
         """Let the device wait for ``event``, or the thread if it is none of a device."""

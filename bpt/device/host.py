@@ -17,6 +17,11 @@ class NullStream:
         """Do ``work``; what it raises is raised here, and the stream does not fail by it."""
         work()
 
+    def submit(self, work: Work) -> Event:
+        """Do ``work``; the event is reached."""
+        work()
+        return reached()
+
     def after(self, event: Event) -> None:
         """Wait for ``event``."""
         event.wait()
@@ -45,6 +50,12 @@ class ThreadStream:
     def run(self, work: Work) -> None:
         """Do ``work`` in the thread, without recording for gradients."""
         self._worker.submit(work)
+
+    def submit(self, work: Work) -> Event:
+        """Do ``work`` in the thread, without recording for gradients."""
+        mark = Mark()
+        self._worker.submit(work, mark)
+        return mark
 
     def after(self, event: Event) -> None:
         """Let the thread wait for ``event``."""

@@ -47,6 +47,15 @@ def test_the_device_waits_and_not_the_host(cuda: FakeCuda) -> None:
     d2h.close()
 
 
+def test_submit_is_run_and_record_in_one(cuda: FakeCuda) -> None:
+    d2h = new_stream(CUDA, "D2H")
+    d2h.submit(lambda: cuda.calls.append("copy")).wait()
+    assert cuda.calls == ["copy", "record e0 on s1", "host waits for e0"]
+    computing_stream(CUDA).submit(lambda: cuda.calls.append("kernel"))
+    assert cuda.calls[3:] == ["kernel", "record e1 on default"]
+    d2h.close()
+
+
 def test_without_after_the_copy_comes_too_early(cuda: FakeCuda) -> None:
     computing, d2h = computing_stream(CUDA), new_stream(CUDA, "D2H")
     done: list[str] = []

@@ -99,6 +99,23 @@ def test_an_event_is_reached_when_what_came_before_it_is_done(started: Started) 
     after_first.wait()  # as often as one likes
 
 
+def test_submit_is_run_and_record_in_one(started: Started) -> None:
+    stream, gate = new_stream(CPU, "D2H"), Gate()
+    first = stream.submit(gate)
+    second = stream.submit(lambda: None)
+    assert gate.begun.wait(MINUTE)  # submit did not wait
+    assert not first.done()
+    assert not second.done()
+    gate.open.set()
+    second.wait()
+    assert first.done()
+    error = KeyError(1)
+    assert raised_by(stream.submit(fail(error)).wait) is error
+    null, done = computing_stream(CPU), []
+    assert null.submit(lambda: done.append(here())).done()
+    assert done == [here()]
+
+
 def test_a_stream_goes_on_after_the_event_of_another_one(started: Started) -> None:
     first, second = new_stream(CPU, "first"), new_stream(CPU, "second")
     gate, done = Gate(), []

@@ -82,8 +82,11 @@ class GuardedArea:
 
     def write(
         self, stream: Stream, parameters: Sequence[nn.Parameter], during: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    ) -> Event:
         """Let ``stream`` copy the gradients of ``parameters`` here; those that have none count as zeros.
+
+        Returns:
+            What is reached when the copies are done.
 
         Args:
             during: a context for the copies.
@@ -96,10 +99,10 @@ class GuardedArea:
                 for place, gradient in copies:
                     _ = place.zero_() if gradient is None else place.copy_(gradient, non_blocking=True)
 
-        stream.run(copy)
-        event = stream.record()
+        event = stream.submit(copy)
         for run in self._layout.runs(parameters):
             self._written[run] = event
+        return event
 
     def read(self, run: Run) -> Tensor:
         """The elements of ``run``, once all copies into it are done."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bpt.comm.base import Communicator
 from bpt.comm.courier import Courier
-from bpt.device import CPU, Stream, computing_stream, finish, new_stream, synchronize
+from bpt.device import CPU, Event, Stream, computing_stream, finish, new_stream, synchronize
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
 from bpt.exchange.cgdp.host_sum import HostSum, Piece
@@ -49,6 +49,8 @@ class Cgdp(Exchange):
         self._computing = computing_stream(device)
         self._d2h, self._h2d = self._stream(device, "D2H"), self._stream(device, "H2D")
         self._host, self._between = self._stream(CPU, "host"), self._stream(CPU, "between hosts")
+        self._ends: list[Event] = []  # of the streams but the last, for the chunk that was started last
+        self._back: Event | None = None  # when its sums are back
         self._counters = courier.comm.counters
         self._pieces = self._cut()
 
@@ -73,13 +75,17 @@ class Cgdp(Exchange):
         for piece in self._pieces[segment]:
             label = f"X{segment} {piece.name}"
             made = self._computing.record()
-            self._d2h.after(made)
-            piece.sum.area.write(self._d2h, piece.parameters, partial(self._copying, label, "D2H", piece.nbytes))
-            self._host.run(partial(self._accumulate, label, piece, self._turn))
+            if not made.done():  # on a CPU it is
+                self._d2h.after(made)
+            copying = partial(self._copying, label, "D2H", piece.nbytes)
+            self._ends = [
+                piece.sum.area.write(self._d2h, piece.parameters, copying),
+                self._host.submit(partial(self._accumulate, label, piece, self._turn)),
+            ]
             if piece.sum.hosts > 1 and piece.sum.leads:
-                self._between.run(partial(self._reduce, label, piece, self._turn))
+                self._ends.append(self._between.submit(partial(self._reduce, label, piece, self._turn)))
             gradients = [_gradient(parameter) for parameter in piece.parameters]
-            self._h2d.run(partial(self._bring_back, label, piece, self._turn, gradients))
+            self._back = self._h2d.submit(partial(self._bring_back, label, piece, self._turn, gradients))
 
     def _accumulate(self, label: str, piece: Piece, turn: int) -> None:
         """Steps B-2-0-1 and B-3-1 on the host stream."""
@@ -108,9 +114,11 @@ class Cgdp(Exchange):
 
     def wait(self) -> None:
         """Step B-5-1: wait until the sums of all chunks are back."""
-        for stream in (self._d2h, self._host, self._between):
-            stream.record().wait()  # raises what went wrong there, before anybody waits for its consequences
-        self._computing.after(self._h2d.record())
+        for event in self._ends:  # raises what went wrong there, before anybody waits for its consequences
+            event.wait()
+        if self._back is not None:
+            self._computing.after(self._back)
+        self._ends, self._back = [], None
         self.courier.wait()
         self._turn += 1
 

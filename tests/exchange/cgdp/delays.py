@@ -23,12 +23,18 @@ class Delayed:
         self._never = threading.Event()
 
     def run(self, work: Callable[[], None]) -> None:
+        self._stream.run(self._delayed(work))
+
+    def submit(self, work: Callable[[], None]) -> Event:
+        return self._stream.submit(self._delayed(work))
+
+    def _delayed(self, work: Callable[[], None]) -> Callable[[], None]:
         def delayed() -> None:
             if self._random.random() < 0.3:
                 self._never.wait(self._random.choice([1e-6, 1e-4, 4e-4]))
             work()
 
-        self._stream.run(delayed)
+        return delayed
 
     def after(self, event: Event) -> None:
         self._stream.after(event)
