@@ -1,0 +1,105 @@
+"""How much local weights count in the global ones: SGWU (BPT-CNN, Eq. 7) and AGWU (Eq. 9 and 10).
+
+Factors only; whoever holds tensors applies them. Accuracies Q_j are of the local epoch that was just trained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Normalizer(Enum):
+    """What the sum in Eq. 9 runs over.
+
+    OTHERS: all workers but the one that submits, as printed; γ may exceed 1, with two workers it is up to e. ALL: all
+    of them, so γ < 1.
+    """
+
+    OTHERS = "OTHERS"
+    ALL = "ALL"
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of the global weights by AGWU (Eq. 10): W^(i) = W^(i-1) + factor · (W_j^(k) - W^(k)).
+
+    Attributes:
+        worker: j, who submitted.
+        base: k, the version that it trained from.
+        newest: i-1, the newest version before the update.
+        gamma: γ_j^(k), Eq. 9.
+        accuracy: Q_j^(k).
+    """
+
+    worker: int
+    base: int
+    newest: int
+    gamma: float
+    accuracy: float
+
+    @property
+    def version(self) -> int:
+        """i: the version that the update makes."""
+        return self.newest + 1
+
+    @property
+    def staleness(self) -> int:
+        """How many versions others made since the worker got its base."""
+        return self.newest - self.base
+
+    @property
+    def factor(self) -> float:
+        """γ · Q."""
+        return self.gamma * self.accuracy
+
+    @property
+    def replaces(self) -> bool:
+        """Whether W^(i) is W_j^(k) itself, which then has to be copied, since ``a + (b - a)`` rounds.
+
+        So one worker with Q = 1 trains exactly as without a parameter server.
+        """
+        return self.staleness == 0 and self.factor == 1.0
+
+
+def sgwu_factors(accuracies: Sequence[float]) -> tuple[float, ...]:
+    """Q_j / Σ Q: what the weights of each worker are multiplied by, in W^(i) = Σ_j factor_j · W_j (Eq. 7).
+
+    If all are equal, also if all are 0, where Eq. 7 divides by zero, the factors are 1/m.
+    """
+    assert accuracies and all(0 <= accuracy < math.inf for accuracy in accuracies), accuracies
+    if min(accuracies) == max(accuracies):
+        return (1 / len(accuracies),) * len(accuracies)
+    together = math.fsum(accuracies)
+    return tuple(accuracy / together for accuracy in accuracies)
+
+
+def attenuation(base: int, newest: int, others: Iterable[int], normalizer: Normalizer = Normalizer.OTHERS) -> float:
+    """γ_j^(k), the time attenuation factor (Eq. 9): e^(k/(i-1)) / Σ_j' e^(k'/(i-1)).
+
+    Where Eq. 9 says nothing: k/(i-1) is 0 at the first version (i-1 = 0), and γ is 1 if there are no others.
+
+    Args:
+        base: k, the version that the submitted weights were trained from.
+        newest: i-1, the newest version; none of the bases is newer.
+        others: k', the versions that each of the other workers trains from.
+        normalizer: whether the sum includes the worker itself.
+    """
+    assert 0 <= base <= newest, (base, newest)
+    others = list(others)
+    return gamma(base, newest, math.fsum(recency(other, newest) for other in others), normalizer) if others else 1.0
+
+
+def recency(base: int, newest: int) -> float:
+    """e^(k/(i-1)): from 1 for the oldest base possible to e for the newest."""
+    return math.exp(base / newest) if newest else 1.0
+
+
+def gamma(base: int, newest: int, others: float, normalizer: Normalizer) -> float:
+    """Eq. 9, where the recencies of the others add up to ``others`` (0: there are none)."""
+    if not others:
+        return 1.0
+    mine = recency(base, newest)
+    return mine / (others + mine if normalizer is Normalizer.ALL else others)
