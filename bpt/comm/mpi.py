@@ -77,8 +77,8 @@ class MpiCommunicator(Communicator):
             return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Split_type(MPI.COMM_TYPE_SHARED)))
 
     def Allocate_shared(self, nbytes: int) -> Window:
-        assert self.Split_type_shared().size == self.size, "ranks on several hosts cannot share memory"
         ranks = self.allgather((MPI.COMM_WORLD.Get_rank(), identity(), nbytes))
+        assert len({_hosts[rank] for rank, _, _ in ranks}) <= 1, "ranks on several hosts cannot share memory"
         sizes = [size for _, _, size in ranks]
         with self._translated("Allocate_shared"):
             win = self._allocate(sizes)

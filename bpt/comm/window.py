@@ -92,7 +92,10 @@ class Window(ABC):
 
     def _look(self, done: Callable[[], bool]) -> bool:
         self.Sync()
-        return done()
+        if not done():
+            return False
+        self.Sync()  # what is read next must not have been loaded before the mark was seen
+        return True
 
     def _lost(self) -> str:
         """Why nobody need be waited for any more, as a message; "": there is no such reason."""

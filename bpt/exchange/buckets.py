@@ -27,6 +27,7 @@ class Bucket:
 
     Attributes:
         label: its parameters in few words.
+        elements: of each parameter, by name.
         names: of the messages, in order.
         packed: elements of each parameter that travels with others in the first message.
     """
@@ -35,6 +36,7 @@ class Bucket:
         self.comm = comm
         self.parameters = tuple(p for _, p in parameters)
         named = [name for name, _ in parameters]
+        self.elements = {name: p.numel() for name, p in parameters}
         self.label = f"{named[0]} … {named[-1]}" if len(named) > 1 else "".join(named)
         self._small = [p for p in self.parameters if p.numel() < LARGE]
         self._large = [p for p in self.parameters if p.numel() >= LARGE]

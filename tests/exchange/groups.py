@@ -10,6 +10,7 @@ from torch import nn
 
 from bpt.comm.base import Communicator
 from bpt.comm.courier import Courier
+from bpt.device import CPU
 from bpt.exchange import Bucket, Exchange
 
 SEGMENTS = (("a", "b"), ("c",))
@@ -26,6 +27,7 @@ class Rank:
         kind: type[Exchange],
         segments: Sequence[Sequence[str]] = SEGMENTS,
         sizes: Mapping[str, int] = SIZES,
+        device: torch.device = CPU,
     ) -> None:
         self.comm = comm
         self.parameters = {
@@ -35,7 +37,7 @@ class Rank:
         self._own = comm.Dup()
         self.bucket_of = self._buckets(segments)
         self.courier = Courier(comm)
-        self.exchange = kind([[bucket] for bucket in self.bucket_of.values()], self.courier)
+        self.exchange = kind([[bucket] for bucket in self.bucket_of.values()], self.courier, device)
 
     def _buckets(self, segments: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Bucket]:
         return {

@@ -63,12 +63,30 @@ class Layout:
         return tuple(runs)
 
 
-class GuardedArea:
-    """The gradient area of this rank, which the D2H stream writes.
+class Copies:
+    """Gradients on their way into an area, and the one way to read them there: not before they are all in it.
 
-    Each run has an event that is reached when the copies into it are done, and ``read`` is the only way to the
-    elements: it waits for that event. So nobody can read what a copy has not yet written (the paper's Step B-2-0-1
-    is there for this); there is nothing to forget.
+    Made by ``GuardedArea.write``. The paper's Step B-2-0-1 is there for this; here nobody can forget it.
+    """
+
+    def __init__(self, memory: Tensor, runs: Sequence[Run], event: Event) -> None:
+        self._memory = memory
+        self._runs = runs
+        self._event = event
+
+    def wait(self) -> None:
+        """Return when all copies are done; raise what went wrong with them."""
+        self._event.wait()
+
+    def elements(self, run: Run) -> Tensor:
+        """The elements of ``run``, once all copies are done."""
+        assert any(written.start <= run.start and run.stop <= written.stop for written in self._runs)
+        self.wait()
+        return self._memory[run.start : run.stop]
+
+
+class GuardedArea:
+    """The gradient area of this rank, which the D2H stream writes; what it holds is read by ``Copies`` alone.
 
     Args:
         memory: flat, on the host.
@@ -78,15 +96,11 @@ class GuardedArea:
     def __init__(self, memory: Tensor, layout: Layout) -> None:
         self._memory = memory
         self._layout = layout
-        self._written: dict[Run, Event] = {}
 
     def write(
         self, stream: Stream, parameters: Sequence[nn.Parameter], during: Callable[[], AbstractContextManager[None]]
-    ) -> Event:
+    ) -> Copies:
         """Let ``stream`` copy the gradients of ``parameters`` here; those that have none count as zeros.
-
-        Returns:
-            What is reached when the copies are done.
 
         Args:
             during: a context for the copies.
@@ -99,21 +113,7 @@ class GuardedArea:
                 for place, gradient in copies:
                     _ = place.zero_() if gradient is None else place.copy_(gradient, non_blocking=True)
 
-        event = stream.submit(copy)
-        for run in self._layout.runs(parameters):
-            self._written[run] = event
-        return event
-
-    def read(self, run: Run) -> Tensor:
-        """The elements of ``run``, once all copies into it are done."""
-        for written, event in list(self._written.items()):
-            if written.start < run.stop and run.start < written.stop:
-                event.wait()
-        return self._memory[run.start : run.stop]
-
-    def forget(self) -> None:
-        """Nothing is on its way any more: other runs may be written from now on."""
-        self._written.clear()
+        return Copies(self._memory, self._layout.runs(parameters), stream.submit(copy))
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor | None:

@@ -14,6 +14,7 @@ from bpt.comm.courier import Courier
 from bpt.device import CPU, Event, Stream, computing_stream, finish, new_stream, synchronize
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
+from bpt.exchange.cgdp.areas import Copies
 from bpt.exchange.cgdp.host_sum import HostSum, Piece
 
 
@@ -49,15 +50,12 @@ class Cgdp(Exchange):
         self._computing = computing_stream(device)
         self._d2h, self._h2d = self._stream(device, "D2H"), self._stream(device, "H2D")
         self._host, self._between = self._stream(CPU, "host"), self._stream(CPU, "between hosts")
-        self._ends: list[Event] = []  # of the streams but the last, for the chunk that was started last
-        self._back: Event | None = None  # when its sums are back
+        self._ends: dict[str, Event] = {}  # stream → when what it has got in this iteration is done
         self._counters = courier.comm.counters
         self._pieces = self._cut()
 
     def regroup(self, buckets: Sequence[Sequence[Bucket]]) -> None:
         super().regroup(buckets)
-        for each in self._sums.values():
-            each.area.forget()
         self._pieces = self._cut()
 
     def _stream(self, device: torch.device, name: str) -> Stream:
@@ -70,27 +68,31 @@ class Cgdp(Exchange):
     def updates(self, bucket: Bucket) -> bool:
         return True
 
+    def packed(self) -> dict[str, dict[str, int]]:
+        return {b.label: b.elements for group in self.buckets for b in group if len(b.elements) > 1}
+
     def start(self, segment: int) -> None:
-        """Step B-3-1: send the chunk's gradients to the host, and have them accumulated there."""
+        """Step B-3-1: send the chunk's gradients to the host, and have them accumulated there.
+
+        The sums come into the same tensors, so gradients must not share memory with anything that is still read.
+        """
         for piece in self._pieces[segment]:
             label = f"X{segment} {piece.name}"
             made = self._computing.record()
             if not made.done():  # on a CPU it is
                 self._d2h.after(made)
             copying = partial(self._copying, label, "D2H", piece.nbytes)
-            self._ends = [
-                piece.sum.area.write(self._d2h, piece.parameters, copying),
-                self._host.submit(partial(self._accumulate, label, piece, self._turn)),
-            ]
+            copies = piece.sum.area.write(self._d2h, piece.parameters, copying)
+            self._ends["host"] = self._host.submit(partial(self._accumulate, label, piece, copies, self._turn))
             if piece.sum.hosts > 1 and piece.sum.leads:
-                self._ends.append(self._between.submit(partial(self._reduce, label, piece, self._turn)))
+                self._ends["between hosts"] = self._between.submit(partial(self._reduce, label, piece, self._turn))
             gradients = [_gradient(parameter) for parameter in piece.parameters]
-            self._back = self._h2d.submit(partial(self._bring_back, label, piece, self._turn, gradients))
+            self._ends["H2D"] = self._h2d.submit(partial(self._bring_back, label, piece, self._turn, gradients))
 
-    def _accumulate(self, label: str, piece: Piece, turn: int) -> None:
+    def _accumulate(self, label: str, piece: Piece, copies: Copies, turn: int) -> None:
         """Steps B-2-0-1 and B-3-1 on the host stream."""
         with self._counters.during(label):
-            piece.sum.accumulate(piece, turn)
+            piece.sum.accumulate(piece, copies, turn)
 
     def _reduce(self, label: str, piece: Piece, turn: int) -> None:
         with self._counters.during(label):
@@ -114,11 +116,12 @@ class Cgdp(Exchange):
 
     def wait(self) -> None:
         """Step B-5-1: wait until the sums of all chunks are back."""
-        for event in self._ends:  # raises what went wrong there, before anybody waits for its consequences
+        back = self._ends.pop("H2D", None)
+        for event in self._ends.values():  # raises what went wrong there, before anybody waits for its consequences
             event.wait()
-        if self._back is not None:
-            self._computing.after(self._back)
-        self._ends, self._back = [], None
+        if back is not None:
+            self._computing.after(back)
+        self._ends.clear()
         self.courier.wait()
         self._turn += 1
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from bpt.comm.base import Communicator
+from bpt.comm.window import Window
 from bpt.device import pin
-from bpt.exchange.cgdp.areas import ALIGNMENT, GuardedArea, Layout, Run, tensor_of
+from bpt.errors import RunError
+from bpt.exchange.cgdp.areas import ALIGNMENT, Copies, GuardedArea, Layout, Run, tensor_of
 
 SLICE = 2**14  # elements that are worth a rank's attention of their own
 
@@ -69,17 +71,18 @@ class HostSum:
         flags = -(-3 * len(parameters) * 8 // ALIGNMENT) * ALIGNMENT
         self._has_total = self.host.size > 1  # else the one area there is becomes the total
         totals = self.layout.nbytes if self._has_total and self.leads else 0
-        self.window = self.host.Allocate_shared(flags + self.layout.nbytes + totals)
-        self._flags, self._areas = [], []
+        self.window = _window(self.host, flags + self.layout.nbytes + totals)
+        self._flags, areas = [], []
         for rank in range(self.host.size):
             memory = self.window.Shared_query(rank)
             self._flags.append(memory[: 24 * len(parameters)].view(np.int64).reshape(3, -1))
-            self._areas.append(tensor_of(memory[flags : flags + self.layout.nbytes], self.layout.dtype))
+            areas.append(tensor_of(memory[flags : flags + self.layout.nbytes], self.layout.dtype))
         first = self.window.Shared_query(0)
         self._total = tensor_of(first[flags + self.layout.nbytes :], self.layout.dtype)
         if not self._has_total:
-            self._total = self._areas[0]
-        mine = self._areas[self.host.rank]
+            self._total = areas[0]
+        mine = areas[self.host.rank]
+        self._others = {rank: area for rank, area in enumerate(areas) if rank != self.host.rank}
         self._unpin = [pin(mine, device), pin(self._total, device)] if self._has_total else [pin(mine, device)]
         self.area = GuardedArea(mine, self.layout)
 
@@ -88,17 +91,15 @@ class HostSum:
         slot = min(self._slots[id(parameter)] for parameter in parameters)
         return Piece(self, tuple(parameters), self.layout.runs(parameters), slot, name)
 
-    def accumulate(self, piece: Piece, turn: int) -> None:
+    def accumulate(self, piece: Piece, copies: Copies, turn: int) -> None:
         """Sum this rank's slice of ``piece`` when all ranks' gradients have arrived (the paper's callback, B-3-1)."""
-        counters = self.host.counters
-        for run in piece.runs:
-            self.area.read(run)  # B-2-0-1: not before the D2H stream has done its copies
+        copies.wait()  # B-2-0-1: not before the D2H stream has done its copies
         self._tell(self._ARRIVED, piece, turn)
         self._await(self._ARRIVED, piece, turn)
-        with counters.call("accumulate", 0, 0):
+        with self.host.counters.call("accumulate", 0, 0):
             if self._has_total:
-                for start, stop in self._slices(piece):
-                    self._sum(start, stop)
+                for run in self._slices(piece):
+                    self._sum(run, copies)
         self._tell(self._SUMMED, piece, turn)
 
     def reduce(self, piece: Piece, turn: int) -> None:
@@ -120,7 +121,8 @@ class HostSum:
         """Give the window back; a collective call of the ranks of a host."""
         for unpin in self._unpin:
             unpin()
-        self._flags, self._areas = [], []
+        self._flags.clear()
+        self._others.clear()
         self.window.Free()
 
     def _slices(self, piece: Piece) -> Iterator[Run]:
@@ -135,9 +137,13 @@ class HostSum:
                 first, last = place * lines // used, (place + 1) * lines // used
                 yield Run(start + first * step, start + last * step)
 
-    def _sum(self, start: int, stop: int) -> None:
-        target = self._total[start:stop]
-        first, second, *others = (area[start:stop] for area in self._areas)
+    def _sum(self, run: Run, copies: Copies) -> None:
+        mine = self.host.rank
+        target = self._total[run.start : run.stop]
+        first, second, *others = (
+            copies.elements(run) if rank == mine else self._others[rank][run.start : run.stop]
+            for rank in range(self.host.size)
+        )
         torch.add(first, second, out=target)
         for other in others:
             target.add_(other)
@@ -150,3 +156,9 @@ class HostSum:
     def _await(self, flag: int, piece: Piece, turn: int) -> None:
         self.window.wait(lambda: all(flags[flag, piece.slot] >= turn for flags in self._flags))
 
+
+def _window(host: Communicator, nbytes: int) -> Window:
+    try:
+        return host.Allocate_shared(nbytes)
+    except RunError as error:
+        raise RunError(f"{error}; or train with exchange: ALLREDUCE, which needs none") from error

@@ -47,8 +47,8 @@ def test_shapes_and_strides_are_the_parameters_own() -> None:
     layout = Layout([parameter])
     area = GuardedArea(torch.full((layout.elements,), -1.0), layout)
     stream = new_stream(CPU, "D2H")
-    area.write(stream, [parameter], nullcontext)
-    assert area.read(Run(0, 24)).tolist() == list(range(24))
+    copies = area.write(stream, [parameter], nullcontext)
+    assert copies.elements(Run(0, 24)).tolist() == list(range(24))
 
 
 def test_reading_waits_for_the_copy() -> None:
@@ -60,12 +60,12 @@ def test_reading_waits_for_the_copy() -> None:
     stream = new_stream(CPU, "D2H")
     held, reading = threading.Event(), threading.Event()
     stream.run(lambda: _ignore(held.wait()))  # the copies stand behind this one
-    area.write(stream, [second], nullcontext)
+    copies = area.write(stream, [second], nullcontext)
     found: list[list[float]] = []
 
     def read() -> None:
         reading.set()
-        found.append(area.read(Run(20, 24)).tolist())
+        found.append(copies.elements(Run(20, 24)).tolist())
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -84,18 +84,18 @@ def test_a_gradient_that_is_replaced_meanwhile_is_sent_as_it_was() -> None:
     stream = new_stream(CPU, "D2H")
     held = threading.Event()
     stream.run(lambda: _ignore(held.wait()))
-    area.write(stream, given, nullcontext)
+    copies = area.write(stream, given, nullcontext)
     parameter.grad = torch.full((16,), 4.0)
     held.set()
-    assert area.read(Run(0, 16)).tolist() == [3.0] * 16
+    assert copies.elements(Run(0, 16)).tolist() == [3.0] * 16
 
 
 def test_no_gradient_counts_as_zeros() -> None:
     given = parameters(16)
     area = GuardedArea(torch.full((16,), 7.0), Layout(given))
     stream = new_stream(CPU, "D2H")
-    area.write(stream, given, nullcontext)
-    assert area.read(Run(0, 16)).tolist() == [0.0] * 16
+    copies = area.write(stream, given, nullcontext)
+    assert copies.elements(Run(0, 16)).tolist() == [0.0] * 16
 
 
 def test_a_copy_that_fails_is_not_read() -> None:
@@ -104,9 +104,18 @@ def test_a_copy_that_fails_is_not_read() -> None:
     area = GuardedArea(torch.zeros(16), layout)
     stream = new_stream(CPU, "D2H")
     stream.run(_fail)
-    area.write(stream, [parameter], nullcontext)
+    copies = area.write(stream, [parameter], nullcontext)
     with pytest.raises(OSError, match="the copy failed"):
-        area.read(Run(0, 16))
+        copies.elements(Run(0, 16))
+
+
+def test_what_was_not_written_cannot_be_read() -> None:
+    given = parameters(16, 16)
+    area = GuardedArea(torch.zeros(32), Layout(given))
+    stream = new_stream(CPU, "D2H")
+    copies = area.write(stream, given[:1], nullcontext)
+    with pytest.raises(AssertionError):
+        copies.elements(Run(0, 32))
 
 
 def _ignore(value: object) -> None:

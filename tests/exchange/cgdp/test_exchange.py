@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import nn
 
 from bpt.comm.base import Communicator
+from bpt.comm.courier import Courier
 from bpt.comm.threads import run_ranks
-from bpt.exchange import EXCHANGES
-from bpt.exchange.cgdp import exchange
+from bpt.exchange import EXCHANGES, Bucket
+from bpt.exchange.cgdp import exchange, host_sum
+from tests.device.fake_cuda import pretended_cuda
 from tests.exchange.cgdp.delays import delay_streams
 from tests.exchange.groups import Rank
 
@@ -33,15 +39,19 @@ def test_large_gradients_are_summed_in_slices() -> None:
 
 
 def test_a_segment_comes_back_while_the_caller_goes_on() -> None:
-    """The sums of segment 1 are back before segment 0 is even started (B-2-0-2)."""
+    """A rank that has started the exchange of segment 1 does not wait there for others that have not."""
+    started = threading.Event()
 
     def run(comm: Communicator) -> None:
         rank = Rank(comm, CGDP)
         rank.give(a=1, b=1, c=1)
+        if comm.rank == 1:
+            assert started.wait(20)
         rank.exchange.start(1)
+        started.set()
         assert isinstance(rank.exchange, exchange.Cgdp)
-        rank.exchange._h2d.record().wait()
-        assert rank.gradients == {"a": [1, 1, 1], "b": [1, 1], "c": [2] * 4}
+        rank.exchange._ends["H2D"].wait()
+        assert rank.gradients == {"a": [1, 1, 1], "b": [1, 1], "c": [2] * 4}  # before segment 0 is even started
         rank.exchange.start(0)
         rank.exchange.wait()
         assert rank.gradients == {"a": [2, 2, 2], "b": [2, 2], "c": [2] * 4}
@@ -126,3 +136,91 @@ def test_delays_change_nothing(hosts: list[str] | None, monkeypatch: pytest.Monk
     for found in run_ranks(3, run, timeout=120, hosts=hosts):
         for name, weights in expected.items():
             assert torch.equal(found[name], weights), name
+
+
+def test_what_goes_wrong_between_hosts_is_raised_whichever_piece_came_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last piece is summed on each host by itself, and the one before it between hosts."""
+
+    class Broken(exchange.HostSum):
+        def reduce(self, *arguments: object) -> None:
+            raise ValueError("the network failed")
+
+    monkeypatch.setattr(exchange, "HostSum", Broken)
+
+    def run(comm: Communicator) -> None:
+        parameters = [nn.Parameter(torch.zeros(3)) for _ in range(2)]
+        own = comm.Split(comm.rank % 2)  # the ranks of one host
+        buckets = [[Bucket([("slice", parameters[0])], own)], [Bucket([("whole", parameters[1])], comm.Dup())]]
+        summing = CGDP(buckets, Courier(comm))
+        summing.start(1)
+        summing.start(0)
+        summing.wait()
+
+    with pytest.raises(ValueError, match="the network failed"):
+        run_ranks(4, run, timeout=10, hosts=["a", "b", "a", "b"])
+
+
+def test_messages_are_named_with_all_that_is_in_them() -> None:
+    def run(comm: Communicator) -> object:
+        return Rank(comm, CGDP).exchange.packed()
+
+    assert run_ranks(2, run) == [{"a … b": {"a": 3, "b": 2}}] * 2
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_memory_is_given_back_unless_somebody_may_still_use_it(failed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Watched(host_sum.HostSum):
+        def close(self) -> None:
+            window = self.window
+            monkeypatch.setattr(window, "Free", lambda: done.append("Free"))
+            super().close()
+
+    def pin(memory: torch.Tensor, device: torch.device) -> Callable[[], None]:
+        return lambda: done.append("unpin")
+
+    monkeypatch.setattr(exchange, "HostSum", Watched)
+    monkeypatch.setattr(host_sum, "pin", pin)
+
+    def run(comm: Communicator) -> None:
+        rank = Rank(comm, CGDP)
+        rank.run()
+        rank.exchange.close(failed)
+
+    run_ranks(2, run)
+    # Each rank has pinned its own area and the sums.
+    assert sorted(done) == ([] if failed else ["Free"] * 2 + ["unpin"] * 4)
+
+
+def test_the_device_makes_gradients_before_they_are_copied_and_has_the_sums_before_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The order of calls on a pretended CUDA device, which is still busy when the exchange starts."""
+    monkeypatch.setattr(host_sum, "pin", lambda memory, device: lambda: None)
+    kernel = threading.Event()
+
+    def run(comm: Communicator) -> object:
+        rank = Rank(comm, CGDP, device=torch.device("cuda", 0))
+        rank.give(a=1, b=1, c=1)
+        if comm.rank == 0:
+            cuda.launch(lambda: kernel.wait(20))
+        comm.Barrier()
+        rank.exchange.start(1)
+        rank.exchange.start(0)
+        comm.Barrier()
+        kernel.set()
+        rank.exchange.wait()
+        return rank.gradients
+
+    with pretended_cuda() as cuda:
+        assert run_ranks(2, run) == [{"a": [2] * 3, "b": [2] * 2, "c": [2] * 4}] * 2
+        calls = [call.split() for call in cuda.calls]
+    recorded = {call[1]: call[3] for call in calls if call[0] == "record"}  # "record e0 on s1"
+    waits = [(call[0], call[3]) for call in calls if call[1:3] == ["waits", "for"] and call[0] != "host"]
+    d2h = {stream for stream, event in waits if recorded[event] == "default"}
+    h2d = {recorded[event] for stream, event in waits if stream == "default"}
+    assert len(d2h) == len(h2d) == 2  # one of each rank
+    assert d2h.isdisjoint(h2d)
+    for stream in d2h:  # for each segment it first waits for the gradients, and then marks the end of its copies
+        assert [call[0] for call in calls if call[0] == stream or call[-1] == stream] == [stream, "record"] * 2

@@ -21,7 +21,7 @@ from bpt.solvers.ranks import parallel
 from bpt.solvers.solver import Solver
 from bpt.solvers.speeds.profiling import facts
 from tests.exchange.cgdp.delays import delay_streams
-from tests.solvers.spread_runs import Run, Saved, assert_same_lines, read_model, remove_snapshots, set_up, train
+from tests.solvers.spread_runs import Line, Run, Saved, assert_same_lines, read_model, remove_snapshots, set_up, train
 
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
@@ -111,6 +111,16 @@ def test_looking_at_every_layer_changes_nothing(exchange: str) -> None:
     assert_same_lines(run.lines, expected.lines)
     Saved.read(5).check(middle)
     Saved.read(9).check(end)
+
+
+def test_looking_sees_gradients_before_the_exchange() -> None:
+    """Under CGDP sums come into the gradients while backward runs, so it must wait until all have been looked at."""
+
+    def looked(exchange: str) -> list[Line]:
+        run = train(2, "debug_info: true max_iter: 3", exchange)
+        return [Line.of(line) for line in run.log if line.startswith("    [")]
+
+    assert_same_lines(looked(CGDP.format(1)), looked(""))
 
 
 @pytest.mark.parametrize("overrides", ["", PEERS, TREE, CGDP.format(1), SEARCHED])
