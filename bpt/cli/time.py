@@ -19,7 +19,9 @@ of the layers is not the time of a pass: looking at every layer costs time too).
 update is timed, too; nothing is tested or written.
 
 Started by mpirun, --solver times training itself: the phases of an iteration on each rank (broadcast, forward,
-backward, exchange, update), and what each layer sent and how long that took. --profile measures the ranks' speeds.
+backward, exchange, update), and what each layer sent and how long that took. With exchange: CGDP, a cost model also
+predicts how long backward and exchange take together, in chunks of several sizes, and shows that beside what was
+measured. --profile measures the ranks' speeds.
 
   bpt time --model prototxt/lenet/train_val.prototxt
   bpt time --solver prototxt/lenet/solver.prototxt --set 'engine: CONTIGUOUS'

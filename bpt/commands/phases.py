@@ -11,6 +11,7 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.comm.counters import Traffic
+from bpt.commands.cgdp_times import log_cgdp_times
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.proto.solver import SolverSource
@@ -42,13 +43,16 @@ class RankTimes:
 def time_ranks(source: SolverSource, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
     """Train as the solver says, and log phases by rank and traffic by message; a collective call.
 
-    Nothing is tested or written.
+    With ``exchange: CGDP`` also its cost model, predicted and measured. Nothing is tested or written, but for a choice
+    of chunks where the solver wants one kept.
     """
     only_training(source.param)
     source.param.ClearField("display")
     source.param.ClearField("weights")
     with Solver(source, device=device, world=world) as solver:
-        return time_phases(solver, iterations)
+        ranks = time_phases(solver, iterations)
+        log_cgdp_times(solver, iterations)
+        return ranks
 
 
 def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:

@@ -117,18 +117,18 @@ class Solver:
         self._checkpoint = Checkpoint(self.param, nets, self.rule, self.context, self._engine, self.parallel)
         if resume:
             self.restore(resume)
-        self._join(signals, observable)
+        self._join(source, signals, observable)
 
-    def _join(self, signals: SignalActions | None, observable: bool) -> None:
+    def _join(self, source: SolverSource, signals: SignalActions | None, observable: bool) -> None:
         """Begin to train together with the other ranks, from the weights of the first."""
         parallel, operator = self.parallel, self.train.operator
         self._share_weights()
         self.exchange = parallel.exchange(self.net, operator.segments, self.device)
-        self.chunks = Chunks(parallel, operator, self.exchange, fixed=observable)
+        self.clock = Clock(self.device)
+        self.chunks = Chunks(parallel, operator, self.exchange, source, self.clock, fixed=observable)
         self.trials = Trials(self._engine, self.chunks, self.device)
         self.rule.among = parallel.among(self.net, self.exchange)
         self._status = Status(parallel.grid.world, parallel.courier, signals)
-        self.clock = Clock(self.device)
         self._seen = SeenBalance(parallel, self.net.graph, self.clock)
         counters = parallel.grid.world.counters
         self._iteration = Iteration(operator, self.exchange, self._status, self.context, self.clock, counters)
@@ -196,6 +196,7 @@ class Solver:
         with Progress(param.max_iter, self.iter, "training", shown) as progress:
             self.step(param.max_iter - self.iter, progress)
         self._seen.log(self.iter)
+        self.trials.finish()
         if param.snapshot_after_train and (not param.snapshot or self.iter % param.snapshot):
             self.snapshot()
         if self._stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import torch
@@ -9,6 +10,10 @@ import torch
 from bpt.device import synchronize
 from bpt.solvers.engine import Engine
 from bpt.solvers.ranks.chunks import Chunks
+
+LOG = logging.getLogger("bpt")
+
+WARM_UP = 2  # iterations at the start of a run that do not count: threads, memory and kernels are made ready
 
 
 class Trials:
@@ -24,6 +29,7 @@ class Trials:
         self._chunks = chunks
         self._device = device
         self._start = 0.0
+        self._iterations = 0
 
     @property
     def settled(self) -> bool:
@@ -40,5 +46,17 @@ class Trials:
             return False
         synchronize(self._device)
         seconds = time.perf_counter() - self._start
-        (self._chunks if self._engine.settled else self._engine).record(seconds)
+        self._iterations += 1
+        if not self._engine.settled:  # it has a warm-up of its own
+            self._engine.record(seconds)
+        elif self._iterations > WARM_UP:
+            self._chunks.record(seconds)
         return self.settled
+
+    def finish(self) -> None:
+        """Training is over: tell what has not been found out."""
+        if not self._chunks.settled:
+            LOG.warning(
+                "Chunks: training has ended before the search: nothing is chosen, or kept in a file. Raise max_iter, "
+                "lower cgdp_param { interval range }, or set chunk_size"
+            )

@@ -4,8 +4,8 @@ Every iteration is one of training like any other, with chunks of a certain kind
 tell apart what the model keeps apart (see ``layer_costs``):
 
 - the net as one chunk: backward runs alone (T_BP), and the exchange after it, stage by stage;
-- chunks of one layer, but all exchange after backward: what each layer takes (t_bp, t_aa, t_bc) while nothing else runs.
-  In this way OrigDP works (T');
+- chunks of one layer, but all exchange after backward: what each layer takes (t_bp, t_aa, t_bc) while nothing else
+  runs. In this way OrigDP works (T');
 - chunks of one layer, and chunks of about sqrt(l) layers: how much the exchange holds backward up (t_as).
 
 Kinds take turns, so that a machine that is slower for a while is so for all of them.
@@ -24,6 +24,7 @@ from bpt.solvers.ranks.parallel import Parallel
 
 WARM_UP = 1  # iterations with new chunks that do not count: memory is made ready
 
+Layers = tuple[tuple[str, int], ...]  # names, and elements of their trained parameters that are exchanged
 Stages = tuple[float, float, float, float]  # seconds: D2H copy, accumulation, reduction between hosts, H2D copy
 METHODS = ("D2H", "accumulate", "Allreduce", "H2D")  # what the stages are called in the communicator's counters
 
@@ -46,11 +47,11 @@ class Place(NamedTuple):
     It is one such layer, but for the neighbours of model-parallel layers: there it may be several, or none.
 
     Attributes:
-        layers: their names and elements that are exchanged, from the top down.
-        messages: what the gradients are called in the counters.
+        layers: from the top down.
+        messages: what this rank's gradients are called in the counters.
     """
 
-    layers: tuple[tuple[str, int], ...]
+    layers: Layers
     messages: frozenset[str]
 
 
@@ -121,6 +122,14 @@ def places_of(parallel: Parallel, net: Net, layers: Sequence[int]) -> tuple[Plac
     return tuple(reversed(places))
 
 
+def layers_of_all(ranks: Sequence[Sequence[Place]]) -> list[Layers]:
+    """The layers of each place, with the elements of the rank that holds most of them."""
+    return [
+        tuple((of_ranks[0][0], max(elements for _, elements in of_ranks)) for of_ranks in zip(*layers, strict=True))
+        for layers in zip(*([place.layers for place in places] for places in ranks), strict=True)
+    ]
+
+
 class Calibration:
     """Says how the next iteration is to train, and takes notes of it.
 
@@ -128,16 +137,16 @@ class Calibration:
         places: of this rank's net.
         kinds: to be tried in turn; each for WARM_UP iterations, and one that counts.
         rounds: how often.
-        passes: of an iteration, whose gradients add up before the exchange (``iter_size``).
+        back: what to go back to in the end, if there is anything.
 
     Attributes:
         laps: what this rank has seen, by kind.
     """
 
-    def __init__(self, places: Sequence[Place], kinds: Sequence[Kind], rounds: int, passes: int = 1) -> None:
+    def __init__(self, places: Sequence[Place], kinds: Sequence[Kind], rounds: int, back: Kind | None = None) -> None:
         assert kinds and rounds >= 1
         self.places = tuple(places)
-        self.passes = passes
+        self.back = back
         self._turns = [kind for _ in range(rounds) for kind in kinds for _ in range(WARM_UP + 1)]
         self._number = 0
         self.laps: dict[Kind, list[Lap]] = {kind: [] for kind in kinds}
@@ -180,7 +189,7 @@ def lap_of(
     """
     backward = {int(name[1:]): seconds for name, seconds in instructions.items() if name[0] == "B"}
     place_of = {message: number for number, place in enumerate(places) for message in place.messages}
-    stages = [[0.0] * len(METHODS) for _ in places or [()]]
+    stages = [[0.0] * len(METHODS) for _ in range(len(places) or 1)]
     for (label, method), seen in traffic.items():
         instruction, _, message = label.partition(" ")
         if instruction[:1] == "X" and method in METHODS:

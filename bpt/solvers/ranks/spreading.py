@@ -70,8 +70,19 @@ def _unused(param: pb.ParallelParameter) -> Iterator[str]:
     for field, (wanted, given) in needs.items():
         if param.HasField(field) and not given:
             yield f"{field} has no effect without {wanted}"
+    if exchange == "CGDP":
+        yield from _unused_in_a_search(param.cgdp_param)
     if param.balance_param.HasField("profile") and balance != pb.ParallelParameter.STATIC:
         yield "balance_param { profile } has no effect without balance: STATIC"
     for field in ("num_batches", "rule"):
         if param.balance_param.HasField(field) and balance != pb.ParallelParameter.IDPA:
             yield f"balance_param {{ {field} }} has no effect without balance: IDPA"
+
+
+def _unused_in_a_search(param: pb.CgdpParameter) -> Iterator[str]:
+    model = param.chunking == pb.CgdpParameter.MODEL
+    for field in ("choice", "step", "range", "interval"):
+        if param.HasField(field) and param.chunk_size:
+            yield f"cgdp_param {{ {field} }} has no effect with chunk_size: nothing is searched"
+        elif param.HasField(field) and model and field in ("step", "range"):
+            yield f"cgdp_param {{ {field} }} has no effect with chunking: MODEL: the cost model says what is tried"

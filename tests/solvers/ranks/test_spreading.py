@@ -179,6 +179,20 @@ def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
     [
         ("fc_param { scheme: MASTER_SLAVE }", "fc_param has no effect without num_shards above 1"),
         ("cgdp_param { chunk_size: 3 }", "cgdp_param has no effect without exchange: CGDP"),
+        (
+            'exchange: CGDP cgdp_param { chunk_size: 3 choice: "c" }',
+            "cgdp_param { choice } has no effect with chunk_size: nothing is searched",
+        ),
+        (
+            "exchange: CGDP cgdp_param { chunk_size: 3 interval: 7 }",
+            "cgdp_param { interval } has no effect with chunk_size: nothing is searched",
+        ),
+        (
+            "exchange: CGDP cgdp_param { chunking: MODEL range: 1 }",
+            "cgdp_param { range } has no effect with chunking: MODEL: the cost model says what is tried",
+        ),
+        ("exchange: CGDP cgdp_param { chunking: MODEL interval: 5 }", ""),
+        ('exchange: CGDP cgdp_param { choice: "c" step: 3 range: 1 }', ""),
         ("agwu_param { local_epochs: 2 }", "agwu_param has no effect without exchange: SGWU, AGWU or ASGD"),
         ("pipeline_param { micro_batches: 2 }", "pipeline_param has no effect without num_stages above 1"),
         ('balance_param { profile: "p" }', "balance_param { profile } has no effect without balance: STATIC"),
