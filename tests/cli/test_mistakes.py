@@ -269,8 +269,8 @@ MISTAKES = {
         "parallel_param { num_stages: 0 }", "1:18: parallel_param: num_stages is 0; it must be at least 1"
     ),
     "exchange": Mistake.set(
-        "parallel_param { exchange: CGDP }",
-        f"1:18: parallel_param: exchange: CGDP {NOT_YET}; there are ALLREDUCE, TREE",
+        "parallel_param { exchange: AGWU }",
+        f"1:18: parallel_param: exchange: AGWU {NOT_YET}; there are ALLREDUCE, TREE, CGDP",
     ),
     "balance": Mistake.set(
         "parallel_param { balance: IDPA }", f"1:18: parallel_param: balance: IDPA {NOT_YET}; there are UNIFORM, STATIC"
@@ -287,6 +287,19 @@ MISTAKES = {
         "parallel_param { balance: STATIC }",
         "1:18: parallel_param: balance: STATIC needs "
         'balance_param { profile: … }, a file that "mpirun … bpt time --solver S --profile FILE" writes',
+    ),
+    "chunk_size": Mistake.set(
+        "parallel_param { exchange: CGDP cgdp_param { chunk_size: -1 } }",
+        "1:46: parallel_param: chunk_size is -1; it must be at least 0",
+    ),
+    "interval": Mistake.set(
+        "parallel_param { exchange: CGDP cgdp_param { interval: 0 } }",
+        "1:46: parallel_param: interval is 0; it must be at least 1",
+    ),
+    "chunks twice": Mistake.set(
+        "parallel_param { exchange: CGDP cgdp_param { chunk_size: 2 chunking: MODEL } }",
+        "1:46: parallel_param: chunk_size: 2 makes chunks of one size, but chunking: MODEL chooses them by itself; "
+        "leave one of them out",
     ),
     "unknown exchange": Mistake.set(
         "parallel_param { exchange: GOSSIP }",
