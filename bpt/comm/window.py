@@ -26,7 +26,7 @@ LINE = 64  # bytes: where a part starts is a multiple, so that no two parts are 
 SLACK = LINE - 1  # bytes more that memory must have for ``aligned``
 
 # Seconds between two looks of ``wait``: at first, and at most.
-_FIRST, _LAST = 3e-5, 5e-4
+_FIRST, _LAST = 5e-5, 5e-4
 # Seconds of waiting after which, again and again, the other ranks' life is looked after.
 _DOUBT = 0.2
 
@@ -87,8 +87,8 @@ class Window(ABC):
                     return
                 if lost:
                     raise RunError(lost)
-            # A thread that spins takes the interpreter from the one that computes. This adds an eighth at most.
-            time.sleep(min(max(_FIRST, (now - start) / 8), _LAST))
+            # Each look takes the core and the interpreter from the thread that computes. This adds a third at most.
+            time.sleep(min(max(_FIRST, (now - start) / 3), _LAST))
 
     def _look(self, done: Callable[[], bool]) -> bool:
         self.Sync()

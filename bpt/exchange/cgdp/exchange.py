@@ -31,7 +31,8 @@ class Cgdp(Exchange):
     3. on many hosts one leader of each sums over the hosts;
     4. the H2D stream copies the sums back into the gradients (B-2-0-2).
 
-    ``wait`` waits for what is still in the queues (B-5-1). All ranks update for themselves: there is no server.
+    ``wait`` waits for what is still in the queues (B-5-1). All ranks update for themselves: there is no server. On a CPU
+    one thread of each rank does the work of 1, 2 and, on one host, 4: more would only take the cores from each other.
 
     What differs from the paper: B-2-0-1 holds up the host stream, not the thread that computes; sums come back as
     soon as they are there, not when the next layer begins; gradients are weighed by samples, so they are summed and
@@ -48,8 +49,7 @@ class Cgdp(Exchange):
         self.timed = False  # whether to wait for copies, too, that the device makes by itself, so that they are timed
         self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
         self._computing = computing_stream(device)
-        self._d2h, self._h2d = self._stream(device, "D2H"), self._stream(device, "H2D")
-        self._host, self._between = self._stream(CPU, "host"), self._stream(CPU, "between hosts")
+        self._d2h, self._host, self._between, self._h2d = self._streams()
         self._ends: dict[str, Event] = {}  # stream → when what it has got in this iteration is done
         self._counters = courier.comm.counters
         self._pieces = self._cut()
@@ -58,9 +58,16 @@ class Cgdp(Exchange):
         super().regroup(buckets)
         self._pieces = self._cut()
 
-    def _stream(self, device: torch.device, name: str) -> Stream:
-        """A stream of its own, unless the library wants all calls from one thread: then nothing overlaps."""
-        return new_stream(device, name) if self.courier.comm.concurrent else self._computing
+    def _streams(self) -> tuple[Stream, Stream, Stream, Stream]:
+        """D2H, host, between hosts, H2D; what would only take turns on a core is one."""
+        if not self.courier.comm.concurrent:  # the library wants all calls from one thread, so nothing overlaps
+            return (self._computing,) * 4
+        d2h = new_stream(self.device, "D2H")
+        on_device = self.device.type != "cpu"
+        host = new_stream(CPU, "host") if on_device else d2h
+        alone = all(each.hosts == 1 for each in self._sums.values())
+        h2d = new_stream(self.device, "H2D") if on_device or not alone else host  # must not hold up who sums
+        return d2h, host, new_stream(CPU, "between hosts"), h2d
 
     def _cut(self) -> list[list[Piece]]:
         return [[self._sums[b.comm].piece(b.parameters, b.label) for b in group] for group in self.buckets]

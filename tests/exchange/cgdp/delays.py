@@ -46,11 +46,20 @@ class Delayed:
         self._stream.close()
 
 
-def delay_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all streams that CGDP makes from now on hesitate, each in its own way."""
+def delay_streams(monkeypatch: pytest.MonkeyPatch, apart: bool = False) -> None:
+    """Let all streams that CGDP makes from now on hesitate, each in its own way.
+
+    Args:
+        apart: each stage has a stream of its own, as on a GPU.
+    """
     numbers = itertools.count()
 
     def delayed_stream(device: torch.device, name: str) -> Stream:
         return Delayed(new_stream(device, name), f"{name} {next(numbers)}")
 
     monkeypatch.setattr(exchange, "new_stream", delayed_stream)
+    if apart:
+        names = ("D2H", "host", "between hosts", "H2D")
+        monkeypatch.setattr(
+            exchange.Cgdp, "_streams", lambda self: tuple(delayed_stream(self.device, name) for name in names)
+        )

@@ -230,7 +230,7 @@ def test_a_thousand_iterations_with_delays_are_those_without(monkeypatch: pytest
     without = train(3, overrides, CGDP.format(1))
     expected = read_model(1000)
     remove_snapshots()
-    delay_streams(monkeypatch)
+    delay_streams(monkeypatch, apart=True)
     delayed = train(3, overrides, CGDP.format(1))
     assert delayed.lines == without.lines
     for name, values in read_model(1000).items():
