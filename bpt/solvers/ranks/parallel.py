@@ -12,6 +12,7 @@ from bpt.balance import Balance, Static
 from bpt.comm.courier import Courier
 from bpt.comm.grid import ProcessGrid
 from bpt.context import RunContext
+from bpt.device import CPU
 from bpt.exchange import EXCHANGES, Bucket, Exchange, broadcast
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
@@ -137,7 +138,7 @@ class Parallel:
         first = self.grid.replica * self._group
         return [share.count for share in self.shares(samples, phase)[first : first + self._group]]
 
-    def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device) -> Exchange:
+    def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
         """What sums the gradients of ``net``, cut into ``segments``; a collective call."""
         way = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
         return way(self.groups(net, segments), self.courier, device)
