@@ -31,8 +31,8 @@ class Cgdp(Exchange):
     3. on many hosts one leader of each sums over the hosts;
     4. the H2D stream copies the sums back into the gradients (B-2-0-2).
 
-    ``wait`` waits for what is still in the queues (B-5-1). All ranks update for themselves: there is no server. On a CPU
-    one thread of each rank does the work of 1, 2 and, on one host, 4: more would only take the cores from each other.
+    ``wait`` waits for what is still in the queues (B-5-1). All ranks update for themselves: there is no server. On a
+    CPU one thread of each rank does the work of 1, 2 and, on one host, 4: more would only take cores from each other.
 
     What differs from the paper: B-2-0-1 holds up the host stream, not the thread that computes; sums come back as
     soon as they are there, not when the next layer begins; gradients are weighed by samples, so they are summed and
