@@ -71,8 +71,11 @@ def _check_parallel(solver: SolverSource) -> None:
             "leave one of them out",
             "cgdp_param", "chunk_size",
         )  # fmt: skip
-    if parallel.inner_param.engine != pb.InnerParameter.LIBRARY:
-        refuse("inner_param { engine: TASK_DAG } is not available yet", "inner_param", "engine")
+    if parallel.inner_param.engine == pb.InnerParameter.TASK_DAG and parallel.num_shards > 1:
+        refuse(
+            f"inner_param {{ engine: TASK_DAG }} does not go with num_shards: {parallel.num_shards}; leave one of "
+            "them out", "inner_param", "engine",
+        )  # fmt: skip
     if parallel.inner_param.num_threads < 0:
         refuse(
             f"num_threads is {parallel.inner_param.num_threads}; it must be at least 0 (0: the node's cores divided "

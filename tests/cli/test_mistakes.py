@@ -276,8 +276,8 @@ MISTAKES = {
         "parallel_param { balance: IDPA }", f"1:18: parallel_param: balance: IDPA {NOT_YET}; there are UNIFORM, STATIC"
     ),
     "task DAG": Mistake.set(
-        "parallel_param { inner_param { engine: TASK_DAG } }",
-        f"1:32: parallel_param: inner_param {{ engine: TASK_DAG }} {NOT_YET}",
+        "parallel_param { num_shards: 2 inner_param { engine: TASK_DAG } }",
+        "1:46: parallel_param: inner_param { engine: TASK_DAG } does not go with num_shards: 2; leave one of them out",
     ),
     "threads": Mistake.set(
         "parallel_param { inner_param { num_threads: -1 } }",

@@ -22,6 +22,7 @@ from bpt.net import Net
 from bpt.operators.local import LocalOperator
 from bpt.operators.master_slave import MasterSlaveOperator
 from bpt.operators.peer import PeerOperator
+from bpt.operators.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
 from bpt.solvers.speeds.rehearsal import batch_of
@@ -126,6 +127,9 @@ class Parallel:
 
     def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> LocalOperator:
         """What executes the segments of ``net`` on this rank."""
+        inner = self.param.inner_param
+        if inner.engine == pb.InnerParameter.TASK_DAG:
+            return TaskDagOperator(net, segments, device, threads=inner.num_threads)
         if self.grid.shards == 1:
             return LocalOperator(net, segments, device)
         shards = self.grid.across_shards

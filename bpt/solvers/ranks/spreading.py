@@ -39,6 +39,12 @@ def spread(
         FileError: the profile of ``balance: STATIC`` is missing or is not of this run.
     """
     param = solver.param.parallel_param
+    if param.inner_param.engine == pb.InnerParameter.TASK_DAG and device.type != "cpu":
+        raise PrototxtError(
+            "parallel_param: inner_param { engine: TASK_DAG } divides work among the threads of a CPU; add --set "
+            "'solver_mode: CPU', or leave it out",
+            solver.origin("parallel_param", "inner_param", "engine"),
+        )
     grid = arrange(solver, (graph, *tests), world)
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:

@@ -28,6 +28,7 @@ MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
 TREE = "parallel_param { exchange: TREE }"
 CGDP = "parallel_param {{ exchange: CGDP cgdp_param {{ chunk_size: {} }} }}"
 SEARCHED = "parallel_param { exchange: CGDP cgdp_param { interval: 1 } }"
+TASKS = "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"
 STATIC = 'parallel_param { balance: STATIC balance_param { profile: "speed.json" } }'
 
 
@@ -74,6 +75,9 @@ def write_speeds(*seconds: float, caps: int = 1000) -> None:
         (4, [CGDP.format(9), MASTERS]),
         (3, [SEARCHED]),
         (7, [CGDP.format(1)]),
+        (1, [TASKS]),
+        (2, [TASKS]),
+        (2, [TASKS, CGDP.format(1)]),
         (7, [""]),  # a rank without samples, and two in tests
     ],
 )

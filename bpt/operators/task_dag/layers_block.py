@@ -1,0 +1,103 @@
+"""Tasks of layers that run as they are: on all samples, or each task on some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from bpt.graph.layer_graph import Node
+from bpt.layers.base import Layer
+from bpt.operators.local import Island
+from bpt.operators.task_dag.blocks import Block
+from bpt.operators.task_dag.books import Read, Work
+from bpt.operators.task_dag.costs import BACKWARD
+from bpt.operators.task_dag.draft import Draft
+from bpt.operators.task_dag.execute import differentiate, run_layer
+from bpt.operators.task_dag.run import WHOLE, DagIsland, Key
+
+Reads = Mapping[int, Read]
+
+
+def forward_tasks(block: Block, draft: Draft) -> None:
+    """Add the tasks of the block's forward, one a part."""
+    bounds, parts, pinned = block.way.bounds, block.way.parts, block.way.pinned
+    made = []
+    for part in range(parts):
+        needs, reads = list(draft.order_of(block)), {}
+        for edge in block.bottoms:
+            tasks, reads[edge] = draft.values.read(edge, bounds, part)
+            needs += tasks
+        key = (block.index, part if bounds else WHOLE)
+        layers = [(draft.net.layer(node), node) for node in block.nodes]
+        work = _forward(block, draft, key, reads, layers)
+        made.append([draft.tasks.add(block.part_name(part), block.seconds / parts, needs, work, pinned)])
+    for edge in block.tops:
+        draft.values.note(edge, made, bounds)
+    draft.close(block, made)
+
+
+def _forward(block: Block, draft: Draft, key: Key, reads: Reads, layers: Sequence[tuple[Layer, Node]]) -> Work:
+    def work(run: DagIsland) -> None:
+        island = Island()
+        env: dict[int, Tensor] = {}
+        for edge, read in reads.items():
+            value = read(run)
+            assert value is not None
+            wants = run.grad and run.flows[edge] and draft.wants[edge]
+            env[edge] = island.leaves[edge] = value.detach().requires_grad_(wants)
+        for layer, node in layers:
+            tops = run_layer(layer, node, env, run.grad)
+            if not node.bottoms:
+                tops = tuple(map(run.place, tops))
+            for edge in node.bottoms:
+                if edge not in block.tops:
+                    del env[edge]  # to give memory back
+            env.update(zip(node.tops, tops, strict=True))
+        for edge in block.tops:
+            run.flows[edge] = env[edge].requires_grad
+            run.values[edge, key[1]] = env[edge].detach()
+        if run.grad and block.needs_backward:
+            island.tops = {edge: env[edge] for edge in block.tops}
+            run.islands[key] = island
+
+    return work
+
+
+def backward_tasks(block: Block, draft: Draft) -> None:
+    """Add the tasks of the block's backward, one a part."""
+    bounds, parts, pinned = block.way.bounds, block.way.parts, block.way.pinned
+    made = []
+    for part in range(parts):
+        needs, reads = list(draft.order_of(block)), {}
+        for edge in block.tops:
+            tasks, reads[edge] = draft.read_diff(edge, bounds, part)
+            needs += tasks
+        slots = draft.slots(block.nodes)
+        work = _backward(block, draft, (block.index, part if bounds else WHOLE), reads, slots)
+        task = draft.tasks.add(block.part_name(part), BACKWARD * block.seconds / parts, needs, work, pinned)
+        draft.contribute(slots, [task])
+        made.append([task])
+    for edge in block.bottoms:
+        if draft.wants[edge]:
+            draft.diffs.note(edge, made, bounds)
+    draft.close(block, made)
+
+
+def _backward(block: Block, draft: Draft, key: Key, reads: Reads, slots: Mapping[int, Key]) -> Work:
+    def work(run: DagIsland) -> None:
+        island = run.islands.pop(key)
+        diffs = [reads[edge](run) for edge in island.tops]
+        leaves = {edge: leaf for edge, leaf in island.leaves.items() if leaf.requires_grad}
+        of_leaves, of_parameters = differentiate(
+            block.where, list(island.tops.values()), diffs, list(leaves.values()),
+            [draft.parameters[index] for index in slots],
+        )  # fmt: skip
+        by_edge = dict(zip(leaves, of_leaves, strict=True))
+        for edge in block.bottoms:
+            if draft.wants[edge]:
+                run.diffs[edge, key[1]] = by_edge.get(edge)
+        for slot, grad in zip(slots.values(), of_parameters, strict=True):
+            run.leave(slot, grad)
+
+    return work

@@ -1,0 +1,58 @@
+"""How many threads torch's own kernels use, which is a matter of each thread that calls them.
+
+``torch.set_num_threads`` tells the thread that calls it, and those that start later. So each thread of the inner layer
+calls it once, and nothing has to be switched over and back for a pass. What other threads use stays as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+_SOFT = 1  # omp_pause_soft of omp.h
+
+
+@contextmanager
+def library_threads_as_before() -> Iterator[None]:
+    """What threads tell the library inside does not hold for the caller, and for threads that start later."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def settle_library_threads(number: int) -> None:
+    """Let kernels that the calling thread calls use so many threads, from now on."""
+    torch.get_num_threads()  # the first call of a thread takes over what others were told last
+    torch.set_num_threads(number)
+
+
+def release_library_threads() -> None:
+    """End the threads that torch's kernels have started for the calling thread; they start again when needed.
+
+    After a kernel has ended, GNU's OpenMP has its threads spin for some milliseconds in case another one comes. In
+    that time they would take the cores from the threads of the inner layer. Nothing happens where the library is
+    another one or does not know the call.
+    """
+    _pause()(_SOFT)
+
+
+@cache
+def _pause() -> Callable[[int], object]:
+    """``omp_pause_resource_all`` of the OpenMP that torch uses, or something that does nothing."""
+    if sys.platform == "linux":
+        try:
+            with open("/proc/self/maps", encoding="utf-8") as maps:
+                paths = {line.split()[-1] for line in maps if "libgomp" in line}
+            if len(paths) == 1:
+                call: Callable[[int], object] = ctypes.CDLL(paths.pop()).omp_pause_resource_all
+                return call
+        except (OSError, AttributeError):
+            pass
+    return lambda kind: None

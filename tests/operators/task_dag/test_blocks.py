@@ -1,0 +1,91 @@
+"""Blocks: what is too small for a task of its own joins its neighbour, and branches stay apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpt.graph.layer_graph import LayerGraph
+from bpt.operators.task_dag.blocks import Block, group
+from bpt.operators.task_dag.costs import forward_seconds
+from bpt.operators.task_dag.neurons import spans
+from bpt.operators.task_dag.ways import Kind, Way
+from tests.operators.task_dag.nets import LOSS, convolution, fully_connected, image_net, layer
+
+SAMPLES = Way(Kind.SAMPLES, 2, 6)
+
+
+def grouped(
+    graph: LayerGraph, ways: dict[str, Way], seconds: dict[str, float], outputs: tuple[str, ...] = ()
+) -> list[str]:
+    """The names of the blocks, with 2 ms a layer and a grain of 1 ms."""
+    nodes = graph.nodes[1:]
+    own_ways = {node.index: ways.get(node.name, Way()) for node in nodes}
+    own_seconds = {node.index: seconds.get(node.name, 2e-3) for node in nodes}
+    kept = [graph.blobs[name].index for name in outputs]
+    blocks: list[Block] = group(graph, nodes, own_ways, own_seconds, kept, 1e-3)
+    assert sum(len(block.nodes) for block in blocks) == len(nodes)
+    return [block.name for block in blocks]
+
+
+CHAIN = image_net(
+    convolution("a", "x", "num_output: 2 kernel_size: 1")
+    + layer("Pooling", "a", "p", "pooling_param { kernel_size: 2 }")
+    + fully_connected("f", "p", 3)
+    + layer("TanH", "f", "t")
+    + fully_connected("score", "t", 5)
+    + LOSS
+)
+
+
+def test_element_wise_layers_join_and_small_ones() -> None:
+    alike = dict.fromkeys(("a", "a_relu", "Pooling a p", "f", "TanH f t"), SAMPLES)
+    last = ["score", "SoftmaxWithLoss score y loss"]
+    assert grouped(CHAIN, alike, {}) == ["a..a_relu", "Pooling a p", "f..TanH f t", *last]
+    small = {"Pooling a p": 1e-3}  # of two parts, 0.5 ms each
+    assert grouped(CHAIN, alike, small)[0] == "a..Pooling a p"
+
+
+def test_layers_that_are_split_unlike_each_other_stay_apart() -> None:
+    ways = {"a": SAMPLES, "a_relu": SAMPLES}
+    assert grouped(CHAIN, ways, {"Pooling a p": 0.0})[:2] == ["a..a_relu", "Pooling a p..TanH f t"]
+
+
+def test_element_wise_layers_lead_those_split_by_neurons() -> None:
+    neurons = Way(Kind.NEURONS, 2)
+    names = grouped(CHAIN, {"f": neurons, "score": neurons}, {})
+    assert names[-4:] == ["Pooling a p", "f", "TanH f t..score", "SoftmaxWithLoss score y loss"]
+
+
+def test_what_must_be_there_at_the_end_is_not_hidden_in_a_block() -> None:
+    neurons = Way(Kind.NEURONS, 2)
+    names = grouped(CHAIN, {"f": neurons, "score": neurons}, {}, outputs=("t",))
+    assert names[-4:] == ["f", "TanH f t", "score", "SoftmaxWithLoss score y loss"]
+
+
+def test_branches_do_not_join_what_they_come_from() -> None:
+    graph = image_net(
+        convolution("stem", "x", "num_output: 2 kernel_size: 1")
+        + convolution("left", "stem", "num_output: 2 kernel_size: 1", relu=False)
+        + convolution("right", "stem", "num_output: 2 kernel_size: 1", relu=False)
+        + layer("Concat", "left right", "both")
+        + fully_connected("score", "both", 5)
+        + LOSS
+    )
+    names = grouped(graph, {}, dict.fromkeys((node.name for node in graph.nodes), 0.0))
+    assert names[0].startswith("stem..")  # with its Split
+    assert names[1:3] == ["left", "right"]
+
+
+@pytest.mark.parametrize(("count", "parts", "expected"), [(7, 2, [(0, 3), (3, 7)]), (2, 3, [(0, 1), (1, 2)])])
+def test_spans(count: int, parts: int, expected: list[tuple[int, int]]) -> None:
+    assert spans(count, parts) == expected
+
+
+def test_costs_grow_with_work_and_share() -> None:
+    shapes = {edge.index: edge.shape for edge in CHAIN.edges}
+    conv = next(node for node in CHAIN.nodes if node.name == "a")
+    whole = forward_seconds(conv, shapes, 8, 1.0)
+    # 6 samples of 72 places, 2 filters of 3 channels: (2 · 3 + 1) · 864 operations; 8 + 1296 + 864 elements.
+    assert conv.flops == 7 * 864
+    assert whole == pytest.approx(6048 / 6e10 + 2168 / 2e9)
+    assert forward_seconds(conv, shapes, 8, 0.5) < whole

@@ -1,0 +1,44 @@
+"""``scripts/bench inner`` compares like with like: both engines train the same net on the same samples."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from benches import inner, inner_nets
+
+from bpt.operators.local import LocalOperator
+from bpt.operators.task_dag import TaskDagOperator
+
+
+def test_the_goals_networks_are_the_default() -> None:
+    parser = argparse.ArgumentParser()
+    inner.add_arguments(parser)
+    nets = parser.parse_args([]).nets.split(",")
+    assert nets == [*(f"bpt_cnn/case{case}" for case in range(1, 8)), "googlenet"]
+    assert all(inner_nets.BATCHES[net] > 0 for net in nets)
+
+
+def test_both_sides_compute_the_same() -> None:
+    assert inner.difference("lenet", threads=2, batch=16) < 1e-5
+    library, dag = (inner_nets.Trainer("lenet", kind, 2, 16).operator for kind in ("LIBRARY", "TASK_DAG"))
+    assert type(library) is LocalOperator
+    assert type(dag) is TaskDagOperator
+    assert dag.plan(0).parallel
+
+
+def test_a_turn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner, "TURN", 0.0)
+    arguments = argparse.Namespace(nets="lenet", rounds=1, threads=2, batch=16, engine="CONTIGUOUS", check=False)
+    inner.run(arguments)
+    _, line = capsys.readouterr().out.splitlines()
+    name, batch, library, dag, ratio, memory, layouts, *_ = line.split()
+    assert (name, batch, layouts) == ("lenet", "16", "CONTIGUOUS,")
+    assert float(ratio) == pytest.approx(float(dag) / float(library), abs=0.01)
+    assert 0.5 < float(memory) < 2
+    assert "critical path" in line
