@@ -93,27 +93,34 @@ def total_table(measured: Measured, rows: Mapping[str, Lengths]) -> Iterator[str
         lines.append([name, shown if len(shown) <= 24 else f"{shown[:23]}…", *_pair(*times, computing)])
     lines.append(["OrigDP: T', T'_O", "", _ms(measured.original), "", "", _ms(measured.exchange), ""])
     yield from columns(lines, left=2)
-    yield "ratio: predicted / measured. OrigDP: all exchange after backward; to measure it, run exchange: TREE."
+    yield "ratio: predicted / measured. OrigDP: all exchange after backward, predicted from the same times."
 
 
 def summary(measured: Measured, used: Lengths) -> Iterator[str]:
-    """What backward hides of the exchange with the chunks in use, and what that costs."""
-    exchange, exposed = measured.exchange, measured.seen[Kind(used)].waited
-    held_up = sum(measured.held_up(used))
-    hidden, predicted = (_hidden(left, exchange) for left in (exposed, overhead(measured.costs, used) - held_up))
+    """What of the exchange is hidden with the chunks in use, and what holds backward up."""
+    exchange = measured.exchange
+    seen = measured.seen[Kind(used)].total - computing_time(measured.costs)
+    predicted = overhead(measured.costs, used)
     yield (
-        f"Backward hides {hidden:.1%} of the exchange (predicted: {predicted:.1%}): of {_ms(exchange)} ms, "
-        f"{_ms(exposed)} are waited for."
+        f"All exchange takes {_ms(exchange)} ms (T'_O). Beside backward it adds {_ms(seen)} ms (T_O; predicted "
+        f"{_ms(predicted)}), so {_hidden(seen, exchange)} of it is hidden (predicted: {_hidden(predicted, exchange)})."
     )
     yield (
-        f"The exchange holds it up for {_ms(held_up)} ms (t_as, predicted): {_ms(measured.per_chunk)} a chunk, and "
-        f"{measured.held:.0%} of the copies and sums, for which cores stop computing."
+        f"t_as holds backward up for {_ms(sum(measured.held_up(used)))} ms: {_ms(measured.per_chunk)} a chunk, and "
+        f"{measured.held:.0%} of the copies and sums, which take the cores that compute."
     )
+    total = backward_time(measured.costs, used)
+    if measured.original < total:
+        yield (
+            f"One exchange after backward is predicted to be faster here: T' = {_ms(measured.original)} against T = "
+            f"{_ms(total)} ms. CGDP wants cores that have nothing else to do; try exchange: ALLREDUCE or TREE."
+        )
 
 
-def _hidden(exposed: float, exchange: float) -> float:
-    """The share of ``exchange`` seconds that is not exposed."""
-    return min(max(1 - exposed / exchange, 0.0), 1.0) if exchange else 1.0
+def _hidden(added: float, exchange: float) -> str:
+    """The share of ``exchange`` seconds that backward and exchange together do not take longer."""
+    share = 1 - added / exchange if exchange else 1.0
+    return f"{share:.1%}" if share > 0 else "nothing"
 
 
 def _stages(seconds: Sequence[float], reduces: bool) -> list[str]:

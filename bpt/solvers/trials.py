@@ -57,6 +57,6 @@ class Trials:
         """Training is over: tell what has not been found out."""
         if not self._chunks.settled:
             LOG.warning(
-                "Chunks: training has ended before the search: nothing is chosen, or kept in a file. Raise max_iter, "
-                "lower cgdp_param { interval range }, or set chunk_size"
+                "Chunks: training has ended before the search: nothing is chosen, or kept in a file. A run that goes "
+                "on searches anew. A smaller cgdp_param { interval range } makes it shorter; chunk_size needs none"
             )

@@ -74,7 +74,7 @@ class Chunks:
             if self._layers:
                 self._begin(source)
         elif parallel.param.HasField("cgdp_param"):
-            LOG.warning("Chunks: every layer is looked at, so each is a chunk of its own; cgdp_param has no effect")
+            LOG.warning("Chunks: debug_info looks at every layer, so each is a chunk; cgdp_param has no effect")
 
     def _begin(self, source: SolverSource) -> None:
         param, count = self._parallel.param.cgdp_param, len(self._layers)
@@ -89,7 +89,7 @@ class Chunks:
             self._file = ChoiceFile(resolve_path(param.choice, source.path), setting, grid)
             kept = self._file.read()
             if kept is not None:
-                LOG.info("Chunks: as chosen before, see %s: chunks %s", self._file.path, describe(kept))
+                LOG.info("Chunks: %s, as kept in %s; delete it to search anew", describe(kept), self._file.path)
                 self.use(kept)
                 return
         if param.chunking == pb.CgdpParameter.MODEL:
@@ -164,7 +164,8 @@ class Chunks:
         if not self.search.record(max(self._world.allgather(seconds))):
             return
         trial = self.search.trials[-1]
-        LOG.info("Chunks: %s: %.2f ms an iteration", trial, trial.seconds / self._interval * 1e3)
+        tried = str(trial) if trial.size is None else f"{trial}, that is chunks {describe(trial.lengths)}"
+        LOG.info("Chunks: %s: %.2f ms an iteration", tried, trial.seconds / self._interval * 1e3)
         self.use(self.search.lengths)
         self._end_if_settled()
 

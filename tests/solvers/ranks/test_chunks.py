@@ -90,7 +90,7 @@ def test_the_paper_s_search_by_the_slowest_rank(caplog: pytest.LogCaptureFixture
     assert [cut for cut, _ in itertools.groupby(first)] == [(1, 1, 1), (2, 1), (1, 1, 1), (3,)]
     assert others == [first] * 2
     assert "Chunks: searching, 2 iterations each; 3 layers have weights" in caplog.messages
-    assert "Chunks: chunk size 2: 400.00 ms an iteration" in caplog.messages
+    assert "Chunks: chunk size 2, that is chunks 1x2 1x1: 400.00 ms an iteration" in caplog.messages
     assert "Chunks: chosen after 4 trials: chunks 1x2 1x1" in caplog.messages
 
 
@@ -191,7 +191,7 @@ def test_a_choice_is_kept_and_used(caplog: pytest.LogCaptureFixture) -> None:
         on_ranks(2, search, kept)
         assert "Chunks: the choice is kept in choice.json" in caplog.messages
         assert on_ranks(2, state, kept) == [((2, 1), 2, True, True)] * 2
-        assert "Chunks: as chosen before, see choice.json: chunks 1x2 1x1" in caplog.messages
+        assert "Chunks: 1x2 1x1, as kept in choice.json; delete it to search anew" in caplog.messages
         # Neither with a fixed size nor on other ranks.
         assert on_ranks(2, state, kept, CGDP.format("chunk_size: 1")) == [((1, 1, 1), 3, True, True)] * 2
         caplog.clear()
