@@ -51,7 +51,7 @@ class Bucket:
         """The gradients as messages, to be summed in place. A parameter without one counts as having zeros."""
         if self._packed is None:
             self._packed = self._room()
-        return self._pack(self._packed, [_gradient(p) for p in self._small], [_gradient(p) for p in self._large])
+        return self._pack(self._packed, [p.grad for p in self._small], [p.grad for p in self._large])
 
     def unpack_gradients(self) -> None:
         """Let the parameters have what now stands in the messages as their gradients."""
@@ -99,7 +99,3 @@ class Bucket:
             yield from ((p, run.view(p.shape)) for p, run in zip(self._small, runs, strict=True))
             sent = sent[1:]
         yield from zip(self._large, sent, strict=True)
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor | None:
-    return parameter.grad

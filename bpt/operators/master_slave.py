@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
 from bpt.graph.model_parallel import Block
 from bpt.graph.part import slice_bounds
-from bpt.graph.segments import Segment
 from bpt.graph.spec import count
-from bpt.net import Net
 from bpt.operators.model_parallel import Bounds, ModelParallelOperator, apart, message, room, sizes, together
 from bpt.proto import bpt_pb2 as pb
 
@@ -34,17 +29,10 @@ class MasterSlaveOperator(ModelParallelOperator):
 
     scheme = pb.FcParameter.MASTER_SLAVE
 
-    def __init__(
-        self,
-        net: Net,
-        segments: Sequence[Segment],
-        device: torch.device | str = "cpu",
-        engine: int = pb.SolverParameter.CONTIGUOUS,
-        *,
-        shards: Communicator,
-    ) -> None:
-        super().__init__(net, segments, device, engine, shards=shards)
-        self.is_master = shards.rank == MASTER
+    @property
+    def is_master(self) -> bool:
+        """Whether this rank runs all layers but the split ones."""
+        return self.shards.rank == MASTER
 
     def forward(self, index: int, grad: bool = True) -> None:
         block = self._blocks.get(index)

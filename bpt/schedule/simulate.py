@@ -5,12 +5,12 @@ Only backward and exchange take time, as in the paper's cost model; forward, upd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bpt.schedule.cost_model import Costs, LayerCost
-from bpt.schedule.instructions import Backward, Exchange, Forward, Instruction, Update, Wait
+from bpt.schedule.instructions import Backward, Exchange, Instruction, Wait
 
 DEFAULT, D2H, HOST, NETWORK, H2D = "default", "D2H", "host", "network", "H2D"  # streams, each first in, first out
 EXCHANGE = (D2H, HOST, NETWORK, H2D)  # in the order of LayerCost.stages
@@ -46,15 +46,6 @@ class Trace:
     def time(self) -> float:
         """T, of the slowest rank."""
         return max(self.ends, default=0.0)
-
-
-def original(segments: int) -> Iterator[Instruction]:
-    """The instructions of OrigDP: all exchange after backward (section 2.3). ``F0 F1 B1 B0 X1 X0 W U``"""
-    yield from map(Forward, range(segments))
-    yield from map(Backward, reversed(range(segments)))
-    yield from map(Exchange, reversed(range(segments)))
-    yield Wait()
-    yield Update()
 
 
 def simulate(

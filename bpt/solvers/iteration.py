@@ -46,10 +46,10 @@ class Iteration:
             The loss of all ranks, as a mean over the ``iter_size`` passes.
         """
         self.context.micro = -1
-        held: list[int] = []  # segments whose exchange has not begun
         last = len(self.operator.segments) - 1
         loss = 0.0
-        for instruction in synchronous(last + 1, iter_size, self.exchange.broadcasts):
+        # To look at gradients, all must be there before sums come in their place.
+        for instruction in synchronous(last + 1, iter_size, self.exchange.broadcasts, overlap=not debug):
             with self.clock.during(instruction), self.counters.during(str(instruction)):
                 match instruction:
                     case do.Broadcast():
@@ -61,13 +61,9 @@ class Iteration:
                             loss += self.operator.loss().item() / iter_size
                     case do.Backward(segment):
                         _backward(self.operator, segment, debug)
-                    case do.Exchange(segment) if debug:
-                        held.append(segment)  # until all gradients are looked at: sums would come in their place
                     case do.Exchange(segment):
                         self.exchange.start(segment)
                     case do.Wait():
-                        for segment in held:
-                            self.exchange.start(segment)
                         self.status.start(loss)
                         self.exchange.wait()
                     case do.Update():

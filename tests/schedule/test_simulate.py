@@ -17,7 +17,7 @@ from bpt.schedule.cost_model import (
     serial_backward_time,
     synchronisation_time,
 )
-from bpt.schedule.simulate import Event, Trace, original, simulate
+from bpt.schedule.simulate import Event, Trace, simulate
 from bpt.schedule.synchronous import synchronous
 from tests.schedule.made_costs import THREE, costs_and_cut, hidden
 from tests.schedule.paper import alexnet
@@ -56,7 +56,7 @@ def test_by_hand() -> None:
 
 def test_original_by_hand() -> None:
     """OrigDP: backward to 7, then the exchange of one layer after the other on the same stream, 10 in all."""
-    trace = simulate(original(3), [THREE], (1, 1, 1), one_stream=True)
+    trace = simulate(synchronous(3, overlap=False), [THREE], (1, 1, 1), one_stream=True)
     assert [(event.label, event.start) for event in trace.events] == [
         *[("B2", 0.0), ("B1", 2.0), ("B0", 3.0)],
         *[("X2 D2H", 7.0), ("X2 host", 10.0), ("X2 H2D", 11.0)],
@@ -154,14 +154,14 @@ def test_copies_under_backward_expose_the_last_segment_alone(example: tuple[Cost
 @given(costs_and_cut(), st.integers(1, 3))
 def test_original_is_the_model_s(example: tuple[Costs, Cut], ranks: int) -> None:
     costs, lengths = example
-    trace = simulate(original(len(lengths)), [costs] * ranks, lengths, one_stream=True)
+    trace = simulate(synchronous(len(lengths), overlap=False), [costs] * ranks, lengths, one_stream=True)
     check_fifo(trace)
     assert trace.ends == pytest.approx([original_backward_time(costs)] * ranks, rel=1e-9)
     assert trace.exposed == pytest.approx([original_overhead(costs)] * ranks, rel=1e-9, abs=1e-9)
 
 
 def test_original_instructions() -> None:
-    assert " ".join(map(str, original(2))) == "F0 F1 B1 B0 X1 X0 W U"
+    assert " ".join(map(str, synchronous(2, overlap=False))) == "F0 F1 B1 B0 X1 X0 W U"
 
 
 def test_alexnet_of_the_paper() -> None:
@@ -170,5 +170,5 @@ def test_alexnet_of_the_paper() -> None:
     trace = run([costs] * 4, chunks(8, 1))
     assert trace.exposed == pytest.approx([39e-6] * 4)
     assert trace.time == pytest.approx(backward_time(costs, chunks(8, 1)))
-    late = simulate(original(8), [costs] * 4, chunks(8, 1), one_stream=True)
+    late = simulate(synchronous(8, overlap=False), [costs] * 4, chunks(8, 1), one_stream=True)
     assert late.exposed == pytest.approx([0.047225] * 4)

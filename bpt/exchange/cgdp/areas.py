@@ -106,7 +106,7 @@ class GuardedArea:
             during: a context for the copies.
         """
         # The tensors, not the parameters: these may get others before the stream is there.
-        copies = [(self._layout.view(self._memory, parameter), _gradient(parameter)) for parameter in parameters]
+        copies = [(self._layout.view(self._memory, parameter), parameter.grad) for parameter in parameters]
 
         def copy() -> None:
             with during():
@@ -114,10 +114,6 @@ class GuardedArea:
                     _ = place.zero_() if gradient is None else place.copy_(gradient, non_blocking=True)
 
         return Copies(self._memory, self._layout.runs(parameters), stream.submit(copy))
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor | None:
-    return parameter.grad
 
 
 def tensor_of(memory: object, dtype: torch.dtype) -> Tensor:
