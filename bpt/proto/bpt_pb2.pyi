@@ -394,7 +394,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -423,6 +423,12 @@ class ParallelParameter(_message.Message):
     UNIFORM: ParallelParameter.Balance
     STATIC: ParallelParameter.Balance
     IDPA: ParallelParameter.Balance
+    class Server(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEDICATED: _ClassVar[ParallelParameter.Server]
+        COLOCATED: _ClassVar[ParallelParameter.Server]
+    DEDICATED: ParallelParameter.Server
+    COLOCATED: ParallelParameter.Server
     NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
     NUM_SHARDS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -435,6 +441,8 @@ class ParallelParameter(_message.Message):
     PIPELINE_PARAM_FIELD_NUMBER: _ClassVar[int]
     INNER_PARAM_FIELD_NUMBER: _ClassVar[int]
     SYNC_BATCH_NORM_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SHIP_DATA_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
     batch_scope: ParallelParameter.BatchScope
@@ -447,7 +455,9 @@ class ParallelParameter(_message.Message):
     pipeline_param: PipelineParameter
     inner_param: InnerParameter
     sync_batch_norm: bool
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ...) -> None: ...
+    server: ParallelParameter.Server
+    ship_data: bool
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ...) -> None: ...
 
 class CgdpParameter(_message.Message):
     __slots__ = ("chunk_size", "step", "range", "interval", "chunking", "choice")
@@ -472,7 +482,7 @@ class CgdpParameter(_message.Message):
     def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ..., chunking: _Optional[_Union[CgdpParameter.Chunking, str]] = ..., choice: _Optional[str] = ...) -> None: ...
 
 class AgwuParameter(_message.Message):
-    __slots__ = ("normalizer", "local_epochs", "max_staleness")
+    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch")
     class Normalizer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OTHERS: _ClassVar[AgwuParameter.Normalizer]
@@ -482,10 +492,16 @@ class AgwuParameter(_message.Message):
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     LOCAL_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    WEIGH_BY_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    PUSH_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     normalizer: AgwuParameter.Normalizer
     local_epochs: int
     max_staleness: int
-    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ...) -> None: ...
+    weigh_by_accuracy: bool
+    push: int
+    fetch: int
+    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
     __slots__ = ("profile", "num_batches", "rule", "normalizer")
@@ -567,13 +583,67 @@ class InnerParameter(_message.Message):
         __slots__ = ()
         LIBRARY: _ClassVar[InnerParameter.Engine]
         TASK_DAG: _ClassVar[InnerParameter.Engine]
+        AUTO: _ClassVar[InnerParameter.Engine]
     LIBRARY: InnerParameter.Engine
     TASK_DAG: InnerParameter.Engine
+    AUTO: InnerParameter.Engine
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     NUM_THREADS_FIELD_NUMBER: _ClassVar[int]
     engine: InnerParameter.Engine
     num_threads: int
     def __init__(self, engine: _Optional[_Union[InnerParameter.Engine, str]] = ..., num_threads: _Optional[int] = ...) -> None: ...
+
+class ClusterParameter(_message.Message):
+    __slots__ = ("node", "server")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    node: _containers.RepeatedCompositeFieldContainer[NodeParameter]
+    server: ServerParameter
+    def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ...) -> None: ...
+
+class NodeParameter(_message.Message):
+    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    GFLOPS_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    FAILS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    count: int
+    samples_per_second: float
+    gflops: float
+    spread: float
+    noise: float
+    frequency: float
+    latency: float
+    bandwidth: float
+    change: _containers.RepeatedCompositeFieldContainer[SpeedChange]
+    fails: float
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ...) -> None: ...
+
+class SpeedChange(_message.Message):
+    __slots__ = ("at", "factor")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    factor: float
+    def __init__(self, at: _Optional[float] = ..., factor: _Optional[float] = ...) -> None: ...
+
+class ServerParameter(_message.Message):
+    __slots__ = ("latency", "bandwidth", "update_rate")
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_RATE_FIELD_NUMBER: _ClassVar[int]
+    latency: float
+    bandwidth: float
+    update_rate: float
+    def __init__(self, latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., update_rate: _Optional[float] = ...) -> None: ...
 
 class LayerParallelParameter(_message.Message):
     __slots__ = ("mode",)
