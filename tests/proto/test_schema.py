@@ -27,6 +27,10 @@ OWN_MESSAGES = {
     "FcParameter",
     "PipelineParameter",
     "InnerParameter",
+    "ClusterParameter",
+    "NodeParameter",
+    "SpeedChange",
+    "ServerParameter",
     "LayerParallelParameter",
 }
 TYPE_NAMES = {
