@@ -75,11 +75,12 @@ class Versions:
         older = sorted(base for base in self._bases.values() if base < mine)
         return all(self.newest + 1 + before - base <= self._max_staleness for before, base in enumerate(older))
 
-    def submit(self, worker: int, accuracy: float) -> Update:
-        """Make the next version from the weights of ``worker``; it then trains from that.
+    def submit(self, worker: int, accuracy: float = 1.0, fetches: bool = True) -> Update:
+        """Make the next version from what ``worker`` has trained; it then trains from that.
 
         Args:
             accuracy: Q, of the local epoch that it trained.
+            fetches: whether it gets the new version; otherwise its base stays what it is (ASGD).
 
         Returns:
             what to do to the global weights (Eq. 9 and 10).
@@ -91,14 +92,21 @@ class Versions:
         factor = gamma(base, self.newest, self._sums.at(self.newest), self._normalizer)
         update = Update(worker, base, self.newest, factor, accuracy)
         self.newest = update.version
-        self._bases[worker] = self.newest
-        self._sums.add(self.newest)
+        self._bases[worker] = self.newest if fetches else base
+        self._sums.add(self._bases[worker])
         assert not self._max_staleness or update.staleness <= self._max_staleness, update
         return update
 
     def fetch(self, worker: int) -> int:
         """``worker`` gets the newest version, without having submitted anything; its number."""
         self._sums.remove(self._bases[worker])
+        self._bases[worker] = self.newest
+        self._sums.add(self.newest)
+        return self.newest
+
+    def join(self, worker: int) -> int:
+        """``worker``, which has left or never been here, starts from the newest version; its number."""
+        assert worker not in self._bases, worker
         self._bases[worker] = self.newest
         self._sums.add(self.newest)
         return self.newest

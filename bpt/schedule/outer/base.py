@@ -1,0 +1,217 @@
+"""OuterSchedule: hands samples and weights out to the workers of BPT-CNN's outer layer (section 3.3).
+
+What is common to SGWU, AGWU and ASGD: allocation of the samples in batches (IDPA or UDPA), counting of passes, and
+workers that come and go.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from fractions import Fraction
+
+from bpt.balance.allocation import Allocation, Run, size
+from bpt.balance.idpa import Idpa, total_iterations
+from bpt.schedule.outer.instructions import Instruction, Lost, Send
+from bpt.schedule.outer.messages import Order, Report
+
+ENOUGH = 0.5  # the part of a pass after which its own speed tells more than that of the pass before
+
+
+class State(Enum):
+    """What a worker is at."""
+
+    PARKED = auto()  # it has no samples yet
+    TRAINING = auto()
+    SUBMITTED = auto()  # it waits for an order
+    STOPPED = auto()
+    LOST = auto()
+
+
+@dataclass
+class Node:
+    """What the main server knows of a worker.
+
+    Attributes:
+        passes: that it has done.
+        pending: samples that it will get with its next order.
+        samples: that it has, without those.
+        taken: seconds and samples of the pass that it is at, or of the last one.
+        time: seconds a sample in the last pass that it has finished; ``None``: it has not finished any.
+        hint: seconds and samples that it has told of the pass that it is at.
+    """
+
+    state: State = State.PARKED
+    passes: Fraction = Fraction(0)
+    pending: list[Run] = field(default_factory=list)
+    samples: int = 0
+    taken: tuple[float, int] = (0.0, 0)
+    time: float | None = None
+    hint: tuple[float, int] = (0.0, 0)
+
+    def pace(self) -> float | None:
+        """The newest knowledge of its seconds a sample: of this pass if it is half done, or there was none before."""
+        seconds, samples = self.hint
+        known = seconds > 0 and samples > 0
+        if self.state is State.TRAINING and known and (self.time is None or samples >= ENOUGH * self.samples):
+            return seconds / samples
+        return self.time
+
+
+class OuterSchedule(ABC):
+    """Says who trains what next, and what becomes of submitted weights.
+
+    Every node trains its samples K' times (Eq. 6): once after each of the A batches that are handed out, then the
+    rest. A pass may be a part of one at the end, if K is not whole. Batch a is handed out when the first worker that
+    needs it has done its pass a - 1; the others get their samples of it with their next order. Until all is handed
+    out, a worker submits after every pass, later after ``local_epochs`` passes.
+
+    Args:
+        idpa: divides the samples; one that has handed out nothing yet.
+        passes: K, how often the samples are to be trained; need not be whole.
+        local_epochs: passes before a worker submits.
+
+    Attributes:
+        nodes: of each worker.
+        total: K'.
+
+    Raises:
+        UserError: there are more batches than passes.
+    """
+
+    _period = 0  # iterations after which a worker submits even within a pass; 0: never
+
+    def __init__(self, idpa: Idpa, passes: Fraction, local_epochs: int = 1) -> None:
+        whole = passes.numerator // passes.denominator
+        self.idpa = idpa
+        self.total = passes if idpa.batches == 1 else total_iterations(whole, idpa.batches) + passes - whole
+        self.nodes = [Node() for _ in range(idpa.nodes)]
+        self._local_epochs = local_epochs
+        self._stopping = False
+
+    def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
+        """Start all workers, with the first batch; ``frequencies`` as for ``Idpa.first``."""
+        self._give(self.idpa.first(frequencies))
+        return self._wake()
+
+    def submitted(self, report: Report) -> list[Instruction]:
+        """A worker has submitted."""
+        node = self.nodes[report.worker]
+        assert node.state is State.TRAINING, (report, node)
+        seconds, samples = node.taken
+        node.taken = seconds + report.seconds, samples + report.samples
+        # Under ASGD a worker submits within a pass, too.
+        if report.passes // 1 > node.passes // 1 or report.passes >= self.total:
+            seconds, samples = node.taken
+            if samples and seconds > 0:
+                node.time = seconds / samples
+            node.taken, node.hint = (0.0, 0), (0.0, 0)
+        node.passes = report.passes
+        node.state = State.SUBMITTED
+        return [*self._exchange(report), *self._wake()]
+
+    def progressed(self, worker: int, samples: int, seconds: float) -> None:
+        """A worker has trained so many samples of the pass that it is at, in so many seconds."""
+        self.nodes[worker].hint = seconds, samples
+
+    def hands_out(self, worker: int) -> bool:
+        """Whether a submission of ``worker`` that ends its pass would hand out the next batch, by all that is known."""
+        return self._needs_batch(self.nodes[worker].passes // 1 + 1)
+
+    def lost(self, *workers: int) -> list[Instruction]:
+        """Workers are gone: what they had goes to the others.
+
+        Raises:
+            RunError: there are no others.
+        """
+        gone = tuple(w for w in sorted(set(workers)) if self.nodes[w].state not in (State.LOST, State.STOPPED))
+        for worker in workers:
+            node = self.nodes[worker]
+            node.state, node.pending, node.samples = State.LOST, [], 0
+        if not gone:
+            return []
+        self._give(self.idpa.leave(*gone))
+        return [Lost(gone), *self._without(gone), *self._wake()]
+
+    def stop(self) -> None:
+        """Let every worker stop when it submits, whatever is left."""
+        self._stopping = True
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody trains any more."""
+        return all(node.state in (State.STOPPED, State.LOST) for node in self.nodes)
+
+    @property
+    def progress(self) -> Fraction:
+        """The part of all training that is done: passes by samples, from 0 to 1."""
+        counts = [node.samples + size(node.pending) for node in self.nodes]
+        together = sum(counts) * self.total
+        passes = (count * min(node.passes, self.total) for count, node in zip(counts, self.nodes, strict=True))
+        return sum(passes, Fraction(0)) / together if together else Fraction(0)
+
+    def workers(self, *states: State) -> tuple[int, ...]:
+        """The workers in one of ``states``."""
+        return tuple(worker for worker, node in enumerate(self.nodes) if node.state in states)
+
+    @abstractmethod
+    def _exchange(self, report: Report) -> list[Instruction]:
+        """What becomes of what a worker has submitted."""
+
+    @abstractmethod
+    def _without(self, gone: Sequence[int]) -> list[Instruction]:
+        """What becomes of those that are left, when workers have been lost."""
+
+    @abstractmethod
+    def _joins(self, worker: int) -> int:
+        """A worker starts; returns the version that it trains from."""
+
+    @abstractmethod
+    def _leaves(self, worker: int) -> None:
+        """A worker has done all its passes."""
+
+    def _needs_batch(self, passes: Fraction | int) -> bool:
+        """Whether a worker that has done so many passes needs another batch."""
+        return not self.idpa.done and not self._stopping and passes >= self.idpa.batch
+
+    def _hand_out(self) -> None:
+        """Hand out the next batch."""
+        for node in self.nodes:
+            if node.state is State.PARKED:
+                node.passes = Fraction(self.idpa.batch)  # it has missed them
+        self._give(self.idpa.next([node.pace() for node in self.nodes]))
+
+    def _give(self, more: Allocation) -> None:
+        for node, runs in zip(self.nodes, more.runs, strict=True):
+            node.pending += runs
+
+    def _wake(self) -> list[Instruction]:
+        """Start those who wait for their first samples and have got some; at the end, let the others go."""
+        over = not self.workers(State.TRAINING, State.SUBMITTED)
+        ready = [w for w in self.workers(State.PARKED) if (self.nodes[w].pending and not self._stopping) or over]
+        return [self._start(worker) for worker in ready]
+
+    def _start(self, worker: int) -> Send:
+        if self.nodes[worker].pending and not self._stopping:
+            return self._send(worker, self._joins(worker))
+        self.nodes[worker].state = State.STOPPED
+        return Send(Order(worker, 0, weights=False, stop=True))
+
+    def _send(self, worker: int, version: int, weights: bool = True) -> Send:
+        """The next order of a worker that has trained, or has joined."""
+        node = self.nodes[worker]
+        if node.passes >= self.total or self._stopping:
+            node.state = State.STOPPED
+            self._leaves(worker)
+            return Send(Order(worker, version, node.passes, weights=False, stop=True))
+        begun = node.passes // 1
+        until = begun + (self._local_epochs if self.idpa.done else 1)
+        runs: tuple[Run, ...] = ()
+        if node.passes == begun:  # within a pass, its samples stay what they are
+            runs = tuple(node.pending)
+            node.pending.clear()
+            node.samples += size(runs)
+        node.state = State.TRAINING
+        return Send(Order(worker, version, min(Fraction(until), self.total), runs, self._period, weights))

@@ -1,0 +1,55 @@
+"""What an OuterSchedule yields: what to do to the global weights, and what to tell whom. In the order of execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bpt.schedule.outer.messages import Order
+from bpt.schedule.weight_update import Update
+
+
+@dataclass(frozen=True)
+class Merge:
+    """AGWU: W^(i) = W^(i-1) + factor · (W_j - W^(k)), as ``update`` says (Eq. 10)."""
+
+    update: Update
+
+
+@dataclass(frozen=True)
+class Average:
+    """SGWU: W^(i) = Σ_j factor_j · W_j (Eq. 7).
+
+    Attributes:
+        workers: who has submitted, in order of their number.
+        factors: of each of them; they add up to 1.
+        version: i.
+    """
+
+    workers: tuple[int, ...]
+    factors: tuple[float, ...]
+    version: int
+
+
+@dataclass(frozen=True)
+class Descend:
+    """ASGD: the solver's update rule with the gradient of a worker. Of ``update``, γ and Q do not count."""
+
+    update: Update
+
+
+@dataclass(frozen=True)
+class Send:
+    """Give a worker its order, with the newest weights if it says so."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Workers are gone; what they had is in the orders that follow."""
+
+    workers: tuple[int, ...]
+
+
+Instruction: TypeAlias = Merge | Average | Descend | Send | Lost

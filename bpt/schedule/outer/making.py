@@ -1,0 +1,55 @@
+"""The schedule that a solver's ``parallel_param`` asks for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from bpt.balance.idpa import Idpa, Rule, Udpa
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.outer.agwu import Agwu
+from bpt.schedule.outer.asgd import Asgd
+from bpt.schedule.outer.base import OuterSchedule
+from bpt.schedule.outer.sgwu import Sgwu
+from bpt.schedule.weight_update import Normalizer
+
+OUTER = (pb.ParallelParameter.SGWU, pb.ParallelParameter.AGWU, pb.ParallelParameter.ASGD)
+"""The values of ``exchange`` that belong to the outer layer."""
+
+
+def passes_of(iterations: int, batch: int, samples: int) -> Fraction:
+    """K: how often so many iterations of one process train each sample.
+
+    Args:
+        iterations: to train.
+        batch: samples of an iteration, over all its passes (``iter_size``).
+        samples: of the data set.
+    """
+    return Fraction(iterations * batch, samples)
+
+
+def make_schedule(param: pb.ParallelParameter, samples: int, workers: int, passes: Fraction) -> OuterSchedule:
+    """SGWU, AGWU or ASGD with IDPA or, under ``balance: UNIFORM``, UDPA.
+
+    Args:
+        param: already checked.
+        samples: N.
+        workers: m.
+        passes: K, see ``passes_of``.
+
+    Raises:
+        UserError: numbers do not fit N, m or K.
+    """
+    balance, outer = param.balance_param, param.agwu_param
+    idpa: Idpa = Udpa(samples, workers)
+    if param.balance == pb.ParallelParameter.IDPA:
+        rule = Rule[pb.BalanceParameter.Rule.Name(balance.rule)]
+        idpa = Idpa(samples, workers, balance.num_batches, rule)
+    normalizer = Normalizer[pb.AgwuParameter.Normalizer.Name(outer.normalizer)]
+    match param.exchange:
+        case pb.ParallelParameter.SGWU:
+            return Sgwu(idpa, passes, outer.local_epochs)
+        case pb.ParallelParameter.AGWU:
+            return Agwu(idpa, passes, outer.local_epochs, outer.max_staleness, normalizer)
+        case _:
+            assert param.exchange == pb.ParallelParameter.ASGD, param.exchange
+            return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness)

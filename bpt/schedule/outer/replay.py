@@ -1,0 +1,100 @@
+"""Replay: the schedule of an earlier run, instruction by instruction, so that an asynchronous run can be repeated."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from bpt.schedule.outer.instructions import Average, Descend, Instruction, Merge, Send
+from bpt.schedule.outer.messages import Order, Report
+
+
+class Replay:
+    """Yields logged instructions, each as soon as what it needs has been submitted. Stands for an OuterSchedule.
+
+    Workers whose log ends, since they died or the run was stopped, are told to stop at their next submission.
+
+    Args:
+        instructions: of the run, in order.
+        workers: m.
+    """
+
+    def __init__(self, instructions: Iterable[Instruction], workers: int) -> None:
+        self._left = deque(instructions)
+        self._length = len(self._left)
+        self._submitted: set[int] = set()
+        self._waiting = set(range(workers))  # for an order
+        self._stopped: set[int] = set()
+        self._lost: set[int] = set()
+        self._workers = workers
+
+    def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
+        """The first orders; what the nodes measure does not count."""
+        return self._advance()
+
+    def submitted(self, report: Report) -> list[Instruction]:
+        """A worker has submitted."""
+        self._submitted.add(report.worker)
+        self._waiting.add(report.worker)
+        return self._advance()
+
+    def progressed(self, worker: int, samples: int, seconds: float) -> None:
+        """Does not count."""
+
+    def hands_out(self, worker: int) -> bool:
+        """Never by what is measured."""
+        return False
+
+    def lost(self, *workers: int) -> list[Instruction]:
+        """Workers are gone: the run cannot be repeated to its end; the others stop when their turn does not come."""
+        self._lost |= set(workers)
+        return self._advance()
+
+    def stop(self) -> None:
+        """Let every worker stop when it submits."""
+        self._left.clear()
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody trains any more."""
+        return len(self._stopped | self._lost) == self._workers
+
+    @property
+    def progress(self) -> Fraction:
+        """The part of the log that is done, from 0 to 1."""
+        return 1 - Fraction(len(self._left), self._length) if self._length else Fraction(1)
+
+    def _advance(self) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        while self._left and self._needs(self._left[0]) <= self._submitted:
+            instruction = self._left.popleft()
+            if isinstance(instruction, Send):
+                self._sent(instruction.order)
+            instructions.append(instruction)
+        if self._left and self._needs(self._left[0]) & (self._lost | self._stopped):
+            self._left.clear()
+        if not self._left:
+            instructions += [self._stop(worker) for worker in sorted(self._waiting - self._lost)]
+        return instructions
+
+    @staticmethod
+    def _needs(instruction: Instruction) -> set[int]:
+        match instruction:
+            case Merge(update) | Descend(update):
+                return {update.worker}
+            case Average(workers):
+                return set(workers)
+            case _:
+                return set()
+
+    def _sent(self, order: Order) -> None:
+        self._submitted.discard(order.worker)
+        self._waiting.discard(order.worker)
+        if order.stop:
+            self._stopped.add(order.worker)
+
+    def _stop(self, worker: int) -> Send:
+        order = Order(worker, 0, weights=False, stop=True)
+        self._sent(order)
+        return Send(order)
