@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bpt.balance.allocation import Run
+from bpt.data.allocated import AllocatedSampler
 from bpt.data.hdf5_source import Hdf5Source
 from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Source
@@ -26,13 +29,21 @@ class Batches(ABC):
         share: which samples of a whole batch are this rank's.
         turning: when shares are turned; ``None``: never.
         epoch: samples of the source.
+        sampler: the order of its samples.
+        allocated: the stream, once only some of the samples are this process's; ``None``: all are.
     """
 
     def __init__(self, sampler: Sampler, share: Share) -> None:
         self.share = share
         self.turning: Turning | None = None
         self.epoch = sampler.size
-        self._sampler = sampler
+        self.sampler = sampler
+        self.allocated: AllocatedSampler | None = None
+
+    def allocate(self, position: int, runs: Sequence[Run], begun: int = 0) -> None:
+        """See ``AllocatedSampler.allocate``. No batch may be made meanwhile."""
+        self.allocated = self.allocated or AllocatedSampler(self.sampler)
+        self.allocated.allocate(position, runs, begun)
 
     def rotation(self, position: int) -> float:
         """The part of the batch by which shares are turned in the batch at ``position``."""
@@ -42,8 +53,9 @@ class Batches(ABC):
         """The share's samples in its order: a float32 tensor for each top, with a row a sample, perhaps none."""
         runs = self.share.runs(self.share.shift(self.rotation(position)))
         # Read in the order of the stream: no source likes to go back.
-        draws = [self._sampler.indices(position + begin, end - begin) for begin, end in sorted(runs)]
-        draw = Draw(*map(np.concatenate, zip(*draws, strict=True))) if draws else self._sampler.indices(position, 0)
+        stream = self.allocated or self.sampler
+        draws = [stream.indices(position + begin, end - begin) for begin, end in sorted(runs)]
+        draw = Draw(*map(np.concatenate, zip(*draws, strict=True))) if draws else stream.indices(position, 0)
         batch = self._read(draw)
         if len(runs) < 2:
             return batch

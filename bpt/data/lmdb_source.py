@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import os
 import weakref
+from typing import NamedTuple
 
 from bpt.data.datum import decode_datum
 from bpt.data.lmdb_env import acquire, import_lmdb, release
 from bpt.data.source import Sample
 from bpt.errors import DataError
+
+
+class Record(NamedTuple):
+    """A record as it stands in a database: its key and a serialised Datum."""
+
+    key: bytes
+    datum: bytes
+
+    def sample(self, path: str, channels: int | None = None) -> Sample:
+        """The record decoded; a DataError names ``path`` and key if it cannot be. ``channels``: see LmdbSource."""
+        name = self.key.decode("ascii", "backslashreplace")
+        try:
+            image, label = decode_datum(self.datum, channels)
+        except DataError as error:
+            raise DataError(f'{path}: record "{name}": {error}') from None
+        return Sample(name, image, label)
 
 
 class LmdbSource:
@@ -41,19 +58,17 @@ class LmdbSource:
         return self._size
 
     def read(self, index: int) -> Sample:
+        return self.record(index).sample(self.path, self._channels)
+
+    def record(self, index: int) -> Record:
+        """Record ``index``, not decoded; a DataError if it cannot be read."""
         try:
             found = self._find(index) if self._random_access else self._walk(index)
             if not found:
                 raise DataError(f"{self.path}: record {index} of {self._size} is missing: the LMDB is damaged")
-            key, record = self._cursor.item()
+            return Record(*self._cursor.item())
         except self._error as error:
             raise DataError(f"{self.path}: record {index} of {self._size} cannot be read: {error}") from None
-        name = key.decode("ascii", "backslashreplace")
-        try:
-            image, label = decode_datum(record, self._channels)
-        except DataError as error:
-            raise DataError(f'{self.path}: record "{name}": {error}') from None
-        return Sample(name, image, label)
 
     def _find(self, index: int) -> bool:
         if not self._keys:

@@ -30,14 +30,19 @@ class Sampler:
             the samples within each. Otherwise every epoch has the source's order.
         seed: of the order.
         skip: the stream starts so many samples after the beginning (Caffe: rand_skip).
+
+    Attributes:
+        size: samples of the source.
+        skip: as given.
     """
 
     def __init__(self, files: Sequence[int], *, shuffle: bool = False, seed: int = 0, skip: int = 0) -> None:
         self._files = np.asarray(files, np.int64)
         self.size = int(self._files.sum())
+        self.skip = skip
+        self._ends = np.cumsum(self._files)
         self._shuffle = shuffle
         self._seed = seed
-        self._skip = skip
         self._orders: dict[int, Integers] = {}
 
     def indices(self, position: int, count: int) -> Draw:
@@ -45,7 +50,7 @@ class Sampler:
 
         The answer depends on nothing else, so ranks may draw disjoint stretches, in any order.
         """
-        start = position + self._skip
+        start = position + self.skip
         epochs, samples = np.divmod(np.arange(start, start + count), self.size)
         if self._shuffle:
             for epoch in np.unique(epochs).tolist():
@@ -53,19 +58,26 @@ class Sampler:
                 samples[now] = self._order(epoch)[samples[now]]
         return Draw(epochs, samples)
 
+    def order(self, epoch: int, among: Integers | None = None) -> Integers:
+        """The samples in the order in which ``epoch`` has them, whatever is skipped: (size,).
+
+        Args:
+            among: only these, in ascending order; the work is that for their number.
+        """
+        samples = np.arange(self.size) if among is None else among
+        if not self._shuffle:
+            return samples
+        # Sorting by hashes gives the same order with every version of NumPy; its generators do not promise that.
+        by_file = self._hashes("files", epoch, np.arange(len(self._files)))
+        by_sample = self._hashes("samples", epoch, samples)
+        return samples[np.lexsort((by_sample, by_file[np.searchsorted(self._ends, samples, side="right")]))]
+
     def _order(self, epoch: int) -> Integers:
         if epoch not in self._orders:
             # A batch seldom spans more than the end of one epoch and the start of the next.
             self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}
-            self._orders[epoch] = self._permutation(epoch)
+            self._orders[epoch] = self.order(epoch)
         return self._orders[epoch]
 
-    def _permutation(self, epoch: int) -> Integers:
-        # Sorting by hashes gives the same order with every version of NumPy; its generators do not promise that.
-        by_file = self._hashes("files", epoch, len(self._files))
-        by_sample = self._hashes("samples", epoch, self.size)
-        return np.lexsort((by_sample, np.repeat(by_file, self._files))).astype(np.int64, copy=False)
-
-    def _hashes(self, what: str, epoch: int, count: int) -> NDArray[np.uint64]:
-        counter = np.arange(count)
-        return hash_samples(derive_seed(self._seed, what), np.full_like(counter, epoch), counter)
+    def _hashes(self, what: str, epoch: int, numbers: Integers) -> NDArray[np.uint64]:
+        return hash_samples(derive_seed(self._seed, what), np.full_like(numbers, epoch), numbers)

@@ -8,6 +8,9 @@ from bpt.context import RunContext, derive_seed
 from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_source import LmdbSource
 from bpt.data.sampler import Sampler
+from bpt.data.shipped import Shipment
+from bpt.data.shipped_spool import SpoolSource, spool_of
+from bpt.data.source import Source
 from bpt.data.transform import Transform
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
@@ -25,7 +28,8 @@ class Data(PrefetchingDataLayer):
 
     The records come in the order of their keys, round and round, also within a batch; with ``shuffle``
     (bpt's own field) in a new order every epoch. ``rand_skip`` skips a random number of records at the
-    start, less than it. ``backend: LEVELDB``, Caffe's default, reads an LMDB too, if ``source`` is one.
+    start, less than it. ``backend: LEVELDB``, Caffe's default, reads an LMDB too, if ``source`` is one. A Spool, with
+    the records that rank 0 has sent, may stand for the LMDB.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
@@ -61,11 +65,20 @@ class Data(PrefetchingDataLayer):
             raise spec.error(str(error), "transform_param") from None
         return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
 
+    def shipment(self) -> Shipment:
+        param = self.spec.param
+        # As in transform_of, the old field comes before the new one.
+        message = param.data_param if param.data_param.HasField("mean_file") else param.transform_param
+        return Shipment(param.data_param.source, self._batches.sampler, message.mean_file)
 
-def _open(spec: LayerSpec, transform: Transform) -> LmdbSource:
+
+def _open(spec: LayerSpec, transform: Transform) -> Source:
     param = spec.param.data_param
     channels = 3 if param.force_encoded_color else transform.channels
+    path = source_of(spec, FIELD)
+    if spool := spool_of(path):
+        return SpoolSource(spool, channels)
     try:
-        return LmdbSource(source_of(spec, FIELD), random_access=param.shuffle, channels=channels)
+        return LmdbSource(path, random_access=param.shuffle, channels=channels)
     except FileError as error:
         raise spec.error(str(error), FIELD, "source") from None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from fractions import Fraction
 
 from torch import Tensor
 
+from bpt.balance.allocation import Run
 from bpt.context import RunContext, derive_seed
+from bpt.data.allocated import AllocatedSampler
 from bpt.data.batches import Batches
 from bpt.data.prefetch import Prefetcher
 from bpt.graph.spec import LayerSpec, Shape
@@ -71,6 +74,31 @@ class PrefetchingDataLayer(DataLayer):
     @position.setter
     def position(self, samples: int) -> None:
         self._prefetcher.position = samples
+
+    def allocate(self, runs: Sequence[Run], begun: int = 0) -> None:
+        assert self.context.ranks == 1, "samples are allocated to a process that has batches for itself"
+        last = max((stop for _, stop in runs), default=0)
+        if last > self.epoch:
+            raise self.spec.error(
+                f"its data set has {self.epoch} samples, but others of this net have {last} or more; with SGWU, AGWU "
+                "or ASGD all need as many"
+            )
+        if runs or self._batches.allocated is None:
+            self._prefetcher.close()
+            self._batches.allocate(self.position, runs, begun)
+
+    @property
+    def passes(self) -> Fraction:
+        return self._allocated.passes(self.position)
+
+    @property
+    def pass_end(self) -> int:
+        return self._allocated.pass_end(self.position)
+
+    @property
+    def _allocated(self) -> AllocatedSampler:
+        assert self._batches.allocated, "no samples have been allocated"
+        return self._batches.allocated
 
     def close(self) -> None:
         self._prefetcher.close()

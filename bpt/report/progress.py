@@ -36,6 +36,12 @@ class Progress:
             self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
         self._bar.update()
 
+    def to(self, iterations: int, loss: float | None = None) -> None:
+        """So many iterations of the whole run are done."""
+        if loss is not None and not self._bar.disable:
+            self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
+        self._bar.update(iterations - self._bar.n)
+
     def __enter__(self) -> Progress:
         return self
 

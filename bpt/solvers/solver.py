@@ -34,7 +34,7 @@ from bpt.solvers.ranks.chunks import Chunks
 from bpt.solvers.ranks.spreading import spread
 from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import Action, SignalActions
-from bpt.solvers.testing import run_test
+from bpt.solvers.testing import Scores, run_test
 from bpt.solvers.trials import Trials
 from bpt.solvers.update_rules import make_rule
 
@@ -75,6 +75,7 @@ class Solver:
         self.param = source.param
         self.device = device
         self.iter = 0
+        self.loss = 0.0  # of the last iteration
         self.before_update: Callable[[], object] = lambda: None  # called when the gradients are those of all ranks
         self._stopped = False
         self._debug = False
@@ -224,12 +225,12 @@ class Solver:
                 if self._stopped:
                     return
             self.trials.start()
-            loss = self._iterate()
+            self.loss = self._iterate()
             if self.trials.end():
                 self._seen.start(self.iter + 1)
             self.iter += 1
             if progress:
-                progress.advance(loss)
+                progress.advance(self.loss)
             action = self._status.action
             if (param.snapshot and self.iter % param.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()
@@ -274,9 +275,10 @@ class Solver:
         self.parallel.before_test(self.net, self.exchange)
         for index in range(len(self.tests)):
             if not self._stopped:
-                self._test(index)
+                self.test(index)
 
-    def _test(self, index: int) -> None:
+    def test(self, index: int) -> Scores | None:
+        """Test one test net and log its scores; ``None``: a signal has stopped it."""
         LOG.info("Iteration %d, Testing net (#%d)", self.iter, index)
         _, operator, outputs = self.tests[index]
         operator.net.context.iteration = self.iter
@@ -284,11 +286,12 @@ class Solver:
         scores = run_test(operator, iterations, self._interrupted, debug=debug, outputs=outputs)
         if scores is None:
             LOG.info("Test interrupted.")
-            return
+            return None
         if self.param.test_compute_loss:
             LOG.info("Test loss: %s", number(scores.loss))
         for line in output_lines(operator.net.graph, scores.outputs, "Test"):
             LOG.info("%s", line)
+        return scores
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""

@@ -51,3 +51,14 @@ def test_shuffle_keeps_files_together_and_changes_their_order() -> None:
         assert files == [file for file in order for _ in range(sizes[file])]
         orders.add(order)
     assert len(orders) == 6  # all 3! orders within 30 epochs
+
+
+def test_an_epochs_order_whatever_is_skipped() -> None:
+    sampler = Sampler([7, 4], shuffle=True, seed=3, skip=5)
+    stream = Sampler([7, 4], shuffle=True, seed=3).indices(0, 33).samples.reshape(3, 11)
+    for epoch, expected in enumerate(stream):
+        np.testing.assert_array_equal(sampler.order(epoch), expected)
+        some = np.array([1, 2, 6, 7, 10])
+        np.testing.assert_array_equal(sampler.order(epoch, some), expected[np.isin(expected, some)])
+    assert Sampler([3, 2]).order(4).tolist() == [0, 1, 2, 3, 4]
+    assert Sampler([3, 2]).order(4, np.array([1, 3])).tolist() == [1, 3]

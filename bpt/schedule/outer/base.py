@@ -205,13 +205,14 @@ class OuterSchedule(ABC):
         if node.passes >= self.total or self._stopping:
             node.state = State.STOPPED
             self._leaves(worker)
-            return Send(Order(worker, version, node.passes, weights=False, stop=True))
+            return Send(Order(worker, version, node.passes, node.passes, weights=False, stop=True))
         begun = node.passes // 1
-        until = begun + (self._local_epochs if self.idpa.done else 1)
+        until = Fraction(begun + (self._local_epochs if self.idpa.done else 1))
         runs: tuple[Run, ...] = ()
         if node.passes == begun:  # within a pass, its samples stay what they are
             runs = tuple(node.pending)
             node.pending.clear()
             node.samples += size(runs)
         node.state = State.TRAINING
-        return Send(Order(worker, version, min(Fraction(until), self.total), runs, self._period, weights))
+        until = min(until, self.total)
+        return Send(Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch))

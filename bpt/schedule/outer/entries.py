@@ -36,7 +36,8 @@ def from_line(line: str) -> Instruction:
 
 def _order(fields: Fields) -> Order:
     runs = tuple((int(start), int(stop)) for start, stop in fields["runs"])
-    return Order(**{**fields, "until": Fraction(fields["until"]), "runs": runs})
+    passes = {name: Fraction(fields[name]) for name in ("until", "passes")}
+    return Order(**{**fields, **passes, "runs": runs})
 
 
 _MAKERS: dict[str, Callable[[Fields], Instruction]] = {

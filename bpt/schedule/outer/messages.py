@@ -42,19 +42,23 @@ class Order:
         worker: from 0.
         version: of the newest global weights.
         until: train until so many passes are done, all together, and submit then.
-        runs: samples that it gets, beside those that it has.
+        passes: that it has done, or missed, by now.
+        runs: samples that it gets, beside those that it has; a new pass begins with them.
         iterations: submit after so many iterations already (ASGD); 0: only at the end of a pass.
         weights: whether the global weights come with the order; otherwise the worker goes on with its own.
         stop: there is nothing more to train.
+        batch: a, the newest batch of samples that has been handed out; for reports.
     """
 
     worker: int
     version: int
     until: Fraction = Fraction(0)
+    passes: Fraction = Fraction(0)
     runs: tuple[Run, ...] = ()
     iterations: int = 0
     weights: bool = True
     stop: bool = False
+    batch: int = 0
 
     def __str__(self) -> str:
         if self.stop:

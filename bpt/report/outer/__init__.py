@@ -1,0 +1,29 @@
+"""What a run of BPT-CNN's outer layer reports: rows of what it saw, log lines, CSV files, figures.
+
+``record.py`` holds what was seen, ``tables.py`` writes and reads it as CSV, ``summary.py`` adds it up, and the modules
+behind ``figures.py`` (one run) and ``comparison.py`` (several) draw it; these import matplotlib when they draw.
+"""
+
+from bpt.report.outer.comparison import compare, draw_lines
+from bpt.report.outer.figures import draw
+from bpt.report.outer.record import AllocationRow, NodeRow, RunRecord, TestRow, UpdateRow
+from bpt.report.outer.style import check_matplotlib
+from bpt.report.outer.summary import Quantity, quantities, summary_lines
+from bpt.report.outer.tables import read_csv, write_csv
+
+__all__ = [
+    "AllocationRow",
+    "NodeRow",
+    "Quantity",
+    "RunRecord",
+    "TestRow",
+    "UpdateRow",
+    "check_matplotlib",
+    "compare",
+    "draw",
+    "draw_lines",
+    "quantities",
+    "read_csv",
+    "summary_lines",
+    "write_csv",
+]

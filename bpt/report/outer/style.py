@@ -1,0 +1,115 @@
+"""How figures look: one size, one set of colours, and files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bpt.errors import UserError
+from bpt.proto.atomic import atomic_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INCHES, DOTS = (5.6, 3.3), 200  # as wide as the text of a paper with one column
+SMALL, MEDIUM = 8, 9  # points
+FEW = 40  # points of a line that are marked each
+
+# Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000",
+)  # fmt: skip
+GREY = "#BBBBBB"
+COLOURS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK)
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (3, 1)), "-", (0, (5, 1.5)))
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++", "ooo")
+
+
+def check_matplotlib() -> None:
+    """Raise a UserError if there is no matplotlib; better before a long run than after it."""
+    try:
+        import matplotlib  # noqa: F401, PLC0415  an extra, and slow to import
+    except ImportError:
+        raise UserError("figures need the package matplotlib: pip install 'bpt[plot]'") from None
+
+
+def new_figure(
+    title: str = "", panels: int = 1, height: float = INCHES[1], beside: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure with ``panels``, one above the other, or ``beside`` each other.
+
+    Raises:
+        UserError: there is no matplotlib.
+    """
+    check_matplotlib()
+    # An extra, and slow to import.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(INCHES[0], height), dpi=DOTS, layout="constrained")
+    FigureCanvasAgg(figure)
+    shape = (1, panels) if beside else (panels, 1)
+    axes = figure.subplots(*shape, squeeze=False, sharex=not beside)
+    if title:
+        figure.suptitle(title, fontsize=MEDIUM, parse_math=False)  # a $ is a $
+    return figure, list(axes.flat)
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write ``figure`` as a PNG file.
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    for axes in figure.axes:
+        _tidy(axes)
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    with atomic_file(path) as file:
+        file.write(content.getvalue())
+    return Path(path)
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Below the panels, where it hides nothing, what the colours in ``axes`` mean; nothing if there is but one."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False)
+
+
+def line(axes: Axes, number: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
+    """The ``number``-th of several curves: told apart by colour, dash and mark."""
+    mark = MARKS[number % len(MARKS)] if len(x) <= FEW else ""
+    axes.plot(
+        x, y, color=COLOURS[number % len(COLOURS)], linestyle=DASHES[number % len(DASHES)], marker=mark, markersize=4,
+        linewidth=1.4, label=label,
+    )  # fmt: skip
+
+
+def whole_ticks(axes: Axes, x: bool = True) -> None:
+    """Ticks at whole numbers only, unless the axis is too short for two of them."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  see new_figure
+
+    (axes.xaxis if x else axes.yaxis).set_major_locator(MaxNLocator(integer=True))
+
+
+def shown(value: float) -> str:
+    """A number over a bar: three digits."""
+    if math.isnan(value):
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _tidy(axes: Axes) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=SMALL)
+    axes.xaxis.label.set_fontsize(MEDIUM)
+    axes.yaxis.label.set_fontsize(MEDIUM)
+    axes.title.set_fontsize(MEDIUM)

@@ -1,0 +1,33 @@
+"""Assignment: what the main server tells every worker before training begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What all workers must know of a run.
+
+    Attributes:
+        seed: of everything random.
+        first: the solver's iteration at which the run begins: 0, or that of a snapshot.
+        iterations: that one process would train.
+        total: K', the passes of each worker.
+        gradients: whether gradients are submitted (ASGD), not weights.
+        weigh: whether Q counts.
+        engines: the memory layout of each worker, if that is known from a log.
+    """
+
+    seed: int
+    first: int
+    iterations: int
+    total: Fraction
+    gradients: bool
+    weigh: bool
+    engines: tuple[int, ...] = ()
+
+    def iteration(self, passes: Fraction) -> int:
+        """The solver's iteration that stands for so many passes: what learning rates follow."""
+        return self.first + int(passes * self.iterations / self.total)

@@ -1,0 +1,95 @@
+"""Refuses what the outer layer cannot do, and tells what has no effect in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bpt.errors import PrototxtError
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+
+_Exchange = pb.ParallelParameter.Exchange
+
+
+def check_outer(solver: SolverSource) -> None:
+    """Raise a PrototxtError, at the field that is wrong, unless the outer layer can train by this text."""
+    parallel = solver.param.parallel_param
+    name = _Exchange.Name(parallel.exchange)
+
+    def refuse(message: str, *path: str) -> None:
+        raise PrototxtError(f"parallel_param: {message}", solver.origin("parallel_param", *path))
+
+    for field in ("num_stages", "num_shards"):
+        if getattr(parallel, field) != 1:
+            refuse(
+                f"exchange: {name} trains a whole net on each rank; {field}: {getattr(parallel, field)} does not go "
+                "with it; leave it out", field,
+            )  # fmt: skip
+    if parallel.balance == pb.ParallelParameter.STATIC:
+        refuse(
+            f"balance: STATIC divides the batches of a synchronous exchange; exchange: {name} divides the data set: "
+            "use balance: IDPA or UNIFORM", "balance",
+        )  # fmt: skip
+    for message, field, least in (
+        ("agwu_param", "local_epochs", 1), ("agwu_param", "max_staleness", 0), ("agwu_param", "push", 1),
+        ("agwu_param", "fetch", 1), ("balance_param", "num_batches", 1),
+    ):  # fmt: skip
+        value = getattr(getattr(parallel, message), field)
+        if value < least:
+            refuse(f"{field} is {value}; it must be at least {least}", message, field)
+    outer = parallel.agwu_param
+    if parallel.exchange == pb.ParallelParameter.ASGD and outer.max_staleness and outer.fetch > 1:
+        refuse(
+            f"fetch: {outer.fetch} lets a worker fall behind on purpose, and max_staleness forbids it; leave one of "
+            "them out", "agwu_param", "fetch",
+        )  # fmt: skip
+    if solver.param.debug_info:
+        raise PrototxtError(
+            f"debug_info: true looks at one net, and with exchange: {name} every rank has its own; leave it out",
+            solver.origin("debug_info"),
+        )
+
+
+def without_effect(param: pb.ParallelParameter) -> Iterator[str]:
+    """What is set but has no effect in the outer layer: somebody may have forgotten what goes with it."""
+    name, outer = _Exchange.Name(param.exchange), param.agwu_param
+    for field in ("cgdp_param", "fc_param", "pipeline_param", "sync_batch_norm", "batch_scope"):
+        if param.HasField(field):
+            yield f"{field} has no effect with exchange: {name}"
+    readers = {
+        "normalizer": ("AGWU",), "local_epochs": ("SGWU", "AGWU"), "max_staleness": ("AGWU", "ASGD"),
+        "weigh_by_accuracy": ("SGWU", "AGWU"), "push": ("ASGD",), "fetch": ("ASGD",),
+    }  # fmt: skip
+    for field, exchanges in readers.items():
+        if outer.HasField(field) and name not in exchanges:
+            yield f"agwu_param {{ {field} }} has no effect with exchange: {name}"
+    for field in ("num_batches", "rule"):
+        if param.balance_param.HasField(field) and param.balance != pb.ParallelParameter.IDPA:
+            yield f"balance_param {{ {field} }} has no effect without balance: IDPA"
+    for field in ("profile", "normalizer"):
+        if param.balance_param.HasField(field):
+            yield f"balance_param {{ {field} }} has no effect with exchange: {name}"
+
+
+def samples_of(net: Net, exchange: int) -> int:
+    """N: the samples of the data set that ``net`` trains.
+
+    Raises:
+        LayerError: its data layers have different numbers of samples.
+        UserError: it has none.
+    """
+    layers = list(net.data_layers().values())
+    if not layers:
+        raise PrototxtError(
+            f"the training net has no layer that reads a data set, which exchange: {_Exchange.Name(exchange)} could "
+            "divide among the workers; use exchange: ALLREDUCE"
+        )
+    first, *others = layers
+    for layer in others:
+        if layer.epoch != first.epoch:
+            raise layer.spec.error(
+                f'has {layer.epoch} samples, but layer "{first.spec.name}" has {first.epoch}: a worker could not tell '
+                "which belong together; use exchange: ALLREDUCE"
+            )
+    return first.epoch

@@ -1,0 +1,73 @@
+"""GlobalWeights: what the parameter server holds, and what SGWU and AGWU do to it (BPT-CNN, section 3.3.2)."""
+
+from __future__ import annotations
+
+from bpt.comm.base import Buffer
+from bpt.schedule.outer.instructions import Average, Merge
+
+
+class GlobalWeights:
+    """The newest global weight set, the version that each worker trains from, and what workers have submitted.
+
+    A version is never overwritten, only replaced, so that workers with the same base share its memory. Blobs that
+    passes leave (a BatchNorm's statistics) are mixed with factors of at most 1, since a sum of variances may not
+    become negative.
+
+    Args:
+        weights: version 0, flat; see FlatWeights.
+        trained: how many elements at the front are trained.
+
+    Attributes:
+        newest: the newest version, flat. Not to be written to.
+    """
+
+    def __init__(self, weights: Buffer, trained: int) -> None:
+        self.newest = weights
+        self._trained = trained
+        self._bases: dict[int, Buffer] = {}
+        self._submitted: dict[int, Buffer] = {}
+
+    def fetch(self, worker: int) -> Buffer:
+        """The newest version, which the worker trains from henceforth."""
+        self._bases[worker] = self.newest
+        return self.newest
+
+    def submit(self, worker: int, weights: Buffer) -> None:
+        """Keep what a worker has trained until an instruction uses it."""
+        self._submitted[worker] = weights
+
+    def take(self, worker: int) -> Buffer:
+        """What a worker has submitted; it is not kept any more."""
+        return self._submitted.pop(worker)
+
+    def forget(self, worker: int) -> None:
+        """The worker is gone."""
+        self._bases.pop(worker, None)
+        self._submitted.pop(worker, None)
+
+    def merge(self, instruction: Merge) -> None:
+        """Eq. 10: W^(i) = W^(i-1) + γ Q (W_j - W^(k))."""
+        update = instruction.update
+        local, base = self.take(update.worker), self._bases[update.worker]
+        if update.replaces and base is self.newest:
+            self.newest = local
+            return
+        merged = local - base
+        merged *= update.factor
+        merged += self.newest
+        share = min(1.0, update.factor)
+        rest = slice(self._trained, None)
+        merged[rest] = self.newest[rest] * (1 - share) + local[rest] * share
+        self.newest = merged
+
+    def average(self, instruction: Average) -> None:
+        """Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""
+        parts = [self.take(worker) for worker in instruction.workers]
+        if len(parts) == 1:
+            (self.newest,) = parts
+            return
+        mean = parts[0] * instruction.factors[0]
+        for part, factor in zip(parts[1:], instruction.factors[1:], strict=True):
+            part *= factor
+            mean += part
+        self.newest = mean

@@ -1,0 +1,188 @@
+"""Links between ranks: heads, samples and weights as messages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bpt.comm.base import Buffer, Communicator, Request
+from bpt.errors import LostRankError
+from bpt.schedule.outer.messages import Order, Report
+from bpt.solvers.outer import wire
+from bpt.solvers.outer.links import Event, Gone, Submission
+from bpt.solvers.outer.wire import Kind, Progress
+
+SERVER = 0  # its rank
+_HEAD, _WEIGHTS, _RUNS = 1, 2, 3  # tags
+WEIGHTS = "weights"  # under which Counters count what Eq. 11 is about
+_CONTROL = "control"
+
+
+class RemoteWorker:
+    """The server's link to a worker on another rank.
+
+    Args:
+        comm: the ranks; used by nobody else.
+        rank: of the worker.
+        worker: its number.
+        size, dtype: of the weights.
+
+    Attributes:
+        sent, received: bytes of weights.
+    """
+
+    def __init__(self, comm: Communicator, rank: int, worker: int, size: int, dtype: np.dtype[np.generic]) -> None:
+        self._comm = comm
+        self._rank = rank
+        self._worker = worker
+        self._size = size
+        self._dtype = dtype
+        self._head = wire.head()
+        self._awaited: Request | None = None
+        self._coming: tuple[Report, Buffer, Request] | None = None
+        self._sent: list[tuple[Request, Buffer]] = []
+        self._gone = False
+        self.sent = 0
+        self.received = 0
+        self._listen()
+
+    def poll(self) -> Event | None:
+        """See ToWorker."""
+        if self._gone:
+            return None
+        try:
+            return self._poll()
+        except LostRankError as error:
+            return self._lost(error)
+
+    def send(self, order: Order, weights: Buffer | None) -> None:
+        """See ToWorker."""
+        if self._gone:
+            return
+        try:
+            self._send(_CONTROL, wire.order_head(order), _HEAD)
+            if order.runs:
+                self._send(_CONTROL, wire.runs_buffer(order), _RUNS)
+            if weights is not None:
+                self._send(WEIGHTS, weights, _WEIGHTS)
+                self.sent += weights.nbytes
+        except LostRankError:
+            pass  # the next poll tells
+        if order.stop:
+            self._awaited = None
+
+    def hurry(self) -> None:
+        """See ToWorker."""
+        if self._awaited is not None or self._coming is not None:  # it has not been told to stop
+            self._send(_CONTROL, wire.hurry_head(), _HEAD)
+
+    @property
+    def idle(self) -> bool:
+        """See ToWorker."""
+        return self._gone or (self._coming is None and not self._sent)
+
+    def _listen(self) -> None:
+        with self._comm.counters.during(_CONTROL):
+            self._awaited = self._comm.Irecv(self._head, self._rank, _HEAD)
+
+    def _poll(self) -> Event | None:
+        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        if self._coming is not None:
+            report, weights, request = self._coming
+            if not request.Test():
+                return None
+            self._coming = None
+            self.received += weights.nbytes
+            self._listen()
+            return Submission(report, weights)
+        if self._awaited is None or not self._awaited.Test():
+            return None
+        if wire.kind_of(self._head) is Kind.PROGRESS:
+            progress = wire.read_progress(self._head, self._worker)
+            self._listen()
+            return progress
+        weights = np.empty(self._size, self._dtype)
+        with self._comm.counters.during(WEIGHTS):
+            request = self._comm.Irecv(weights, self._rank, _WEIGHTS)
+        self._coming = wire.read_report(self._head, self._worker), weights, request
+        return None
+
+    def _send(self, what: str, buffer: Buffer, tag: int) -> None:
+        with self._comm.counters.during(what):
+            self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
+
+    def _lost(self, error: LostRankError) -> Gone:
+        self._gone = True
+        self._coming, self._awaited = None, None
+        self._sent.clear()
+        return Gone(self._worker, str(error))
+
+
+class RemoteServer:
+    """A worker's link to the server on rank 0.
+
+    Args:
+        comm: the ranks; used by nobody else.
+        worker: the number of this one.
+        size, dtype: of the weights.
+    """
+
+    def __init__(self, comm: Communicator, worker: int, size: int, dtype: np.dtype[np.generic]) -> None:
+        self._comm = comm
+        self._worker = worker
+        self._size = size
+        self._dtype = dtype
+        self._head = wire.head()
+        self._awaited = self._listen()
+        self._sent: list[tuple[Request, Buffer]] = []
+        self._hurried = False
+
+    def tell(self, progress: Progress) -> None:
+        """See ToServer."""
+        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        self._send(_CONTROL, wire.progress_head(progress), _HEAD)
+
+    def submit(self, report: Report, weights: Buffer) -> None:
+        """See ToServer."""
+        self._send(_CONTROL, wire.report_head(report), _HEAD)
+        self._send(WEIGHTS, weights, _WEIGHTS)
+
+    def order(self) -> tuple[Order, Buffer | None]:
+        """See ToServer."""
+        self._awaited.Wait()
+        while wire.kind_of(self._head) is Kind.HURRY:
+            self._awaited = self._listen()
+            self._awaited.Wait()
+        runs = np.empty((wire.number_of_runs(self._head), 2), np.int64)
+        if len(runs):
+            with self._comm.counters.during(_CONTROL):
+                self._comm.Recv(runs, SERVER, _RUNS)
+        order = wire.read_order(self._head, self._worker, runs)
+        self._hurried = False
+        weights = None
+        if order.weights:
+            weights = np.empty(self._size, self._dtype)
+            with self._comm.counters.during(WEIGHTS):
+                self._comm.Recv(weights, SERVER, _WEIGHTS)
+        for request, _ in self._sent:
+            request.Wait()
+        self._sent.clear()
+        if not order.stop:
+            self._awaited = self._listen()
+        return order, weights
+
+    @property
+    def hurried(self) -> bool:
+        """See ToServer."""
+        if not self._hurried and self._awaited.Test():
+            assert wire.kind_of(self._head) is Kind.HURRY, self._head
+            self._hurried = True
+            self._awaited = self._listen()
+        return self._hurried
+
+    def _listen(self) -> Request:
+        with self._comm.counters.during(_CONTROL):
+            return self._comm.Irecv(self._head, SERVER, _HEAD)
+
+    def _send(self, what: str, buffer: Buffer, tag: int) -> None:
+        with self._comm.counters.during(what):
+            self._sent.append((self._comm.Isend(buffer, SERVER, tag), buffer))

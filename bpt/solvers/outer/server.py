@@ -1,0 +1,187 @@
+"""Server: the main server and the parameter server, on rank 0 (BPT-CNN, section 3.2.2)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+
+from bpt.proto import bpt_pb2 as pb
+from bpt.report.progress import Progress as ProgressBar
+from bpt.schedule.outer.base import OuterSchedule
+from bpt.schedule.outer.instructions import Average, Descend, Instruction, Lost, Merge, Send
+from bpt.schedule.outer.replay import Replay
+from bpt.solvers.outer.assignment import Assignment
+from bpt.solvers.outer.clerk import Clerk, Moment
+from bpt.solvers.outer.descent import Descent
+from bpt.solvers.outer.global_weights import GlobalWeights
+from bpt.solvers.outer.links import Event, Gone, Submission, ToWorker
+from bpt.solvers.outer.monitor import Monitor
+from bpt.solvers.outer.replay_log import ReplayLog
+from bpt.solvers.outer.wire import Progress
+from bpt.solvers.signals import Action, SignalActions
+
+LOG = logging.getLogger("bpt")
+
+PAUSE = 0.0005  # seconds to sleep when nothing has come
+
+
+class Server:
+    """Waits for what workers submit, and executes what the schedule makes of it.
+
+    Args:
+        param: the solver.
+        schedule: says what to do.
+        weights: the global ones.
+        links: to the workers, in order of their number.
+        assignment: what the workers know of the run.
+        monitor: notes what happens.
+        clerk: tests and writes snapshots.
+        descent: of ASGD.
+        log: for a replay.
+        signals: of this process.
+    """
+
+    def __init__(
+        self,
+        param: pb.SolverParameter,
+        schedule: OuterSchedule | Replay,
+        weights: GlobalWeights,
+        links: Sequence[ToWorker],
+        assignment: Assignment,
+        monitor: Monitor,
+        clerk: Clerk,
+        descent: Descent | None = None,
+        log: ReplayLog | None = None,
+        signals: SignalActions | None = None,
+    ) -> None:
+        self.stopped = False  # whether by a signal
+        self.terminated = False  # whether by SIGTERM
+        self.version = 0
+        self._param = param
+        self._schedule = schedule
+        self._weights = weights
+        self._links = links
+        self._assignment = assignment
+        self._monitor = monitor
+        self._clerk = clerk
+        self._descent = descent
+        self._log = log
+        self._signals = signals
+        self._before = Fraction(0)  # progress before what is executed
+        self._snapshot_at = -1
+
+    def run(self, frequencies: Sequence[float | None]) -> None:
+        """Serve until every worker has stopped; ``frequencies`` as for ``Idpa.first``."""
+        param, first = self._param, self._assignment.first
+        with ProgressBar(first + self._assignment.iterations, first, "training") as bar:
+            if param.test_iter and (first > 0 or param.test_initialization):
+                self._clerk.test(self._moment())
+            self._execute(self._schedule.begin(frequencies))
+            while not (self._schedule.done and all(link.idle for link in self._links)):
+                events = [event for event in (link.poll() for link in self._links) if event is not None]
+                for event in events:
+                    self._serve(event, bar)
+                self._act(self._signals.take() if self._signals else Action.NONE)
+                self._clerk.check()
+                if not events:
+                    time.sleep(PAUSE)
+        self._finish()
+
+    @property
+    def iteration(self) -> int:
+        """The solver's iteration that the run has come to."""
+        return self._assignment.iteration(self._schedule.progress * self._assignment.total)
+
+    def _serve(self, event: Event, bar: ProgressBar) -> None:
+        match event:
+            case Progress():
+                self._schedule.progressed(event.worker, event.samples, event.seconds)
+                self._monitor.told(event.worker, event.loss)
+                self._act(event.action)
+            case Submission(report, weights):
+                before = self.iteration
+                self._before = self._schedule.progress
+                self._weights.submit(report.worker, weights)
+                self._monitor.submitted(report)
+                self._execute(self._schedule.submitted(report))
+                self._monitor.display(self.iteration)
+                self._see_to(before, self.iteration)
+                bar.to(self.iteration, self._monitor.loss)
+            case Gone(worker, reason):
+                self._monitor.gone(worker, reason)
+                self._execute(self._schedule.lost(worker))
+                self._weights.forget(worker)
+
+    def _execute(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Merge(update):
+                    self._weights.merge(instruction)
+                    self.version = update.version
+                    self._monitor.merged(update, self._moved(update.worker))
+                case Average(workers):
+                    self._weights.average(instruction)
+                    self.version = instruction.version
+                    self._monitor.averaged(instruction, [self._moved(worker) for worker in workers])
+                case Descend(update):
+                    assert self._descent is not None
+                    gradients = self._weights.take(update.worker)
+                    iteration = self._assignment.iteration(self._before * self._assignment.total)
+                    self._weights.newest = self._descent.apply(self._weights.newest, gradients, iteration)
+                    self.version = update.version
+                    self._monitor.merged(update, self._moved(update.worker))
+                case Send(order):
+                    weights = self._weights.fetch(order.worker) if order.weights else None
+                    self._links[order.worker].send(order, weights)
+                    self._monitor.sent(order)
+                case Lost():
+                    pass  # the monitor has told
+            if self._log:
+                self._log.add(instruction)
+
+    def _moved(self, worker: int) -> int:
+        return self._links[worker].sent + self._links[worker].received
+
+    def _see_to(self, before: int, now: int) -> None:
+        """Test and write snapshots, if that is due."""
+        param = self._param
+        end = self._assignment.first + self._assignment.iterations
+        if param.test_iter and now < end and before // param.test_interval < now // param.test_interval:
+            self._clerk.test(self._moment())
+        if param.snapshot and before // param.snapshot < now // param.snapshot:
+            self._snapshot()
+
+    def _act(self, action: Action) -> None:
+        """Do what a signal asks for, on whichever rank it came."""
+        if action is Action.SNAPSHOT:
+            self._snapshot()
+        elif action is Action.STOP and not self.stopped:
+            self.stopped = True
+            LOG.info("Stopping: the workers submit what they have trained")
+            self._schedule.stop()
+            for link in self._links:
+                link.hurry()
+
+    def _snapshot(self) -> None:
+        if self.iteration != self._snapshot_at:
+            self._snapshot_at = self.iteration
+            self._clerk.snapshot(self._moment())
+
+    def _moment(self) -> Moment:
+        epoch = self._schedule.progress * self._assignment.total
+        return Moment(self.iteration, float(epoch), self.version, self._weights.newest, self._monitor.watch.seconds)
+
+    def _finish(self) -> None:
+        self._monitor.finish([link.received for link in self._links], [link.sent for link in self._links])
+        if self._param.snapshot_after_train:
+            self._snapshot()
+        if self.stopped:
+            LOG.info("Optimization stopped early.")
+        elif self._param.test_iter:
+            self._clerk.test(self._moment())
+        self._clerk.finish()
+        self._monitor.record.tests.extend(self._clerk.tests)
+        if not self.stopped:
+            LOG.info("Optimization Done.")

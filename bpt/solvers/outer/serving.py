@@ -1,0 +1,228 @@
+"""Serving: what rank 0 builds for a run of the outer layer, and what it leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+
+from bpt.comm.base import Buffer, Communicator
+from bpt.errors import UserError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.report.outer import RunRecord, draw, summary_lines, write_csv
+from bpt.schedule.outer.base import OuterSchedule
+from bpt.schedule.outer.making import make_schedule, passes_of
+from bpt.schedule.outer.replay import Replay
+from bpt.solvers.outer.assignment import Assignment
+from bpt.solvers.outer.building import server_solver
+from bpt.solvers.outer.check import samples_of, without_effect
+from bpt.solvers.outer.clerk import Clerk
+from bpt.solvers.outer.colocated import Colocated
+from bpt.solvers.outer.descent import Descent
+from bpt.solvers.outer.flat_weights import FlatWeights
+from bpt.solvers.outer.global_weights import GlobalWeights
+from bpt.solvers.outer.links import ToServer, ToWorker
+from bpt.solvers.outer.monitor import Monitor
+from bpt.solvers.outer.outcome import Outcome
+from bpt.solvers.outer.remote import RemoteWorker
+from bpt.solvers.outer.replay_log import RecordedRun, RunFacts, check_replay, writing
+from bpt.solvers.outer.roles import SERVER, Roles
+from bpt.solvers.outer.server import Server
+from bpt.solvers.outer.worker import Worker
+from bpt.solvers.ranks.digest import net_digest, solver_digest
+from bpt.solvers.signals import SignalActions
+from bpt.solvers.solver import Solver
+from bpt.solvers.speeds.rehearsal import batch_of
+
+LOG = logging.getLogger("bpt")
+
+_Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What the server must know of a rank's machine.
+
+    Attributes:
+        frequency: μ, for the first batch; ``None``: unknown.
+        threads: that it computes with.
+    """
+
+    host: str
+    frequency: float | None
+    threads: int
+
+
+class Serving:
+    """The server's part of a run, built before the workers know of it.
+
+    Args:
+        source: the solver's text.
+        resume: see Solver.
+        recorded: the run to repeat.
+
+    Attributes:
+        solver: tests and writes.
+        assignment: for the workers.
+
+    Raises:
+        UserError: the texts are wrong, or do not go together with the data or the number of workers.
+    """
+
+    def __init__(
+        self, source: SolverSource, roles: Roles, device: torch.device, resume: str, recorded: RecordedRun | None
+    ) -> None:
+        param = self._param = source.param
+        parallel = param.parallel_param
+        self._roles = roles
+        self._recorded = recorded
+        self.solver = server_solver(source, device, resume, recorded.facts.seed if recorded else None)
+        net = self.solver.net
+        self._samples = samples_of(net, parallel.exchange)
+        first = self.solver.iter
+        left = param.max_iter - first
+        if left < 1:
+            raise UserError(f"iteration {first} is reached already, max_iter is {param.max_iter}: nothing to train")
+        passes = passes_of(left, batch_of(net.graph) * param.iter_size, self._samples)
+        self._schedule = make_schedule(parallel, self._samples, len(roles.workers), passes)
+        asgd = parallel.exchange == pb.ParallelParameter.ASGD
+        self.assignment = Assignment(
+            self.solver.context.seed, first, left, self._schedule.total, asgd, parallel.agwu_param.weigh_by_accuracy
+        )
+        self._flat = FlatWeights(net)
+        self._descent = Descent(self.solver) if asgd else None
+        LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
+        LOG.info(
+            "max_iter %d with batches of %d are %.4g passes over %d samples; each worker makes %.4g over its own",
+            param.max_iter, batch_of(net.graph) * param.iter_size, passes, self._samples, self._schedule.total,
+        )  # fmt: skip
+        for remark in without_effect(parallel):
+            LOG.warning("parallel_param: %s", remark)
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        parallel = self._param.parallel_param
+        return _Exchange.Name(parallel.exchange), _Balance.Name(parallel.balance)
+
+    @property
+    def _folder(self) -> str:
+        """Where reports go."""
+        return f"{self._param.snapshot_prefix}_run"
+
+    def run(
+        self, nodes: Sequence[NodeFacts], comm: Communicator, solver: Solver | None, signals: SignalActions
+    ) -> Outcome:
+        """Serve until all is trained.
+
+        Args:
+            nodes: of the workers.
+            comm: all ranks.
+            solver: of the worker in this process, if there is one.
+        """
+        weights = self._flat.pack()
+        facts = self._facts(nodes, weights)
+        schedule: OuterSchedule | Replay = self._schedule
+        if self._recorded:
+            for remark in check_replay(self._recorded, facts):
+                LOG.warning("Replay: %s", remark)
+            schedule = Replay(self._recorded.instructions, len(nodes))
+            LOG.info("Replay: the updates of %s, in their order", self._recorded.path)
+        for node, fact in enumerate(nodes):
+            if fact.frequency is None:
+                LOG.warning(
+                    "%s: its frequency cannot be read; the mean of the others is taken", self._name(node, nodes)
+                )
+        links, colocated = self._links(comm)
+        record = self._record(weights)
+        threads = torch.get_num_threads()
+        clerk = Clerk(self.solver, threads, apart=self._descent is None)
+        names = [self._name(node, nodes) for node in range(len(nodes))]
+        silent = self._descent is not None
+        monitor = Monitor(self._param, names, [n.host for n in nodes], record, self.assignment.first, silent)
+        with ExitStack() as stack:
+            stack.enter_context(self.solver)
+            if solver:
+                stack.enter_context(solver)
+            log = None
+            if not self._recorded:
+                log = stack.enter_context(writing(os.path.join(self._folder, "replay.jsonl")))
+                log.begin(facts)
+            global_weights = GlobalWeights(weights, self._flat.trained)
+            server = Server(
+                self._param,
+                schedule,
+                global_weights,
+                links,
+                self.assignment,
+                monitor,
+                clerk,
+                self._descent,
+                log,
+                signals,
+            )
+            stack.enter_context(signals)
+            if colocated and solver:
+                colocated.start(lambda link: self._work(solver, link, threads))
+            server.run([node.frequency for node in nodes])
+            if colocated:
+                colocated.join()
+        self._report(record)
+        return Outcome(server.iteration, signals.terminated)
+
+    def _work(self, solver: Solver, link: ToServer, threads: int) -> None:
+        """What the worker's thread does."""
+        torch.set_num_threads(threads)  # torch keeps it by thread
+        number = self._roles.worker
+        assert number is not None
+        Worker(number, solver, link, self.assignment).run()
+
+    def _links(self, comm: Communicator) -> tuple[list[ToWorker], Colocated | None]:
+        links: list[ToWorker] = []
+        colocated = None
+        for worker, rank in enumerate(self._roles.workers):
+            if rank == SERVER:
+                colocated = Colocated()
+                links.append(colocated)
+            else:
+                links.append(RemoteWorker(comm, rank, worker, self._flat.size, self._flat.dtype))
+        return links, colocated
+
+    def _name(self, worker: int, nodes: Sequence[NodeFacts]) -> str:
+        return f"worker {worker} (rank {self._roles.workers[worker]}, host {nodes[worker].host})"
+
+    def _facts(self, nodes: Sequence[NodeFacts], weights: Buffer) -> RunFacts:
+        return RunFacts(
+            solver_digest(self._param),
+            net_digest(self.solver.net.graph),
+            hashlib.blake2b(weights.tobytes(), digest_size=8).hexdigest(),
+            self._samples,
+            len(nodes),
+            tuple(node.threads for node in nodes),
+            self.solver.context.seed,
+        )
+
+    def _record(self, weights: Buffer) -> RunRecord:
+        exchange, balance = self._names
+        title = f"{self.solver.net.graph.name}, {exchange} + {balance}, {len(self._roles.workers)} nodes"
+        outer = self._param.parallel_param.agwu_param
+        submissions = 0 if self._descent or outer.local_epochs > 1 else math.ceil(self.assignment.total)
+        record = RunRecord(title=title, weights=weights.nbytes, iterations=submissions)
+        record.facts.update({"exchange": exchange, "balance": balance})
+        return record
+
+    def _report(self, record: RunRecord) -> None:
+        for line in summary_lines(record):
+            LOG.info("%s", line)
+        write_csv(record, self._folder)
+        try:
+            draw(record, self._folder)
+        except UserError as error:
+            LOG.info("No figures: %s", error)
+        LOG.info("Report: %s", self._folder)

@@ -1,0 +1,63 @@
+"""Trains with the outer layer: builds this rank's part of it, and runs it."""
+
+from __future__ import annotations
+
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.comm.power import power
+from bpt.proto.solver import SolverSource
+from bpt.solvers.outer.assignment import Assignment
+from bpt.solvers.outer.building import worker_solver
+from bpt.solvers.outer.check import check_outer
+from bpt.solvers.outer.flat_weights import FlatWeights
+from bpt.solvers.outer.outcome import Outcome
+from bpt.solvers.outer.remote import RemoteServer
+from bpt.solvers.outer.replay_log import read_log
+from bpt.solvers.outer.roles import Roles
+from bpt.solvers.outer.serving import NodeFacts, Serving
+from bpt.solvers.outer.worker import Worker
+from bpt.solvers.ranks.agreement import check_same, facts_of
+from bpt.solvers.signals import SignalActions
+
+
+def train(
+    source: SolverSource,
+    world: Communicator,
+    device: torch.device,
+    signals: SignalActions,
+    resume: str = "",
+    replay: str = "",
+) -> Outcome:
+    """Train by SGWU, AGWU or ASGD, whichever the solver names; a collective call. Rank 0 logs and writes.
+
+    Args:
+        source: the solver's text.
+        device: where this rank computes.
+        signals: noted while it trains.
+        resume: a solver state to go on from, or "auto".
+        replay: a replay log; the run that left it is repeated.
+
+    Raises:
+        UserError: a text, the log, or the number of ranks is wrong.
+        RunError: the run failed.
+    """
+    check_outer(source)
+    roles = Roles.of(source.param.parallel_param, world)
+    recorded = read_log(replay) if replay and roles.serves else None
+    serving = Serving(source, roles, device, resume, recorded) if roles.serves else None
+    assignment: Assignment = world.bcast(serving.assignment if serving else None)
+    solver = worker_solver(source, assignment, device, quiet=roles.serves) if roles.worker is not None else None
+    built = solver or (serving and serving.solver)
+    assert built
+    check_same(world, facts_of(source.param, built.net.graph))
+    nodes = world.allgather(NodeFacts(world.host, power(), torch.get_num_threads()))
+    comm = world.Dup()
+    if serving:
+        return serving.run([nodes[rank] for rank in roles.workers], comm, solver, signals)
+    assert solver and roles.worker is not None
+    flat = FlatWeights(solver.net)
+    link = RemoteServer(comm, roles.worker, flat.size, flat.dtype)
+    with signals, solver:
+        Worker(roles.worker, solver, link, assignment, signals).run()
+    return Outcome(assignment.first + assignment.iterations, signals.terminated)

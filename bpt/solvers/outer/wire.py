@@ -1,0 +1,122 @@
+"""What server and workers send to each other, as numbers in buffers.
+
+A head of fixed length, and what it announces: weights, samples. Everything else travels beside; see ``links``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+
+import numpy as np
+
+from bpt.comm.base import Buffer
+from bpt.schedule.outer.messages import Order, Report
+from bpt.solvers.signals import Action
+
+LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
+_ACTIONS = tuple(Action)
+
+
+class Kind(IntEnum):
+    """What a head is about."""
+
+    PROGRESS = 1  # of a worker within a pass
+    SUBMIT = 2  # a report; weights (or gradients) follow
+    ORDER = 3  # samples and perhaps weights follow
+    HURRY = 4  # to a worker: submit after this iteration
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a worker tells while it trains.
+
+    Attributes:
+        worker: from 0.
+        samples, seconds: of the pass that it is at.
+        iterations: that it has trained, all together.
+        loss: of the last one.
+        action: what a signal asks for.
+    """
+
+    worker: int
+    samples: int = 0
+    seconds: float = 0.0
+    iterations: int = 0
+    loss: float = 0.0
+    action: Action = Action.NONE
+
+
+def head() -> Buffer:
+    """An empty head."""
+    return np.zeros(LENGTH)
+
+
+def progress_head(progress: Progress) -> Buffer:
+    """Progress as a head; the worker is known by where it comes from."""
+    action = _ACTIONS.index(progress.action)
+    return _head(Kind.PROGRESS, progress.samples, progress.seconds, progress.iterations, progress.loss, action)
+
+
+def read_progress(numbers: Buffer, worker: int) -> Progress:
+    """What ``progress_head`` has written."""
+    samples, seconds, iterations, loss, action = numbers[1:6].tolist()
+    return Progress(worker, int(samples), seconds, int(iterations), loss, _ACTIONS[int(action)])
+
+
+def report_head(report: Report) -> Buffer:
+    """A report as a head."""
+    passes = report.passes
+    return _head(
+        Kind.SUBMIT, passes.numerator, passes.denominator, report.iterations, report.samples,
+        report.seconds, report.waited, report.accuracy, report.loss,
+    )  # fmt: skip
+
+
+def read_report(numbers: Buffer, worker: int) -> Report:
+    """What ``report_head`` has written."""
+    over, under, iterations, samples, *rest = numbers[1:9].tolist()
+    return Report(worker, Fraction(int(over), int(under)), int(iterations), int(samples), *rest)
+
+
+def order_head(order: Order) -> Buffer:
+    """An order, but for its samples, as a head."""
+    until, passes = order.until, order.passes
+    return _head(
+        Kind.ORDER, len(order.runs), order.version, until.numerator, until.denominator,
+        passes.numerator, passes.denominator, order.iterations, order.weights, order.stop,
+    )  # fmt: skip
+
+
+def number_of_runs(numbers: Buffer) -> int:
+    """How many runs an order's head announces."""
+    return int(numbers[1])
+
+
+def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
+    """What ``order_head`` has written; ``runs`` as from ``runs_buffer``."""
+    version, until, until_under, passes, passes_under, iterations, weights, stop = map(int, numbers[2:10])
+    return Order(
+        worker, version, Fraction(until, until_under), Fraction(passes, passes_under),
+        tuple((start, end) for start, end in runs.tolist()), iterations, bool(weights), bool(stop),
+    )  # fmt: skip
+
+
+def runs_buffer(order: Order) -> Buffer:
+    """The samples of an order: (runs, 2)."""
+    return np.array(order.runs, np.int64).reshape(-1, 2)
+
+
+def hurry_head() -> Buffer:
+    """Ask a worker to submit after this iteration."""
+    return _head(Kind.HURRY)
+
+
+def kind_of(numbers: Buffer) -> Kind:
+    """What a head is about."""
+    return Kind(int(numbers[0]))
+
+
+def _head(*numbers: float) -> Buffer:
+    return np.array([*numbers, *[0.0] * (LENGTH - len(numbers))])

@@ -1,0 +1,127 @@
+"""Worker: a computing node of the outer layer. It trains its own samples by itself between its submissions."""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+
+import numpy as np
+
+from bpt.comm.base import Buffer
+from bpt.schedule.outer.messages import Order, Report
+from bpt.solvers.outer.assignment import Assignment
+from bpt.solvers.outer.flat_weights import FlatWeights
+from bpt.solvers.outer.links import ToServer
+from bpt.solvers.outer.wire import Progress
+from bpt.solvers.scores import LocalAccuracy
+from bpt.solvers.signals import Action, SignalActions
+from bpt.solvers.solver import Solver
+
+BEAT = 0.25  # seconds between two words of how far a pass is
+
+
+class Worker:
+    """Does what orders say until one says stop.
+
+    An iteration trains a batch of the size in the net's text, as that of one process does, and as there a batch may
+    reach over the end of a pass. Learning rates follow the part of all passes that is done, so that they fall as those
+    of one process do. History (momentum) stays with the worker when it takes new weights.
+
+    Args:
+        number: from 0.
+        solver: trains alone; without tests and snapshots.
+        link: to the server.
+        signals: of this process, if the server does not see them.
+    """
+
+    def __init__(
+        self, number: int, solver: Solver, link: ToServer, assignment: Assignment, signals: SignalActions | None = None
+    ) -> None:
+        self._number = number
+        self._solver = solver
+        self._link = link
+        self._assignment = assignment
+        self._signals = signals
+        self._flat = FlatWeights(solver.net)
+        self._accuracy = LocalAccuracy(solver.net)
+        self._q = 0.0
+        self._layers = tuple(solver.net.data_layers().values())
+        self._allocated = False
+        self._iterations = 0
+        self._gradients = self._no_gradients()
+        if assignment.gradients:
+            solver.before_update = lambda: self._flat.add_gradients(self._gradients)
+
+    def run(self) -> None:
+        """Train until the server says stop."""
+        order, weights = self._link.order()
+        waited = 0.0
+        while not order.stop:
+            if weights is not None:
+                self._flat.load(weights)
+                del weights
+            report = self._train(order, waited)
+            asked = time.perf_counter()
+            self._link.submit(report, self._trained())
+            order, weights = self._link.order()
+            waited = time.perf_counter() - asked
+
+    @property
+    def _position(self) -> int:
+        return self._layers[0].position
+
+    def _train(self, order: Order, waited: float) -> Report:
+        begun = int(order.passes) if not self._allocated else 0  # it may have got its first samples later than others
+        for layer in self._layers:
+            layer.allocate(order.runs, begun)
+        self._allocated = True
+        losses: list[float] = []
+        first = self._position
+        start = beat = time.perf_counter()
+        while self._done < order.until and len(losses) < (order.iterations or math.inf):
+            losses.append(self._iterate())
+            now = time.perf_counter()
+            action = self._signals.take() if self._signals else Action.NONE
+            if now - beat > BEAT or action is not Action.NONE:
+                beat = now
+                trained = self._position - first
+                self._link.tell(Progress(self._number, trained, now - start, self._iterations, losses[-1], action))
+            if self._link.hurried:
+                break
+        tally = self._accuracy.take()
+        if tally.counted or not self._accuracy.classifies:
+            self._q = tally.ratio
+        return Report(
+            self._number,
+            min(self._done, order.until),
+            len(losses),
+            self._position - first,
+            time.perf_counter() - start,
+            waited,
+            self._q if self._assignment.weigh else 1.0,
+            sum(losses) / len(losses) if losses else math.nan,
+        )
+
+    @property
+    def _done(self) -> Fraction:
+        """Passes done, with the part of the present one."""
+        return self._layers[0].passes
+
+    def _iterate(self) -> float:
+        """Train one iteration; returns its loss."""
+        solver = self._solver
+        solver.iter = self._assignment.iteration(self._done)
+        solver.step(1)
+        self._iterations += 1
+        return solver.loss
+
+    def _trained(self) -> Buffer:
+        """What to submit."""
+        if not self._assignment.gradients:
+            return self._flat.pack()
+        gradients, self._gradients = self._gradients, self._no_gradients()
+        return gradients
+
+    def _no_gradients(self) -> Buffer:
+        return np.zeros(self._flat.size if self._assignment.gradients else 0, self._flat.dtype)

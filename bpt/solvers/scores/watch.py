@@ -1,0 +1,121 @@
+"""Accuracy and AUC of a whole test, gathered while it runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from bpt.net import Net
+from bpt.solvers.scores.auc import macro_auc
+from bpt.solvers.scores.classifier import Predictions, find_classifier
+
+LIMIT = 2**30  # bytes; ImageNet's 50,000 images of 1000 classes take a fifth
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """How well a net has classified in a test.
+
+    Attributes:
+        accuracy: top-1, over all labels that are not ignored; NaN without any.
+        auc: see ``macro_auc``; NaN if it is not known.
+        counted: labels.
+        note: why there is no AUC, as a clause; else "".
+    """
+
+    accuracy: float = math.nan
+    auc: float = math.nan
+    counted: int = 0
+    note: str = ""
+
+
+class ScoreWatch:
+    """Gathers the scores and labels of all forward passes of a net while it is entered.
+
+    ::
+
+        with ScoreWatch(net) as watch:
+            run_test(operator, iterations)
+        print(watch.result().auc)
+
+    The layer that ``classifying_node`` names is looked at; scores are the softmax of what it reads. Each position of a
+    larger output, as in segmentation, counts by itself. Passes are added up over several ``with`` blocks, until
+    ``clear``. On many ranks each sees its own samples.
+
+    Args:
+        net: the test net.
+        limit: bytes of host memory for the scores of a test. Beyond it they are dropped: there is an accuracy then,
+            but no AUC. Making one of them takes as much again for a moment.
+    """
+
+    def __init__(self, net: Net, limit: int = LIMIT) -> None:
+        self._classifier = find_classifier(net)
+        self._limit = limit
+        self._hook: RemovableHandle | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was gathered."""
+        self._scores: list[npt.NDArray[np.float32]] = []
+        self._labels: list[npt.NDArray[np.int64]] = []
+        self._bytes = 0  # of the scores, also if they were dropped
+        self._correct = 0
+        self._counted = 0
+
+    def result(self) -> ClassScores:
+        """Of all passes since the start, or since ``clear``."""
+        if self._classifier is None:
+            return ClassScores(note="the net has no SoftmaxWithLoss or Accuracy layer on this rank")
+        if not self._counted:
+            return ClassScores(note="there was no label to count")
+        accuracy = self._correct / self._counted
+        if self._bytes > self._limit:
+            note = f"the scores take more than {self._limit / 2**20:.4g} MiB"
+            return ClassScores(accuracy, counted=self._counted, note=note)
+        auc = macro_auc(np.concatenate(self._scores), np.concatenate(self._labels))
+        note = "no class has samples and others, or a score is not a number" if math.isnan(auc) else ""
+        return ClassScores(accuracy, auc, self._counted, note)
+
+    def __enter__(self) -> ScoreWatch:
+        assert self._hook is None, "it is entered already"
+        if self._classifier is not None:
+            self._hook = self._classifier.layer.register_forward_hook(self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    @torch.no_grad()
+    def _look(self, layer: nn.Module, bottoms: tuple[Tensor, ...], tops: object) -> None:
+        assert self._classifier is not None
+        seen = self._classifier.predictions(bottoms)
+        self._correct += int(seen.right().sum())
+        self._counted += seen.labels.numel() if seen.counts is None else int(seen.counts.sum())
+        self._bytes += seen.scores.numel() * np.dtype(np.float32).itemsize
+        if self._bytes > self._limit:
+            self._scores.clear()
+            self._labels.clear()
+        else:
+            self._keep(seen, self._classifier.normalised)
+
+    def _keep(self, seen: Predictions, normalised: bool) -> None:
+        scores = seen.scores.float()
+        probabilities = scores if normalised else scores.softmax(1)
+        rows = probabilities.movedim(1, -1).reshape(-1, probabilities.shape[1])
+        labels = seen.labels.flatten()
+        if seen.counts is not None:
+            kept = seen.counts.flatten()
+            rows, labels = rows[kept], labels[kept]
+        self._scores.append(rows.cpu().numpy().copy())
+        self._labels.append(labels.cpu().numpy().copy())

@@ -1,0 +1,190 @@
+"""Shipment and Spool: records leave an LMDB and arrive at a node as they were."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bpt.data import shipped_spool
+from bpt.data.lmdb_source import LmdbSource, Record
+from bpt.data.sampler import Sampler
+from bpt.data.shipped import Header, Parcel, Shipment, pack, unpack
+from bpt.data.shipped_spool import Spool, SpoolSource, spool_of
+from bpt.errors import DataError, FileError, WriteError
+from bpt.proto import bpt_pb2 as pb
+from tests.data.lmdbs import write_images, write_records
+
+RECORDS = {f"{index:03d}".encode(): bytes([index]) * (index + 1) for index in range(20)}
+ITEMS = [Record(*item) for item in RECORDS.items()]
+FIRST = Header("server/db", 20, ITEMS[0])
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    return write_records(tmp_path / "db", RECORDS)
+
+
+def contents(parcels: list[Parcel]) -> list[tuple[int, Record]]:
+    return [item for parcel in parcels for item in unpack(parcel)]
+
+
+def test_records_in_two_flat_buffers() -> None:
+    parcel = pack([7, 3], [Record(b"ab", b"cde"), Record(b"f", b"")])
+    assert parcel.table.dtype == np.int64 and parcel.content.dtype == np.uint8
+    assert parcel.table.tolist() == [[7, 2, 3], [3, 1, 0]]
+    assert parcel.content.tobytes() == b"abcdef"
+    assert list(unpack(parcel)) == [(7, Record(b"ab", b"cde")), (3, Record(b"f", b""))]
+
+
+def test_no_records_in_a_parcel() -> None:
+    parcel = pack([], [])
+    assert (parcel.table.shape, parcel.content.shape, list(unpack(parcel))) == ((0, 3), (0,), [])
+
+
+def test_the_header(source: str, tmp_path: Path) -> None:
+    (tmp_path / "mean").write_bytes(b"mean")
+    shipment = Shipment(source, Sampler([20]), str(tmp_path / "mean"))
+    header = pickle.loads(pickle.dumps(shipment.header))
+    shipment.close()
+    assert header == Header(source, 20, ITEMS[0], b"mean")
+
+
+def test_runs_are_positions_of_epoch_0(source: str) -> None:
+    sampler = Sampler([20], shuffle=True, seed=4, skip=3)
+    shipment = Shipment(source, sampler)
+    sent = contents(list(shipment.pieces([(15, 20), (2, 4)])))
+    shipment.close()
+    order = Sampler([20], shuffle=True, seed=4).indices(0, 20).samples.tolist()
+    assert sent == [(index, ITEMS[index]) for index in sorted(order[15:20] + order[2:4])]
+
+
+def test_pieces_of_some_bytes(source: str) -> None:
+    """Record i has i + 1 bytes: a piece ends when it has at least 30."""
+    shipment = Shipment(source, Sampler([20]))
+    pieces = list(shipment.pieces([(0, 20)], size=30))
+    none = list(shipment.pieces([]))
+    shipment.close()
+    assert [piece.table[:, 0].tolist() for piece in pieces] == [
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        [8, 9, 10],
+        [11, 12, 13],
+        [14, 15],
+        [16, 17],
+        [18, 19],
+    ]
+    assert contents(pieces) == list(enumerate(ITEMS))
+    assert none == []
+
+
+def test_records_are_read_while_one_iterates(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipment = Shipment(source, Sampler([20]))
+    read: list[int] = []
+    original = LmdbSource.record
+    monkeypatch.setattr(LmdbSource, "record", lambda source, index: read.append(index) or original(source, index))
+    next(shipment.pieces([(0, 20)], size=1))
+    shipment.close()
+    assert read == [0]
+
+
+def test_a_mean_file_that_is_missing(source: str) -> None:
+    with pytest.raises(FileError, match="no/mean: no such file"):
+        Shipment(source, Sampler([20]), "no/mean")
+
+
+def test_a_spool_gives_back_what_it_was_sent() -> None:
+    with Spool(FIRST) as spool:
+        assert spool.record(0) == ITEMS[0]
+        spool.append(pack([4, 2, 19], [ITEMS[4], ITEMS[2], ITEMS[19]]))
+        spool.append(pack([], []))
+        spool.append(pack([3, 2], [ITEMS[3], ITEMS[2]]))
+        assert {index: spool.record(index) for index in (19, 4, 0, 3, 2)} == {i: ITEMS[i] for i in (0, 2, 3, 4, 19)}
+        with pytest.raises(DataError, match="server/db: record 5 of 20 was not sent to this node"):
+            spool.record(5)
+
+
+def test_a_spool_reads_like_the_lmdb(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    path = write_images(tmp_path / "db", list(generator.integers(0, 256, (6, 3, 4, 5), np.uint8)))
+    shipment = Shipment(path, Sampler([6]))
+    lmdb = LmdbSource(path)
+    with Spool(shipment.header) as spool:
+        for piece in shipment.pieces([(1, 6)], size=100):
+            spool.append(piece)
+        copy = SpoolSource(spool)
+        assert (len(copy), copy.path) == (6, path)
+        for index in (5, 0, 3):
+            expected, sample = lmdb.read(index), copy.read(index)
+            assert (sample.key, sample.label) == (expected.key, expected.label)
+            np.testing.assert_array_equal(sample.image, expected.image)
+        copy.close()
+    lmdb.close()
+    shipment.close()
+
+
+def test_a_bad_record_names_the_servers_path() -> None:
+    with Spool(FIRST) as spool, pytest.raises(DataError, match='server/db: record "000": not a Datum'):
+        SpoolSource(spool).read(0)
+
+
+def test_spools_are_found_by_name_until_they_are_closed() -> None:
+    with Spool(FIRST) as first, Spool(FIRST) as second:
+        assert first.name != second.name
+        assert spool_of(first.name) is first
+        assert spool_of(second.name) is second
+        assert spool_of("server/db") is None
+    assert spool_of(first.name) is None
+
+
+def test_the_disk_gets_its_room_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records never have a name; the mean image has one until the spool is closed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Spool(FIRST):
+        assert not list(tmp_path.iterdir())
+    with Spool(Header("server/db", 20, ITEMS[0], b"mean")):
+        assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"mean"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_redirect() -> None:
+    old = pb.LayerParameter(data_param=pb.DataParameter(source="a", mean_file="b", shuffle=True))
+    new = pb.LayerParameter(data_param=pb.DataParameter(source="a"), transform_param={"mean_file": "b", "scale": 2})
+    plain = pb.LayerParameter(data_param=pb.DataParameter(source="a"))
+    with Spool(Header("server/db", 20, ITEMS[0], b"mean")) as spool:
+        for layer in (old, new, plain):
+            spool.redirect(layer)
+            assert layer.data_param.source == spool.name
+        for param in (old.data_param, new.transform_param):
+            assert Path(param.mean_file).read_bytes() == b"mean"
+    assert old.data_param.shuffle and new.transform_param.scale == 2
+    assert not plain.HasField("transform_param") and not plain.data_param.HasField("mean_file")
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Spool(FIRST) as spool:
+        monkeypatch.setattr(shipped_spool.os, "pwrite", full)
+        with pytest.raises(WriteError) as caught:
+            spool.append(pack([1], [ITEMS[1]]))
+        assert str(caught.value) == (
+            f"{tmp_path}: could not be written: No space left on device; "
+            "set TMPDIR to a folder with room for the records that this node trains"
+        )
+        assert spool.record(0) == ITEMS[0]
+
+
+def test_writes_that_come_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = os.pwrite
+    monkeypatch.setattr(shipped_spool.os, "pwrite", lambda file, data, at: original(file, bytes(data[:5]), at))
+    with Spool(FIRST) as spool:
+        spool.append(pack(range(20), ITEMS))
+        assert [spool.record(index) for index in range(20)] == ITEMS
