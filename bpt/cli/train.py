@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, set_state, weights_of
-from bpt.errors import RunError, UsageError
+from bpt.errors import UsageError
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
@@ -27,6 +27,9 @@ Started by mpirun, it trains on all ranks as parallel_param says, and only the f
 
   mpirun -n 4 bpt train --solver solver.prototxt
 
+With parallel_param { exchange: AGWU } (or SGWU, ASGD) the first rank serves and the others train by themselves between
+submissions; reports of the run go to <snapshot_prefix>_run/.
+
 Ctrl-C (under mpirun, SIGINT to a rank) writes both and stops with status 0, unless --sigint_effect says otherwise;
 SIGTERM does so with status 1.
 """
@@ -43,6 +46,13 @@ def add_arguments(parser: Parser) -> None:
         default="",
     )
     add_weights(parser, "start from these weights, layer by layer of the same name; not together with --snapshot")
+    parser.flag(
+        "replay",
+        "repeat the run that left this log (<snapshot_prefix>_run/replay.jsonl) of exchange: SGWU, AGWU or ASGD: the "
+        "same updates in the same order, to the last bit",
+        metavar="FILE",
+        default="",
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
     for signal, name, effect in (("sigint", "Ctrl-C", "stop"), ("sighup", "SIGHUP (a closed terminal)", "snapshot")):
@@ -59,9 +69,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")
 
     # Imported here so that --help does not wait for torch.
+    from bpt.commands.training import train
     from bpt.proto.solver import read_solver
     from bpt.solvers.signals import Action, SignalActions
-    from bpt.solvers.solver import Solver
 
     source = read_solver(arguments.solver, arguments.set)
     if arguments.weights:
@@ -69,10 +79,4 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     set_state(source.param, arguments)
     device = job.begin(source.param, arguments.gpu)
     signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
-    solver = Solver(source, device=device, world=job.world, signals=signals, resume=arguments.snapshot)
-    # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
-    with signals, solver:
-        solver.solve()
-    if solver.terminated:
-        saved = "; --snapshot auto goes on from there" if source.param.snapshot_after_train else ""
-        raise RunError(f"stopped by SIGTERM after {solver.iter} iterations{saved}")
+    train(source, job.world, device, signals, arguments.snapshot, arguments.replay)

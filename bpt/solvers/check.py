@@ -14,8 +14,6 @@ _AT_LEAST = {
 }  # fmt: skip
 
 _EXCHANGES = (pb.ParallelParameter.ALLREDUCE, pb.ParallelParameter.TREE, pb.ParallelParameter.CGDP)
-_BALANCES = (pb.ParallelParameter.UNIFORM, pb.ParallelParameter.STATIC)
-_NAMES = {"exchange": pb.ParallelParameter.Exchange, "balance": pb.ParallelParameter.Balance}
 
 
 def check_solver(solver: SolverSource, writes: bool = True) -> None:
@@ -55,11 +53,17 @@ def _check_parallel(solver: SolverSource) -> None:
             refuse(f"{field} is {value}; it must be at least 1", field)
     if parallel.num_stages > 1:
         refuse(f"num_stages: {parallel.num_stages} is not available yet; pipelines are to come", "num_stages")
-    for field, known in (("exchange", _EXCHANGES), ("balance", _BALANCES)):
-        if getattr(parallel, field) not in known:
-            name = _NAMES[field].Name(getattr(parallel, field))
-            there = ", ".join(map(_NAMES[field].Name, known))
-            refuse(f"{field}: {name} is not available yet; there are {there}", field)
+    if parallel.exchange not in _EXCHANGES:
+        name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
+        refuse(
+            f"exchange: {name} is for bpt train (and bpt simulate), where workers do not go in step; here, add --set "
+            "'parallel_param { exchange: ALLREDUCE balance: UNIFORM }'", "exchange",
+        )  # fmt: skip
+    if parallel.balance == pb.ParallelParameter.IDPA:
+        refuse(
+            "balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD; use one of them, or "
+            "balance: STATIC, which divides each batch", "balance",
+        )  # fmt: skip
     chunks = parallel.cgdp_param
     for field, least in (("chunk_size", 0), ("step", 1), ("range", 1), ("interval", 1)):
         value = getattr(chunks, field)

@@ -2,3 +2,7 @@
 
 ``train`` runs it. What is decided, and when, stands in ``bpt.schedule.outer``; here it is executed.
 """
+
+from bpt.solvers.outer.train import train
+
+__all__ = ["train"]

@@ -17,7 +17,7 @@ from bpt.solvers.outer.replay_log import read_log
 from bpt.solvers.outer.roles import Roles
 from bpt.solvers.outer.serving import NodeFacts, Serving
 from bpt.solvers.outer.worker import Worker
-from bpt.solvers.ranks.agreement import check_same, facts_of
+from bpt.solvers.ranks.agreement import check_same, facts_of, outcome_of_first
 from bpt.solvers.signals import SignalActions
 
 
@@ -44,9 +44,14 @@ def train(
     """
     check_outer(source)
     roles = Roles.of(source.param.parallel_param, world)
-    recorded = read_log(replay) if replay and roles.serves else None
-    serving = Serving(source, roles, device, resume, recorded) if roles.serves else None
-    assignment: Assignment = world.bcast(serving.assignment if serving else None)
+    serving: Serving | None = None
+
+    def serve() -> Assignment:
+        nonlocal serving
+        serving = Serving(source, roles, device, resume, read_log(replay) if replay else None)
+        return serving.assignment
+
+    assignment = outcome_of_first(world, serve if roles.serves else None)
     solver = worker_solver(source, assignment, device, quiet=roles.serves) if roles.worker is not None else None
     built = solver or (serving and serving.solver)
     assert built

@@ -10,7 +10,7 @@ import torch
 
 import bpt
 from bpt.comm.base import Communicator
-from bpt.errors import FileError, UserError, WriteError
+from bpt.errors import BptError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -68,14 +68,14 @@ def outcome_of_first(world: Communicator, work: Callable[[], T] | None) -> T:
             nothing; they raise an error only if the first one raises it too.
 
     Raises:
-        FileError, WriteError: what ``work`` raised on rank 0; all ranks raise the same.
+        BptError: what ``work`` raised on rank 0; all ranks raise the same.
     """
     result: T | None = None
-    failure: FileError | WriteError | None = None
+    failure: BptError | None = None
     if work is not None:
         try:
             result = work()
-        except (FileError, WriteError) as error:
+        except BptError as error:
             failure = error
     result, failure = world.bcast((result, failure))
     if failure is not None:

@@ -69,7 +69,7 @@ def _unused(param: pb.ParallelParameter) -> Iterator[str]:
     exchange, balance = pb.ParallelParameter.Exchange.Name(param.exchange), param.balance
     needs = {
         "cgdp_param": ("exchange: CGDP", exchange == "CGDP"),
-        "agwu_param": ("exchange: SGWU, AGWU or ASGD", exchange in ("SGWU", "AGWU", "ASGD")),
+        **dict.fromkeys(("agwu_param", "server", "ship_data"), ("exchange: SGWU, AGWU or ASGD", False)),
         "fc_param": ("num_shards above 1", param.num_shards > 1),
         "pipeline_param": ("num_stages above 1", param.num_stages > 1),
     }

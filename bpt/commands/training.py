@@ -1,0 +1,59 @@
+"""``bpt train``: in one loop of all ranks together, or by the outer layer of BPT-CNN; the solver says which."""
+
+from __future__ import annotations
+
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.errors import RunError, UserError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.schedule.outer.making import OUTER
+from bpt.solvers import outer
+from bpt.solvers.outer.outcome import Outcome
+from bpt.solvers.signals import SignalActions
+from bpt.solvers.solver import Solver
+
+
+def train(
+    source: SolverSource,
+    world: Communicator,
+    device: torch.device,
+    signals: SignalActions,
+    resume: str = "",
+    replay: str = "",
+) -> None:
+    """Train as ``source`` says; a collective call.
+
+    Args:
+        device: where this rank computes.
+        signals: noted while it trains.
+        resume: a solver state to go on from, or "auto".
+        replay: a replay log of the outer layer, to repeat its run.
+
+    Raises:
+        RunError: SIGTERM has stopped it, or it failed.
+    """
+    if source.param.parallel_param.exchange in OUTER:
+        outcome = outer.train(source, world, device, signals, resume, replay)
+    elif replay:
+        exchange = pb.ParallelParameter.Exchange.Name(source.param.parallel_param.exchange)
+        raise UserError(
+            f"--replay repeats a run of exchange: SGWU, AGWU or ASGD, and the solver says {exchange}, which needs no "
+            "log to be repeated: random_seed does it"
+        )
+    else:
+        outcome = _together(source, world, device, signals, resume)
+    if outcome.terminated:
+        saved = "; --snapshot auto goes on from there" if source.param.snapshot_after_train else ""
+        raise RunError(f"stopped by SIGTERM after {outcome.iterations} iterations{saved}")
+
+
+def _together(
+    source: SolverSource, world: Communicator, device: torch.device, signals: SignalActions, resume: str
+) -> Outcome:
+    solver = Solver(source, device=device, world=world, signals=signals, resume=resume)
+    # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
+    with signals, solver:
+        solver.solve()
+    return Outcome(solver.iter, solver.terminated)
