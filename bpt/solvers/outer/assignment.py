@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
+
+from bpt.data.shipped import Header
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Assignment:
         total: K', the passes of each worker.
         gradients: whether gradients are submitted (ASGD), not weights.
         weigh: whether Q counts.
-        engines: the memory layout of each worker, if that is known from a log.
+        headers: of each data layer whose records the server sends, by name.
     """
 
     seed: int
@@ -26,7 +29,7 @@ class Assignment:
     total: Fraction
     gradients: bool
     weigh: bool
-    engines: tuple[int, ...] = ()
+    headers: Mapping[str, Header] = field(default_factory=dict)
 
     def iteration(self, passes: Fraction) -> int:
         """The solver's iteration that stands for so many passes: what learning rates follow."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 
 import torch
 
+from bpt.data.shipped_spool import Spool
+from bpt.graph.source import layer_specs
+from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.solvers.nets import TRAIN_FIELDS, train_plan
 from bpt.solvers.only_training import only_training
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.solver import Solver
@@ -33,10 +38,17 @@ def server_solver(source: SolverSource, device: torch.device, resume: str, seed:
     return Solver(own, device=device, resume=resume)
 
 
-def worker_solver(source: SolverSource, assignment: Assignment, device: torch.device, quiet: bool = False) -> Solver:
+def worker_solver(
+    source: SolverSource,
+    assignment: Assignment,
+    device: torch.device,
+    spools: Mapping[str, Spool] = MappingProxyType({}),
+    quiet: bool = False,
+) -> Solver:
     """Trains alone, by the same text as all others. Its first weights come from the server.
 
     Args:
+        spools: of the data layers whose records the server sends, by name.
         quiet: log nothing: the server of the same process has told all.
     """
     own = _apart(source)
@@ -45,8 +57,22 @@ def worker_solver(source: SolverSource, assignment: Assignment, device: torch.de
     own.param.display = 0
     own.param.random_seed = assignment.seed
     own.param.parallel_param.inner_param.CopyFrom(source.param.parallel_param.inner_param)
+    if spools:
+        _redirect(own, spools)
     with _silence(quiet):
         return Solver(own, device=device)
+
+
+def _redirect(solver: SolverSource, spools: Mapping[str, Spool]) -> None:
+    """Let the data layers of the training net read from ``spools``."""
+    plan = train_plan(solver)
+    net = plan.source.param
+    for spec in filter_layers(layer_specs(net, plan.source.origins), plan.state):
+        if spec.name in spools:
+            spools[spec.name].redirect(spec.param)
+    for name in TRAIN_FIELDS:
+        solver.param.ClearField(name)
+    solver.param.train_net_param.CopyFrom(net)
 
 
 def _apart(source: SolverSource) -> SolverSource:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator, Request
+from bpt.data.shipped import Parcel, Shipment
+from bpt.data.shipped_spool import Spool
 from bpt.errors import LostRankError
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer import wire
@@ -12,9 +16,9 @@ from bpt.solvers.outer.links import Event, Gone, Submission
 from bpt.solvers.outer.wire import Kind, Progress
 
 SERVER = 0  # its rank
-_HEAD, _WEIGHTS, _RUNS = 1, 2, 3  # tags
-WEIGHTS = "weights"  # under which Counters count what Eq. 11 is about
-_CONTROL = "control"
+_HEAD, _WEIGHTS, _RUNS, _SIZES, _TABLE, _CONTENT = range(1, 7)  # tags
+# Under which Counters count: what Eq. 11 is about, records, and all else.
+WEIGHTS, RECORDS, CONTROL = "weights", "records", "control"
 
 
 class RemoteWorker:
@@ -25,12 +29,21 @@ class RemoteWorker:
         rank: of the worker.
         worker: its number.
         size, dtype: of the weights.
+        shipments: of the data layers, to send the worker the records of its samples.
 
     Attributes:
         sent, received: bytes of weights.
     """
 
-    def __init__(self, comm: Communicator, rank: int, worker: int, size: int, dtype: np.dtype[np.generic]) -> None:
+    def __init__(
+        self,
+        comm: Communicator,
+        rank: int,
+        worker: int,
+        size: int,
+        dtype: np.dtype[np.generic],
+        shipments: Sequence[Shipment] = (),
+    ) -> None:
         self._comm = comm
         self._rank = rank
         self._worker = worker
@@ -40,6 +53,9 @@ class RemoteWorker:
         self._awaited: Request | None = None
         self._coming: tuple[Report, Buffer, Request] | None = None
         self._sent: list[tuple[Request, Buffer]] = []
+        self._shipments = shipments
+        self._pieces: Iterator[Sequence[Buffer]] = iter(())  # still to be sent
+        self._shipping = False
         self._gone = False
         self.sent = 0
         self.received = 0
@@ -59,9 +75,10 @@ class RemoteWorker:
         if self._gone:
             return
         try:
-            self._send(_CONTROL, wire.order_head(order), _HEAD)
+            self._send(CONTROL, wire.order_head(order), _HEAD)
             if order.runs:
-                self._send(_CONTROL, wire.runs_buffer(order), _RUNS)
+                self._send(CONTROL, wire.runs_buffer(order), _RUNS)
+                self._pieces, self._shipping = self._records(order), bool(self._shipments)
             if weights is not None:
                 self._send(WEIGHTS, weights, _WEIGHTS)
                 self.sent += weights.nbytes
@@ -73,19 +90,21 @@ class RemoteWorker:
     def hurry(self) -> None:
         """See ToWorker."""
         if self._awaited is not None or self._coming is not None:  # it has not been told to stop
-            self._send(_CONTROL, wire.hurry_head(), _HEAD)
+            self._send(CONTROL, wire.hurry_head(), _HEAD)
 
     @property
     def idle(self) -> bool:
         """See ToWorker."""
-        return self._gone or (self._coming is None and not self._sent)
+        return self._gone or (self._coming is None and not self._sent and not self._shipping)
 
     def _listen(self) -> None:
-        with self._comm.counters.during(_CONTROL):
+        with self._comm.counters.during(CONTROL):
             self._awaited = self._comm.Irecv(self._head, self._rank, _HEAD)
 
     def _poll(self) -> Event | None:
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        if self._shipping and not self._sent:
+            self._ship()
         if self._coming is not None:
             report, weights, request = self._coming
             if not request.Test():
@@ -106,6 +125,22 @@ class RemoteWorker:
         self._coming = wire.read_report(self._head, self._worker), weights, request
         return None
 
+    def _ship(self) -> None:
+        """Send the next piece of records, now that the one before is there."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._shipping = False
+            return
+        for buffer, tag in zip(piece, (_SIZES, _TABLE, _CONTENT), strict=False):
+            self._send(RECORDS, buffer, tag)
+
+    def _records(self, order: Order) -> Iterator[Sequence[Buffer]]:
+        """Pieces with their sizes, of one layer after the other; behind each layer sizes of 0 alone."""
+        for shipment in self._shipments:
+            for table, content in shipment.pieces(order.runs):
+                yield np.array([len(table), len(content)]), table, content
+            yield (np.zeros(2, np.int64),)
+
     def _send(self, what: str, buffer: Buffer, tag: int) -> None:
         with self._comm.counters.during(what):
             self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
@@ -124,13 +159,22 @@ class RemoteServer:
         comm: the ranks; used by nobody else.
         worker: the number of this one.
         size, dtype: of the weights.
+        spools: of the data layers, where the records go that the server sends.
     """
 
-    def __init__(self, comm: Communicator, worker: int, size: int, dtype: np.dtype[np.generic]) -> None:
+    def __init__(
+        self,
+        comm: Communicator,
+        worker: int,
+        size: int,
+        dtype: np.dtype[np.generic],
+        spools: Sequence[Spool] = (),
+    ) -> None:
         self._comm = comm
         self._worker = worker
         self._size = size
         self._dtype = dtype
+        self._spools = spools
         self._head = wire.head()
         self._awaited = self._listen()
         self._sent: list[tuple[Request, Buffer]] = []
@@ -139,11 +183,11 @@ class RemoteServer:
     def tell(self, progress: Progress) -> None:
         """See ToServer."""
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
-        self._send(_CONTROL, wire.progress_head(progress), _HEAD)
+        self._send(CONTROL, wire.progress_head(progress), _HEAD)
 
     def submit(self, report: Report, weights: Buffer) -> None:
         """See ToServer."""
-        self._send(_CONTROL, wire.report_head(report), _HEAD)
+        self._send(CONTROL, wire.report_head(report), _HEAD)
         self._send(WEIGHTS, weights, _WEIGHTS)
 
     def order(self) -> tuple[Order, Buffer | None]:
@@ -154,15 +198,20 @@ class RemoteServer:
             self._awaited.Wait()
         runs = np.empty((wire.number_of_runs(self._head), 2), np.int64)
         if len(runs):
-            with self._comm.counters.during(_CONTROL):
+            with self._comm.counters.during(CONTROL):
                 self._comm.Recv(runs, SERVER, _RUNS)
         order = wire.read_order(self._head, self._worker, runs)
         self._hurried = False
-        weights = None
+        weights, coming = None, None
         if order.weights:
             weights = np.empty(self._size, self._dtype)
             with self._comm.counters.during(WEIGHTS):
-                self._comm.Recv(weights, SERVER, _WEIGHTS)
+                coming = self._comm.Irecv(weights, SERVER, _WEIGHTS)
+        if order.runs:
+            for spool in self._spools:
+                self._fill(spool)
+        if coming is not None:
+            coming.Wait()
         for request, _ in self._sent:
             request.Wait()
         self._sent.clear()
@@ -179,8 +228,21 @@ class RemoteServer:
             self._awaited = self._listen()
         return self._hurried
 
+    def _fill(self, spool: Spool) -> None:
+        """Receive the records of one layer."""
+        sizes = np.zeros(2, np.int64)
+        with self._comm.counters.during(RECORDS):
+            self._comm.Recv(sizes, SERVER, _SIZES)
+            while sizes.any():
+                records, length = sizes.tolist()
+                parcel = Parcel(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+                self._comm.Recv(parcel.table, SERVER, _TABLE)
+                self._comm.Recv(parcel.content, SERVER, _CONTENT)
+                spool.append(parcel)
+                self._comm.Recv(sizes, SERVER, _SIZES)
+
     def _listen(self) -> Request:
-        with self._comm.counters.during(_CONTROL):
+        with self._comm.counters.during(CONTROL):
             return self._comm.Irecv(self._head, SERVER, _HEAD)
 
     def _send(self, what: str, buffer: Buffer, tag: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt.comm.base import Buffer, Communicator
+from bpt.data.shipped import Shipment
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
@@ -92,10 +93,12 @@ class Serving:
             raise UserError(f"iteration {first} is reached already, max_iter is {param.max_iter}: nothing to train")
         passes = passes_of(left, batch_of(net.graph) * param.iter_size, self._samples)
         self._schedule = make_schedule(parallel, self._samples, len(roles.workers), passes)
+        self._shipments = self._ship() if parallel.ship_data else {}
         asgd = parallel.exchange == pb.ParallelParameter.ASGD
         self.assignment = Assignment(
-            self.solver.context.seed, first, left, self._schedule.total, asgd, parallel.agwu_param.weigh_by_accuracy
-        )
+            self.solver.context.seed, first, left, self._schedule.total, asgd, parallel.agwu_param.weigh_by_accuracy,
+            {name: shipment.header for name, shipment in self._shipments.items()},
+        )  # fmt: skip
         self._flat = FlatWeights(net)
         self._descent = Descent(self.solver) if asgd else None
         LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
@@ -105,6 +108,10 @@ class Serving:
         )  # fmt: skip
         for remark in without_effect(parallel):
             LOG.warning("parallel_param: %s", remark)
+
+    def _ship(self) -> dict[str, Shipment]:
+        """The records of each data layer."""
+        return {name: layer.shipment() for name, layer in self.solver.net.data_layers().items()}
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -148,6 +155,8 @@ class Serving:
         monitor = Monitor(self._param, names, [n.host for n in nodes], record, self.assignment.first, silent)
         with ExitStack() as stack:
             stack.enter_context(self.solver)
+            for shipment in self._shipments.values():
+                stack.callback(shipment.close)
             if solver:
                 stack.enter_context(solver)
             log = None
@@ -186,12 +195,13 @@ class Serving:
     def _links(self, comm: Communicator) -> tuple[list[ToWorker], Colocated | None]:
         links: list[ToWorker] = []
         colocated = None
+        shipments = tuple(self._shipments.values())
         for worker, rank in enumerate(self._roles.workers):
             if rank == SERVER:
                 colocated = Colocated()
                 links.append(colocated)
             else:
-                links.append(RemoteWorker(comm, rank, worker, self._flat.size, self._flat.dtype))
+                links.append(RemoteWorker(comm, rank, worker, self._flat.size, self._flat.dtype, shipments))
         return links, colocated
 
     def _name(self, worker: int, nodes: Sequence[NodeFacts]) -> str:

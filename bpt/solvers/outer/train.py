@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import torch
 
 from bpt.comm.base import Communicator
 from bpt.comm.power import power
+from bpt.data.shipped_spool import Spool
 from bpt.proto.solver import SolverSource
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.outer.building import worker_solver
@@ -52,17 +55,24 @@ def train(
         return serving.assignment
 
     assignment = outcome_of_first(world, serve if roles.serves else None)
-    solver = worker_solver(source, assignment, device, quiet=roles.serves) if roles.worker is not None else None
-    built = solver or (serving and serving.solver)
-    assert built
-    check_same(world, facts_of(source.param, built.net.graph))
-    nodes = world.allgather(NodeFacts(world.host, power(), torch.get_num_threads()))
-    comm = world.Dup()
-    if serving:
-        return serving.run([nodes[rank] for rank in roles.workers], comm, solver, signals)
-    assert solver and roles.worker is not None
-    flat = FlatWeights(solver.net)
-    link = RemoteServer(comm, roles.worker, flat.size, flat.dtype)
-    with signals, solver:
+    with ExitStack() as stack:
+        spools: dict[str, Spool] = {}
+        if not roles.serves:
+            spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
+        solver = None
+        if roles.worker is not None:
+            solver = worker_solver(source, assignment, device, spools, quiet=roles.serves)
+        built = solver or (serving and serving.solver)
+        assert built
+        check_same(world, facts_of(source.param, built.net.graph))
+        nodes = world.allgather(NodeFacts(world.host, power(), torch.get_num_threads()))
+        comm = world.Dup()
+        if serving:
+            return serving.run([nodes[rank] for rank in roles.workers], comm, solver, signals)
+        assert solver and roles.worker is not None
+        stack.enter_context(solver)
+        stack.enter_context(signals)
+        flat = FlatWeights(solver.net)
+        link = RemoteServer(comm, roles.worker, flat.size, flat.dtype, tuple(spools.values()))
         Worker(roles.worker, solver, link, assignment, signals).run()
     return Outcome(assignment.first + assignment.iterations, signals.terminated)
