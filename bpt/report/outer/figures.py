@@ -165,7 +165,7 @@ def draw_updates(record: RunRecord) -> Figure | None:
     figure, panels = new_figure(record.title, panels=1 + factors, height=INCHES[1] * (1 + 0.4 * factors))
     _scatter(panels[0], record, [row.staleness for row in record.updates])
     panels[0].set_ylabel("staleness (versions)")
-    most = max(1, *(row.staleness for row in record.updates))
+    most = max(row.staleness for row in record.updates) or 1
     panels[0].set_ylim(-0.06 * most, 1.08 * most)
     whole_ticks(panels[0], x=False)
     if factors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import typing
 from collections.abc import Iterable, Mapping
@@ -85,7 +86,7 @@ def _write(path: Path, kind: type[Row], rows: Iterable[Row]) -> None:
     cells_of = attrgetter(*columns)
     writer.writerow(columns)
     for row in rows:
-        writer.writerow(["" if cell != cell else cell for cell in cells_of(row)])  # NaN is no equal of its own
+        writer.writerow(["" if isinstance(cell, float) and math.isnan(cell) else cell for cell in cells_of(row)])
     with atomic_file(path) as file:
         file.write(text.getvalue().encode())
 

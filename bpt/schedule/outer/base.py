@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from bpt.balance.allocation import Allocation, Run, size
 from bpt.balance.idpa import Idpa, total_iterations
-from bpt.schedule.outer.instructions import Instruction, Lost, Send
+from bpt.schedule.outer.instructions import Cut, Instruction, Lost, Send
 from bpt.schedule.outer.messages import Order, Report
 
 ENOUGH = 0.5  # the part of a pass after which its own speed tells more than that of the pass before
@@ -40,6 +40,7 @@ class Node:
         samples: that it has, without those.
         taken: seconds and samples of the pass that it is at, or of the last one.
         time: seconds a sample in the last pass that it has finished; ``None``: it has not finished any.
+        order: its last one.
         hint: seconds and samples that it has told of the pass that it is at.
     """
 
@@ -50,6 +51,7 @@ class Node:
     taken: tuple[float, int] = (0.0, 0)
     time: float | None = None
     hint: tuple[float, int] = (0.0, 0)
+    order: Order | None = None
 
     def pace(self) -> float | None:
         """The newest knowledge of its seconds a sample: of this pass if it is half done, or there was none before."""
@@ -110,7 +112,7 @@ class OuterSchedule(ABC):
             node.taken, node.hint = (0.0, 0), (0.0, 0)
         node.passes = report.passes
         node.state = State.SUBMITTED
-        return [*self._exchange(report), *self._wake()]
+        return [*self._cut(report), *self._exchange(report), *self._wake()]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
         """A worker has trained so many samples of the pass that it is at, in so many seconds."""
@@ -215,4 +217,12 @@ class OuterSchedule(ABC):
             node.samples += size(runs)
         node.state = State.TRAINING
         until = min(until, self.total)
-        return Send(Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch))
+        node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch)
+        return Send(node.order)
+
+    def _cut(self, report: Report) -> list[Instruction]:
+        order = self.nodes[report.worker].order
+        assert order is not None, report
+        if report.passes >= order.until or (order.iterations and report.iterations >= order.iterations):
+            return []
+        return [Cut(report.worker, report.passes, report.iterations)]

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from bpt.errors import UserError
-from bpt.schedule.outer.instructions import Average, Descend, Instruction, Lost, Merge, Send
+from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
 from bpt.schedule.outer.messages import Order
 from bpt.schedule.weight_update import Update
 
@@ -45,5 +45,7 @@ _MAKERS: dict[str, Callable[[Fields], Instruction]] = {
     "Descend": lambda fields: Descend(Update(**fields["update"])),
     "Average": lambda fields: Average(tuple(fields["workers"]), tuple(fields["factors"]), fields["version"]),
     "Send": lambda fields: Send(_order(fields["order"])),
+    "Cut": lambda fields: Cut(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
+    "Settled": lambda fields: Settled(**fields),
     "Lost": lambda fields: Lost(tuple(fields["workers"])),
 }

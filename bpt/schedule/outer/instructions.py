@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 from bpt.schedule.outer.messages import Order
@@ -52,4 +53,32 @@ class Lost:
     workers: tuple[int, ...]
 
 
-Instruction: TypeAlias = Merge | Average | Descend | Send | Lost
+@dataclass(frozen=True)
+class Cut:
+    """A worker has submitted earlier than it was ordered to, since the run is being stopped.
+
+    Attributes:
+        worker: from 0.
+        passes: that it had done.
+        iterations: since its order.
+    """
+
+    worker: int
+    passes: Fraction
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A worker has found out in which memory layout it computes faster. No schedule yields this: workers tell it.
+
+    Attributes:
+        worker: from 0.
+        engine: a value of SolverParameter.Engine.
+    """
+
+    worker: int
+    engine: int
+
+
+Instruction: TypeAlias = Merge | Average | Descend | Send | Lost | Cut | Settled

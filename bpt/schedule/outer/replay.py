@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
-from bpt.schedule.outer.instructions import Average, Descend, Instruction, Merge, Send
+from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Merge, Send, Settled
 from bpt.schedule.outer.messages import Order, Report
+
+
+def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:
+    """The instructions, with orders that end where workers have submitted."""
+    cuts: dict[int, Cut] = {}
+    backward: list[Instruction] = []
+    for instruction in reversed(list(instructions)):
+        match instruction:
+            case Settled():  # a worker knows that from the start
+                continue
+            case Cut(worker):
+                cuts[worker] = instruction
+            case Send(order) if order.worker in cuts and not order.stop:
+                cut = cuts.pop(order.worker)
+                iterations = cut.iterations if order.iterations else 0
+                backward.append(Send(replace(order, until=cut.passes, iterations=iterations)))
+            case _:
+                backward.append(instruction)
+    return backward[::-1]
 
 
 class Replay:
@@ -21,7 +41,7 @@ class Replay:
     """
 
     def __init__(self, instructions: Iterable[Instruction], workers: int) -> None:
-        self._left = deque(instructions)
+        self._left = deque(_as_it_went(instructions))
         self._length = len(self._left)
         self._submitted: set[int] = set()
         self._waiting = set(range(workers))  # for an order

@@ -20,6 +20,7 @@ class Assignment:
         total: K', the passes of each worker.
         gradients: whether gradients are submitted (ASGD), not weights.
         weigh: whether Q counts.
+        engines: worker → memory layout, of those that an earlier run has settled on.
         headers: of each data layer whose records the server sends, by name.
     """
 
@@ -29,6 +30,7 @@ class Assignment:
     total: Fraction
     gradients: bool
     weigh: bool
+    engines: Mapping[int, int] = field(default_factory=dict)
     headers: Mapping[str, Header] = field(default_factory=dict)
 
     def iteration(self, passes: Fraction) -> int:

@@ -40,6 +40,7 @@ def server_solver(source: SolverSource, device: torch.device, resume: str, seed:
 
 def worker_solver(
     source: SolverSource,
+    number: int,
     assignment: Assignment,
     device: torch.device,
     spools: Mapping[str, Spool] = MappingProxyType({}),
@@ -48,6 +49,7 @@ def worker_solver(
     """Trains alone, by the same text as all others. Its first weights come from the server.
 
     Args:
+        number: of the worker.
         spools: of the data layers whose records the server sends, by name.
         quiet: log nothing: the server of the same process has told all.
     """
@@ -56,6 +58,8 @@ def worker_solver(
     own.param.ClearField("weights")
     own.param.display = 0
     own.param.random_seed = assignment.seed
+    if number in assignment.engines:
+        own.param.engine = assignment.engines[number]  # type: ignore[assignment]
     own.param.parallel_param.inner_param.CopyFrom(source.param.parallel_param.inner_param)
     if spools:
         _redirect(own, spools)

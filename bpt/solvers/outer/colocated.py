@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from bpt.comm.base import Buffer
+from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer.links import Event, Submission, ToServer
 from bpt.solvers.outer.wire import Progress
@@ -72,9 +73,9 @@ class Colocated:
 
     # The worker's end
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, word: Progress | Settled) -> None:
         """See ToServer."""
-        self._events.put(progress)
+        self._events.put(word)
 
     def submit(self, report: Report, weights: Buffer) -> None:
         """See ToServer."""

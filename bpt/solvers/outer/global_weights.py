@@ -13,6 +13,8 @@ class GlobalWeights:
     passes leave (a BatchNorm's statistics) are mixed with factors of at most 1, since a sum of variances may not
     become negative.
 
+    What counts nothing changes nothing: not even NaN, which a worker has that diverged; its Q is 0 then.
+
     Args:
         weights: version 0, flat; see FlatWeights.
         trained: how many elements at the front are trained.
@@ -49,6 +51,8 @@ class GlobalWeights:
         """Eq. 10: W^(i) = W^(i-1) + γ Q (W_j - W^(k))."""
         update = instruction.update
         local, base = self.take(update.worker), self._bases[update.worker]
+        if not update.factor:
+            return
         if update.replaces and base is self.newest:
             self.newest = local
             return
@@ -63,11 +67,11 @@ class GlobalWeights:
     def average(self, instruction: Average) -> None:
         """Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""
         parts = [self.take(worker) for worker in instruction.workers]
-        if len(parts) == 1:
-            (self.newest,) = parts
-            return
-        mean = parts[0] * instruction.factors[0]
-        for part, factor in zip(parts[1:], instruction.factors[1:], strict=True):
+        terms = [(part, factor) for part, factor in zip(parts, instruction.factors, strict=True) if factor]
+        (mean, first), *others = terms
+        if first != 1.0:
+            mean *= first
+        for part, factor in others:
             part *= factor
             mean += part
         self.newest = mean

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from bpt.comm.base import Buffer
+from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer.wire import Progress
 
@@ -26,7 +27,7 @@ class Gone:
     reason: str
 
 
-Event: TypeAlias = Progress | Submission | Gone
+Event: TypeAlias = Progress | Submission | Settled | Gone
 
 
 class ToWorker(Protocol):
@@ -57,8 +58,8 @@ class ToWorker(Protocol):
 class ToServer(Protocol):
     """A worker's end."""
 
-    def tell(self, progress: Progress) -> None:
-        """Tell how far the pass is. Does not wait."""
+    def tell(self, word: Progress | Settled) -> None:
+        """Tell how far the pass is, or how the worker computes. Does not wait."""
 
     def submit(self, report: Report, weights: Buffer) -> None:
         """Submit what has been trained; the buffer belongs to the server from now on. Does not wait."""

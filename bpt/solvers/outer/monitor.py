@@ -105,6 +105,10 @@ class Monitor:
         if self._samples[worker]:
             LOG.warning("Its %d samples go to the other workers, each with its next pass", self._samples[worker])
 
+    def settled(self, worker: int, engine: int) -> None:
+        """A worker has chosen its memory layout."""
+        LOG.info("Engine: %s computes in %s", self._names[worker], pb.SolverParameter.Engine.Name(engine))
+
     def display(self, iteration: int) -> None:
         """Show the loss if ``display`` iterations have passed."""
         every = self._param.display

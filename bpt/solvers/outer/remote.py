@@ -10,6 +10,7 @@ from bpt.comm.base import Buffer, Communicator, Request
 from bpt.data.shipped import Parcel, Shipment
 from bpt.data.shipped_spool import Spool
 from bpt.errors import LostRankError
+from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer import wire
 from bpt.solvers.outer.links import Event, Gone, Submission
@@ -115,10 +116,12 @@ class RemoteWorker:
             return Submission(report, weights)
         if self._awaited is None or not self._awaited.Test():
             return None
-        if wire.kind_of(self._head) is Kind.PROGRESS:
-            progress = wire.read_progress(self._head, self._worker)
+        kind = wire.kind_of(self._head)
+        if kind is not Kind.SUBMIT:
+            read = wire.read_progress if kind is Kind.PROGRESS else wire.read_settled
+            word: Event = read(self._head, self._worker)
             self._listen()
-            return progress
+            return word
         weights = np.empty(self._size, self._dtype)
         with self._comm.counters.during(WEIGHTS):
             request = self._comm.Irecv(weights, self._rank, _WEIGHTS)
@@ -180,10 +183,11 @@ class RemoteServer:
         self._sent: list[tuple[Request, Buffer]] = []
         self._hurried = False
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, word: Progress | Settled) -> None:
         """See ToServer."""
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
-        self._send(CONTROL, wire.progress_head(progress), _HEAD)
+        head = wire.settled_head(word) if isinstance(word, Settled) else wire.progress_head(word)
+        self._send(CONTROL, head, _HEAD)
 
     def submit(self, report: Report, weights: Buffer) -> None:
         """See ToServer."""

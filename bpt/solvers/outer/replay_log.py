@@ -12,7 +12,7 @@ from typing import Any
 
 from bpt.errors import FileError, UserError, WriteError
 from bpt.schedule.outer.entries import from_line, to_line
-from bpt.schedule.outer.instructions import Instruction
+from bpt.schedule.outer.instructions import Instruction, Settled
 
 _TITLE = "bpt replay log"
 _FORMAT = 1
@@ -46,6 +46,11 @@ class RecordedRun:
     path: str
     facts: RunFacts
     instructions: tuple[Instruction, ...]
+
+    @property
+    def engines(self) -> dict[int, int]:
+        """Worker → memory layout, of those that have settled on one."""
+        return {each.worker: each.engine for each in self.instructions if isinstance(each, Settled)}
 
 
 class ReplayLog:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.progress import Progress as ProgressBar
 from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.instructions import Average, Descend, Instruction, Lost, Merge, Send
+from bpt.schedule.outer.instructions import Average, Descend, Instruction, Merge, Send, Settled
 from bpt.schedule.outer.replay import Replay
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.outer.clerk import Clerk, Moment
@@ -109,6 +109,10 @@ class Server:
                 self._monitor.display(self.iteration)
                 self._see_to(before, self.iteration)
                 bar.to(self.iteration, self._monitor.loss)
+            case Settled(worker, engine):
+                self._monitor.settled(worker, engine)
+                if self._log:
+                    self._log.add(event)
             case Gone(worker, reason):
                 self._monitor.gone(worker, reason)
                 self._execute(self._schedule.lost(worker))
@@ -136,8 +140,8 @@ class Server:
                     weights = self._weights.fetch(order.worker) if order.weights else None
                     self._links[order.worker].send(order, weights)
                     self._monitor.sent(order)
-                case Lost():
-                    pass  # the monitor has told
+                case _:
+                    pass  # for the log
             if self._log:
                 self._log.add(instruction)
 

@@ -97,6 +97,7 @@ class Serving:
         asgd = parallel.exchange == pb.ParallelParameter.ASGD
         self.assignment = Assignment(
             self.solver.context.seed, first, left, self._schedule.total, asgd, parallel.agwu_param.weigh_by_accuracy,
+            {} if recorded is None else recorded.engines,
             {name: shipment.header for name, shipment in self._shipments.items()},
         )  # fmt: skip
         self._flat = FlatWeights(net)

@@ -61,7 +61,7 @@ def train(
             spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
         solver = None
         if roles.worker is not None:
-            solver = worker_solver(source, assignment, device, spools, quiet=roles.serves)
+            solver = worker_solver(source, roles.worker, assignment, device, spools, quiet=roles.serves)
         built = solver or (serving and serving.solver)
         assert built
         check_same(world, facts_of(source.param, built.net.graph))

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from bpt.comm.base import Buffer
+from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.signals import Action
 
@@ -26,6 +27,7 @@ class Kind(IntEnum):
     SUBMIT = 2  # a report; weights (or gradients) follow
     ORDER = 3  # samples and perhaps weights follow
     HURRY = 4  # to a worker: submit after this iteration
+    SETTLED = 5  # a worker's memory layout
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,16 @@ def read_progress(numbers: Buffer, worker: int) -> Progress:
     """What ``progress_head`` has written."""
     samples, seconds, iterations, loss, action = numbers[1:6].tolist()
     return Progress(worker, int(samples), seconds, int(iterations), loss, _ACTIONS[int(action)])
+
+
+def settled_head(settled: Settled) -> Buffer:
+    """A worker's layout as a head."""
+    return _head(Kind.SETTLED, settled.engine)
+
+
+def read_settled(numbers: Buffer, worker: int) -> Settled:
+    """What ``settled_head`` has written."""
+    return Settled(worker, int(numbers[1]))
 
 
 def report_head(report: Report) -> Buffer:

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from bpt.comm.base import Buffer
+from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.outer.flat_weights import FlatWeights
@@ -58,6 +59,7 @@ class Worker:
         order, weights = self._link.order()
         waited = 0.0
         while not order.stop:
+            self._allocate(order)
             if weights is not None:
                 self._flat.load(weights)
                 del weights
@@ -67,15 +69,34 @@ class Worker:
             order, weights = self._link.order()
             waited = time.perf_counter() - asked
 
+    def _allocate(self, order: Order) -> None:
+        """Take the samples of an order."""
+        begun = 0 if self._allocated else int(order.passes)  # it may have got its first samples later than others
+        for layer in self._layers:
+            layer.allocate(order.runs, begun)
+        if not self._allocated:
+            self._settle()
+        self._allocated = True
+
+    def _settle(self) -> None:
+        """Find out how to compute before anything counts: a replay knows it from the start, and must train the same."""
+        solver = self._solver
+        if solver.trials.settled:
+            return
+        solver.settle()
+        for layer in self._layers:
+            layer.position = 0
+        for moment in solver.rule.history:
+            moment.zero_()
+        self._accuracy.take()
+        self._gradients = self._no_gradients()
+        self._link.tell(Settled(self._number, solver.train.operator.engine))
+
     @property
     def _position(self) -> int:
         return self._layers[0].position
 
     def _train(self, order: Order, waited: float) -> Report:
-        begun = int(order.passes) if not self._allocated else 0  # it may have got its first samples later than others
-        for layer in self._layers:
-            layer.allocate(order.runs, begun)
-        self._allocated = True
         losses: list[float] = []
         first = self._position
         start = beat = time.perf_counter()

@@ -76,6 +76,10 @@ def test_nan_is_never_right() -> None:
     scores = [[nan, 1.0, 0.0], [nan, 2.0, 1.0], [0.0, 1.0, 2.0], [nan, nan, nan]]
     run(operator, torch.tensor(scores))
     assert watch.take() == Tally(1, 4)
+    operator = operator_of(ACCURACY % "", (2, 1), (2,))
+    watch = LocalAccuracy(operator.net)
+    run(operator, torch.tensor([[nan], [1.0]]), torch.zeros(2))
+    assert watch.take() == Tally(1, 2)
 
 
 def test_as_the_accuracy_layer_counts() -> None:
