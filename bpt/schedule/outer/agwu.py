@@ -10,7 +10,7 @@ from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.instructions import Instruction, Merge
 from bpt.schedule.outer.messages import Report
 from bpt.schedule.versions import Versions
-from bpt.schedule.weight_update import Normalizer, Update
+from bpt.schedule.weight_update import Normalizer
 
 
 class Agwu(OuterSchedule):
@@ -50,13 +50,10 @@ class Agwu(OuterSchedule):
 
     def _serve(self, report: Report) -> list[Instruction]:
         worker = report.worker
-        merge = self._apply(self.versions.submit(worker, report.accuracy))
+        merge = Merge(self.versions.submit(worker, report.accuracy))
         if self._needs_batch(self.nodes[worker].passes):
             self._hand_out()
         return [merge, self._send(worker, self.versions.newest)]
-
-    def _apply(self, update: Update) -> Instruction:
-        return Merge(update)
 
     def _without(self, gone: Sequence[int]) -> list[Instruction]:
         self._held = [report for report in self._held if report.worker not in gone]

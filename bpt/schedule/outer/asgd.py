@@ -11,7 +11,6 @@ from bpt.balance.idpa import Idpa
 from bpt.schedule.outer.agwu import Agwu
 from bpt.schedule.outer.instructions import Descend, Instruction
 from bpt.schedule.outer.messages import Report
-from bpt.schedule.weight_update import Update
 
 
 class Asgd(Agwu):
@@ -29,6 +28,11 @@ class Asgd(Agwu):
         self._period = push
         self._fetch = fetch
         self._unfetched = [0] * idpa.nodes  # iterations since each has taken the weights
+        self._before = Fraction(0)
+
+    def submitted(self, report: Report) -> list[Instruction]:
+        self._before = self.progress
+        return super().submitted(report)
 
     def _serve(self, report: Report) -> list[Instruction]:
         worker = report.worker
@@ -39,7 +43,4 @@ class Asgd(Agwu):
         update = self.versions.submit(worker, fetches=fetches)
         if self._needs_batch(self.nodes[worker].passes):
             self._hand_out()
-        return [self._apply(update), self._send(worker, self.versions.newest, fetches)]
-
-    def _apply(self, update: Update) -> Instruction:
-        return Descend(update)
+        return [Descend(update, self._before), self._send(worker, self.versions.newest, fetches)]

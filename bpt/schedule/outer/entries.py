@@ -42,7 +42,7 @@ def _order(fields: Fields) -> Order:
 
 _MAKERS: dict[str, Callable[[Fields], Instruction]] = {
     "Merge": lambda fields: Merge(Update(**fields["update"])),
-    "Descend": lambda fields: Descend(Update(**fields["update"])),
+    "Descend": lambda fields: Descend(Update(**fields["update"]), Fraction(fields["progress"])),
     "Average": lambda fields: Average(tuple(fields["workers"]), tuple(fields["factors"]), fields["version"]),
     "Send": lambda fields: Send(_order(fields["order"])),
     "Cut": lambda fields: Cut(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),

@@ -34,9 +34,15 @@ class Average:
 
 @dataclass(frozen=True)
 class Descend:
-    """ASGD: the solver's update rule with the gradient of a worker. Of ``update``, γ and Q do not count."""
+    """ASGD: the solver's update rule with the gradient of a worker.
+
+    Attributes:
+        update: γ and Q do not count.
+        progress: the part of all training that was done before, from 0 to 1; learning rates follow it.
+    """
 
     update: Update
+    progress: Fraction
 
 
 @dataclass(frozen=True)

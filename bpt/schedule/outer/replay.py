@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from bpt.balance.allocation import size
 from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Merge, Send, Settled
 from bpt.schedule.outer.messages import Order, Report
 
@@ -38,11 +39,14 @@ class Replay:
     Args:
         instructions: of the run, in order.
         workers: m.
+        total: K', the passes that each worker was to make.
     """
 
-    def __init__(self, instructions: Iterable[Instruction], workers: int) -> None:
+    def __init__(self, instructions: Iterable[Instruction], workers: int, total: Fraction) -> None:
         self._left = deque(_as_it_went(instructions))
-        self._length = len(self._left)
+        self._total = total
+        self._passes = [Fraction(0)] * workers
+        self._samples = [0] * workers
         self._submitted: set[int] = set()
         self._waiting = set(range(workers))  # for an order
         self._stopped: set[int] = set()
@@ -55,6 +59,7 @@ class Replay:
 
     def submitted(self, report: Report) -> list[Instruction]:
         """A worker has submitted."""
+        self._passes[report.worker] = report.passes
         self._submitted.add(report.worker)
         self._waiting.add(report.worker)
         return self._advance()
@@ -82,8 +87,9 @@ class Replay:
 
     @property
     def progress(self) -> Fraction:
-        """The part of the log that is done, from 0 to 1."""
-        return 1 - Fraction(len(self._left), self._length) if self._length else Fraction(1)
+        """The part of all training that is done: passes by samples, from 0 to 1."""
+        done = sum((n * p for n, p in zip(self._samples, self._passes, strict=True)), Fraction(0))
+        return done / (sum(self._samples) * self._total) if done else done
 
     def _advance(self) -> list[Instruction]:
         instructions: list[Instruction] = []
@@ -101,7 +107,7 @@ class Replay:
     @staticmethod
     def _needs(instruction: Instruction) -> set[int]:
         match instruction:
-            case Merge(update) | Descend(update):
+            case Merge(update) | Descend(update, _):
                 return {update.worker}
             case Average(workers):
                 return set(workers)
@@ -109,6 +115,7 @@ class Replay:
                 return set()
 
     def _sent(self, order: Order) -> None:
+        self._samples[order.worker] += size(order.runs)
         self._submitted.discard(order.worker)
         self._waiting.discard(order.worker)
         if order.stop:

@@ -3,6 +3,6 @@
 ``train`` runs it. What is decided, and when, stands in ``bpt.schedule.outer``; here it is executed.
 """
 
-from bpt.solvers.outer.train import train
+from bpt.solvers.outer.training import train
 
 __all__ = ["train"]

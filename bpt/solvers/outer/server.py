@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from fractions import Fraction
 
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.progress import Progress as ProgressBar
@@ -69,7 +68,6 @@ class Server:
         self._descent = descent
         self._log = log
         self._signals = signals
-        self._before = Fraction(0)  # progress before what is executed
         self._snapshot_at = -1
 
     def run(self, frequencies: Sequence[float | None]) -> None:
@@ -102,7 +100,6 @@ class Server:
                 self._act(event.action)
             case Submission(report, weights):
                 before = self.iteration
-                self._before = self._schedule.progress
                 self._weights.submit(report.worker, weights)
                 self._monitor.submitted(report)
                 self._execute(self._schedule.submitted(report))
@@ -129,10 +126,10 @@ class Server:
                     self._weights.average(instruction)
                     self.version = instruction.version
                     self._monitor.averaged(instruction, [self._moved(worker) for worker in workers])
-                case Descend(update):
+                case Descend(update, progress):
                     assert self._descent is not None
                     gradients = self._weights.take(update.worker)
-                    iteration = self._assignment.iteration(self._before * self._assignment.total)
+                    iteration = self._assignment.iteration(progress * self._assignment.total)
                     self._weights.newest = self._descent.apply(self._weights.newest, gradients, iteration)
                     self.version = update.version
                     self._monitor.merged(update, self._moved(update.worker))

@@ -125,7 +125,7 @@ class Serving:
         return f"{self._param.snapshot_prefix}_run"
 
     def run(
-        self, nodes: Sequence[NodeFacts], comm: Communicator, solver: Solver | None, signals: SignalActions
+        self, nodes: Sequence[NodeFacts], comm: Communicator, solver: Solver | None, signals: SignalActions | None
     ) -> Outcome:
         """Serve until all is trained.
 
@@ -140,7 +140,7 @@ class Serving:
         if self._recorded:
             for remark in check_replay(self._recorded, facts):
                 LOG.warning("Replay: %s", remark)
-            schedule = Replay(self._recorded.instructions, len(nodes))
+            schedule = Replay(self._recorded.instructions, len(nodes), self.assignment.total)
             LOG.info("Replay: the updates of %s, in their order", self._recorded.path)
         for node, fact in enumerate(nodes):
             if fact.frequency is None:
@@ -177,14 +177,15 @@ class Serving:
                 log,
                 signals,
             )
-            stack.enter_context(signals)
+            if signals:
+                stack.enter_context(signals)
             if colocated and solver:
                 colocated.start(lambda link: self._work(solver, link, threads))
             server.run([node.frequency for node in nodes])
             if colocated:
                 colocated.join()
         self._report(record)
-        return Outcome(server.iteration, signals.terminated)
+        return Outcome(server.iteration, bool(signals and signals.terminated))
 
     def _work(self, solver: Solver, link: ToServer, threads: int) -> None:
         """What the worker's thread does."""

@@ -28,7 +28,7 @@ def train(
     source: SolverSource,
     world: Communicator,
     device: torch.device,
-    signals: SignalActions,
+    signals: SignalActions | None = None,
     resume: str = "",
     replay: str = "",
 ) -> Outcome:
@@ -37,7 +37,7 @@ def train(
     Args:
         source: the solver's text.
         device: where this rank computes.
-        signals: noted while it trains.
+        signals: noted while it trains; ``None``: signals keep their usual effect.
         resume: a solver state to go on from, or "auto".
         replay: a replay log; the run that left it is repeated.
 
@@ -71,8 +71,9 @@ def train(
             return serving.run([nodes[rank] for rank in roles.workers], comm, solver, signals)
         assert solver and roles.worker is not None
         stack.enter_context(solver)
-        stack.enter_context(signals)
+        if signals:
+            stack.enter_context(signals)
         flat = FlatWeights(solver.net)
         link = RemoteServer(comm, roles.worker, flat.size, flat.dtype, tuple(spools.values()))
         Worker(roles.worker, solver, link, assignment, signals).run()
-    return Outcome(assignment.first + assignment.iterations, signals.terminated)
+    return Outcome(assignment.first + assignment.iterations, bool(signals and signals.terminated))
