@@ -29,7 +29,7 @@ class Assignment:
     iterations: int
     total: Fraction
     gradients: bool
-    weigh: bool
+    weigh: bool = True
     engines: Mapping[int, int] = field(default_factory=dict)
     headers: Mapping[str, Header] = field(default_factory=dict)
 

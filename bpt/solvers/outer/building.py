@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from types import MappingProxyType
 
 import torch
@@ -18,6 +17,7 @@ from bpt.proto.solver import SolverSource
 from bpt.solvers.nets import TRAIN_FIELDS, train_plan
 from bpt.solvers.only_training import only_training
 from bpt.solvers.outer.assignment import Assignment
+from bpt.solvers.outer.check import apart
 from bpt.solvers.solver import Solver
 
 LOG = logging.getLogger("bpt")
@@ -30,7 +30,7 @@ def server_solver(source: SolverSource, device: torch.device, resume: str, seed:
         resume: see Solver.
         seed: of an earlier run that is repeated.
     """
-    own = _apart(source)
+    own = apart(source)
     if own.param.engine == pb.SolverParameter.AUTO:
         own.param.engine = pb.SolverParameter.CONTIGUOUS  # there are no iterations to try layouts in
     if seed is not None:
@@ -53,14 +53,13 @@ def worker_solver(
         spools: of the data layers whose records the server sends, by name.
         quiet: log nothing: the server of the same process has told all.
     """
-    own = _apart(source)
+    own = apart(source)
     only_training(own.param)
     own.param.ClearField("weights")
     own.param.display = 0
     own.param.random_seed = assignment.seed
     if number in assignment.engines:
         own.param.engine = assignment.engines[number]  # type: ignore[assignment]
-    own.param.parallel_param.inner_param.CopyFrom(source.param.parallel_param.inner_param)
     if spools:
         _redirect(own, spools)
     with _silence(quiet):
@@ -77,14 +76,6 @@ def _redirect(solver: SolverSource, spools: Mapping[str, Spool]) -> None:
     for name in TRAIN_FIELDS:
         solver.param.ClearField(name)
     solver.param.train_net_param.CopyFrom(net)
-
-
-def _apart(source: SolverSource) -> SolverSource:
-    """The same text, for one process that is alone."""
-    param = pb.SolverParameter()
-    param.CopyFrom(source.param)
-    param.ClearField("parallel_param")
-    return replace(source, param=param)
 
 
 @contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from bpt.errors import PrototxtError
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.schedule.outer.making import OUTER
+from bpt.solvers.check import check_solver
 
 _Exchange = pb.ParallelParameter.Exchange
 
@@ -49,6 +52,25 @@ def check_outer(solver: SolverSource) -> None:
             f"debug_info: true looks at one net, and with exchange: {name} every rank has its own; leave it out",
             solver.origin("debug_info"),
         )
+
+
+def check_text(solver: SolverSource) -> None:
+    """Raise a PrototxtError, at the field that is wrong, unless ``bpt train`` can run by this text, in either way."""
+    if solver.param.parallel_param.exchange in OUTER:
+        check_outer(solver)
+        check_solver(apart(solver))
+    else:
+        check_solver(solver)
+
+
+def apart(solver: SolverSource) -> SolverSource:
+    """The same text for one process that is alone; of ``parallel_param``, only ``inner_param`` is left."""
+    param = pb.SolverParameter()
+    param.CopyFrom(solver.param)
+    param.ClearField("parallel_param")
+    if solver.param.parallel_param.HasField("inner_param"):
+        param.parallel_param.inner_param.CopyFrom(solver.param.parallel_param.inner_param)
+    return replace(solver, param=param)
 
 
 def without_effect(param: pb.ParallelParameter) -> Iterator[str]:

@@ -21,10 +21,9 @@ class Submission:
 
 @dataclass(frozen=True)
 class Gone:
-    """A worker that is not there any more, and what tells so."""
+    """A worker that is not there any more."""
 
     worker: int
-    reason: str
 
 
 Event: TypeAlias = Progress | Submission | Settled | Gone

@@ -99,11 +99,12 @@ class Monitor:
         self.record.allocation.append(row)
         LOG.info("Batch %d: %s gets %d samples, has %d", order.batch, self._names[worker], more, row.total)
 
-    def gone(self, worker: int, reason: str) -> None:
+    def gone(self, worker: int) -> None:
         """A worker is not there any more."""
-        LOG.warning("%s: %s", self._names[worker], reason)
-        if self._samples[worker]:
-            LOG.warning("Its %d samples go to the other workers, each with its next pass", self._samples[worker])
+        LOG.warning(
+            "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed. The run goes on; its "
+            "%d samples go to the other workers, with their next passes", self._names[worker], self._samples[worker],
+        )  # fmt: skip
 
     def settled(self, worker: int, engine: int) -> None:
         """A worker has chosen its memory layout."""

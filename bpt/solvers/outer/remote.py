@@ -68,8 +68,8 @@ class RemoteWorker:
             return None
         try:
             return self._poll()
-        except LostRankError as error:
-            return self._lost(error)
+        except LostRankError:
+            return self._lost()
 
     def send(self, order: Order, weights: Buffer | None) -> None:
         """See ToWorker."""
@@ -148,11 +148,11 @@ class RemoteWorker:
         with self._comm.counters.during(what):
             self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
 
-    def _lost(self, error: LostRankError) -> Gone:
+    def _lost(self) -> Gone:
         self._gone = True
         self._coming, self._awaited = None, None
         self._sent.clear()
-        return Gone(self._worker, str(error))
+        return Gone(self._worker)
 
 
 class RemoteServer:

@@ -110,8 +110,8 @@ class Server:
                 self._monitor.settled(worker, engine)
                 if self._log:
                     self._log.add(event)
-            case Gone(worker, reason):
-                self._monitor.gone(worker, reason)
+            case Gone(worker):
+                self._monitor.gone(worker)
                 self._execute(self._schedule.lost(worker))
                 self._weights.forget(worker)
 

@@ -8,7 +8,8 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import torch
 
@@ -89,17 +90,21 @@ class Serving:
         self._samples = samples_of(net, parallel.exchange)
         first = self.solver.iter
         left = param.max_iter - first
+        asgd = parallel.exchange == pb.ParallelParameter.ASGD
+        self.assignment = Assignment(self.solver.context.seed, first, max(left, 0), Fraction(1), asgd)
         if left < 1:
-            raise UserError(f"iteration {first} is reached already, max_iter is {param.max_iter}: nothing to train")
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", first, param.max_iter)
+            return
         passes = passes_of(left, batch_of(net.graph) * param.iter_size, self._samples)
         self._schedule = make_schedule(parallel, self._samples, len(roles.workers), passes)
         self._shipments = self._ship() if parallel.ship_data else {}
-        asgd = parallel.exchange == pb.ParallelParameter.ASGD
-        self.assignment = Assignment(
-            self.solver.context.seed, first, left, self._schedule.total, asgd, parallel.agwu_param.weigh_by_accuracy,
-            {} if recorded is None else recorded.engines,
-            {name: shipment.header for name, shipment in self._shipments.items()},
-        )  # fmt: skip
+        self.assignment = replace(
+            self.assignment,
+            total=self._schedule.total,
+            weigh=parallel.agwu_param.weigh_by_accuracy,
+            engines=recorded.engines if recorded else {},
+            headers={name: shipment.header for name, shipment in self._shipments.items()},
+        )
         self._flat = FlatWeights(net)
         self._descent = Descent(self.solver) if asgd else None
         LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)

@@ -55,6 +55,8 @@ def train(
         return serving.assignment
 
     assignment = outcome_of_first(world, serve if roles.serves else None)
+    if not assignment.iterations:
+        return Outcome(assignment.first, terminated=False)
     with ExitStack() as stack:
         spools: dict[str, Spool] = {}
         if not roles.serves:

@@ -155,7 +155,7 @@ def test_a_worker_that_dies_is_replaced_by_the_others(
         outcome = outer(4, "exchange: AGWU", "max_iter: 30")
     assert outcome.iterations == 30
     log = caplog.text
-    assert "worker 1 (rank 2, host " in log and "Its 7 samples go to the other workers" in log
+    assert "Lost: worker 1 (rank 2, host " in log and "its 7 samples go to the other workers" in log
     nodes = read_csv("small_run").nodes
     assert nodes[0].samples_allocated + nodes[2].samples_allocated == ROWS
     assert weights(30)
