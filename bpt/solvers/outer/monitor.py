@@ -102,8 +102,9 @@ class Monitor:
     def gone(self, worker: int) -> None:
         """A worker is not there any more."""
         LOG.warning(
-            "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed. The run goes on; its "
-            "%d samples go to the other workers, with their next passes", self._names[worker], self._samples[worker],
+            "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed. The run goes on; "
+            "its %d samples go to the other workers, with their next passes",
+            self._names[worker], self._samples[worker],
         )  # fmt: skip
 
     def settled(self, worker: int, engine: int) -> None:

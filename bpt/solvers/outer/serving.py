@@ -112,6 +112,11 @@ class Serving:
             "max_iter %d with batches of %d are %.4g passes over %d samples; each worker makes %.4g over its own",
             param.max_iter, batch_of(net.graph) * param.iter_size, passes, self._samples, self._schedule.total,
         )  # fmt: skip
+        if asgd and param.momentum and len(roles.workers) > 1:
+            LOG.warning(
+                "ASGD: gradients of %d workers are stale, which momentum %g amplifies; if the loss grows, lower "
+                "momentum or base_lr", len(roles.workers), param.momentum,
+            )  # fmt: skip
         for remark in without_effect(parallel):
             LOG.warning("parallel_param: %s", remark)
 

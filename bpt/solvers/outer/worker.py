@@ -75,14 +75,17 @@ class Worker:
         for layer in self._layers:
             layer.allocate(order.runs, begun)
         if not self._allocated:
-            self._settle()
+            self._warm_up()
         self._allocated = True
 
-    def _settle(self) -> None:
-        """Find out how to compute before anything counts: a replay knows it from the start, and must train the same."""
-        solver = self._solver
-        if solver.trials.settled:
-            return
+    def _warm_up(self) -> None:
+        """Train until nothing has to be made ready or tried out any more, and forget what came of it.
+
+        So times are those of training from the first batch on, which the next ones are divided by; and a replay, which
+        knows from the start how a run computed, trains the same.
+        """
+        solver, known = self._solver, self._solver.trials.settled
+        solver.step(1)
         solver.settle()
         for layer in self._layers:
             layer.position = 0
@@ -90,7 +93,8 @@ class Worker:
             moment.zero_()
         self._accuracy.take()
         self._gradients = self._no_gradients()
-        self._link.tell(Settled(self._number, solver.train.operator.engine))
+        if not known:
+            self._link.tell(Settled(self._number, solver.train.operator.engine))
 
     @property
     def _position(self) -> int:
@@ -99,7 +103,8 @@ class Worker:
     def _train(self, order: Order, waited: float) -> Report:
         losses: list[float] = []
         first = self._position
-        start = beat = time.perf_counter()
+        start = time.perf_counter()
+        beat = -math.inf  # the server has to know of every worker when the first one has done its pass
         while self._done < order.until and len(losses) < (order.iterations or math.inf):
             losses.append(self._iterate())
             now = time.perf_counter()
