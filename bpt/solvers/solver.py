@@ -34,7 +34,8 @@ from bpt.solvers.ranks.chunks import Chunks
 from bpt.solvers.ranks.spreading import spread
 from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import Action, SignalActions
-from bpt.solvers.testing import Scores, run_test
+from bpt.solvers.tester import Tester
+from bpt.solvers.testing import Scores
 from bpt.solvers.trials import Trials
 from bpt.solvers.update_rules import make_rule
 
@@ -109,6 +110,7 @@ class Solver:
             LOG.info("Finetuning from %s", path)
             for net in nets.values():  # a test net may have layers of its own
                 snapshot.load_weights(net, path)
+        self._tester = Tester(self.param, self.tests, self._interrupted)
         self.rule = make_rule(self.param, self.net, keep_updates=observable or self.param.snapshot_diff)
         self._losses = SmoothedLoss(self.param.average_loss)
         self._lap = Lap(0)
@@ -279,19 +281,7 @@ class Solver:
 
     def test(self, index: int) -> Scores | None:
         """Test one test net and log its scores; ``None``: a signal has stopped it."""
-        LOG.info("Iteration %d, Testing net (#%d)", self.iter, index)
-        _, operator, outputs = self.tests[index]
-        operator.net.context.iteration = self.iter
-        iterations, debug = self.param.test_iter[index], self.param.debug_info
-        scores = run_test(operator, iterations, self._interrupted, debug=debug, outputs=outputs)
-        if scores is None:
-            LOG.info("Test interrupted.")
-            return None
-        if self.param.test_compute_loss:
-            LOG.info("Test loss: %s", number(scores.loss))
-        for line in output_lines(operator.net.graph, scores.outputs, "Test"):
-            LOG.info("%s", line)
-        return scores
+        return self._tester.test(index, self.iter)
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""
