@@ -83,7 +83,7 @@ class Idpa:
 
     @property
     def present(self) -> tuple[int, ...]:
-        """The nodes that have not left."""
+        """The nodes that have neither left nor retired."""
         return tuple(self._present)
 
     def first(self, frequencies: Sequence[float | None]) -> Allocation:
@@ -142,6 +142,11 @@ class Idpa:
         freed = [run for node in sorted(set(nodes)) for run in self.allocated.runs[node]]
         self.allocated = self.allocated.without(nodes)
         return self._allocate(freed, self._rule, self._seconds())
+
+    def retire(self, *nodes: int) -> None:
+        """``nodes`` have trained all they were to. They keep what they have, and get nothing any more."""
+        assert set(nodes) <= set(self._present), (nodes, self._present)
+        self._present = [node for node in self._present if node not in nodes]
 
     @property
     def _rule(self) -> Divide:

@@ -199,7 +199,12 @@ class RunRecord:
 
     def bytes_expected(self) -> int:
         """The same by Eq. 11."""
-        return bytes_moved(self.weights, len(self.workers), self.exchanges)
+        return bytes_moved(self.weights, self.senders, self.exchanges)
+
+    @property
+    def senders(self) -> int:
+        """m of Eq. 11: the nodes that weights travel to. One that shares the server's memory needs none."""
+        return sum(row.bytes_sent + row.bytes_received > 0 for row in self.nodes)
 
     @property
     def exchanges(self) -> int:

@@ -63,10 +63,11 @@ def summary_lines(record: RunRecord) -> Iterator[str]:
         f"Report: waiting time by Eq. 8 {record.waiting_time():.4g} s (if all wait for the slowest in each pass), "
         f"balance index {record.balance_index():.4f}"
     )
-    yield (
-        f"Report: {record.bytes_counted():,} bytes of weights counted, {record.bytes_expected():,} by Eq. 11 "
-        f"(2 · {record.weights:,} · {_many(len(record.workers), 'node')} · {_many(record.exchanges, 'iteration')})"
-    )
+    if record.senders:
+        yield (
+            f"Report: {record.bytes_counted():,} bytes of weights counted, {record.bytes_expected():,} by Eq. 11 "
+            f"(2 · {record.weights:,} · {_many(record.senders, 'node')} · {_many(record.exchanges, 'iteration')})"
+        )
     if record.updates:
         staleness = [row.staleness for row in record.updates]
         factor = _mean([row.factor for row in record.updates])

@@ -7,6 +7,7 @@ workers that come and go.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -17,7 +18,7 @@ from bpt.balance.idpa import Idpa, total_iterations
 from bpt.schedule.outer.instructions import Cut, Instruction, Lost, Send
 from bpt.schedule.outer.messages import Order, Report
 
-ENOUGH = 0.5  # the part of a pass after which its own speed tells more than that of the pass before
+ENOUGH = 0.25  # the part of a pass after which its own speed tells more than that of the pass before
 
 
 class State(Enum):
@@ -54,7 +55,7 @@ class Node:
     order: Order | None = None
 
     def pace(self) -> float | None:
-        """The newest knowledge of its seconds a sample: of this pass if it is half done, or there was none before."""
+        """The newest knowledge of its seconds a sample: of this pass if enough of it is done, or there was none before."""
         seconds, samples = self.hint
         known = seconds > 0 and samples > 0
         if self.state is State.TRAINING and known and (self.time is None or samples >= ENOUGH * self.samples):
@@ -92,6 +93,8 @@ class OuterSchedule(ABC):
         self.nodes = [Node() for _ in range(idpa.nodes)]
         self._local_epochs = local_epochs
         self._stopping = False
+        self._counts = Counter({State.PARKED: idpa.nodes})  # kept up, since it takes long to count 10,000 workers
+        self._given = False  # whether samples have been handed out since workers were last woken
 
     def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
         """Start all workers, with the first batch; ``frequencies`` as for ``Idpa.first``."""
@@ -111,7 +114,7 @@ class OuterSchedule(ABC):
                 node.time = seconds / samples
             node.taken, node.hint = (0.0, 0), (0.0, 0)
         node.passes = report.passes
-        node.state = State.SUBMITTED
+        self._turn(report.worker, State.SUBMITTED)
         return [*self._cut(report), *self._exchange(report), *self._wake()]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
@@ -123,18 +126,20 @@ class OuterSchedule(ABC):
         return self._needs_batch(self.nodes[worker].passes // 1 + 1)
 
     def lost(self, *workers: int) -> list[Instruction]:
-        """Workers are gone: what they had goes to the others.
+        """Workers are gone: what they had goes to the others that still train.
 
         Raises:
-            RunError: there are no others.
+            RunError: there are no others, and none has done all its passes either.
         """
         gone = tuple(w for w in sorted(set(workers)) if self.nodes[w].state not in (State.LOST, State.STOPPED))
         for worker in workers:
             node = self.nodes[worker]
-            node.state, node.pending, node.samples = State.LOST, [], 0
+            self._turn(worker, State.LOST)
+            node.pending, node.samples = [], 0
         if not gone:
             return []
-        self._give(self.idpa.leave(*gone))
+        if len(gone) < len(self.idpa.present) or not self._counts[State.STOPPED]:
+            self._give(self.idpa.leave(*gone))
         return [Lost(gone), *self._without(gone), *self._wake()]
 
     def stop(self) -> None:
@@ -144,7 +149,7 @@ class OuterSchedule(ABC):
     @property
     def done(self) -> bool:
         """Whether nobody trains any more."""
-        return all(node.state in (State.STOPPED, State.LOST) for node in self.nodes)
+        return self._counts[State.STOPPED] + self._counts[State.LOST] == len(self.nodes)
 
     @property
     def progress(self) -> Fraction:
@@ -185,27 +190,39 @@ class OuterSchedule(ABC):
                 node.passes = Fraction(self.idpa.batch)  # it has missed them
         self._give(self.idpa.next([node.pace() for node in self.nodes]))
 
+    def _turn(self, worker: int, state: State) -> None:
+        """A worker changes its state."""
+        self._counts[self.nodes[worker].state] -= 1
+        self._counts[state] += 1
+        self.nodes[worker].state = state
+
     def _give(self, more: Allocation) -> None:
+        self._given = True
         for node, runs in zip(self.nodes, more.runs, strict=True):
             node.pending += runs
 
     def _wake(self) -> list[Instruction]:
         """Start those who wait for their first samples and have got some; at the end, let the others go."""
-        over = not self.workers(State.TRAINING, State.SUBMITTED)
-        ready = [w for w in self.workers(State.PARKED) if (self.nodes[w].pending and not self._stopping) or over]
-        return [self._start(worker) for worker in ready]
+        sends: list[Instruction] = []
+        if self._given and not self._stopping and self._counts[State.PARKED]:
+            ready = [worker for worker in self.workers(State.PARKED) if self.nodes[worker].pending]
+            sends += [self._send(worker, self._joins(worker)) for worker in ready]
+        self._given = False
+        if not self._counts[State.TRAINING] + self._counts[State.SUBMITTED]:
+            sends += [self._let_go(worker) for worker in self.workers(State.PARKED)]
+        return sends
 
-    def _start(self, worker: int) -> Send:
-        if self.nodes[worker].pending and not self._stopping:
-            return self._send(worker, self._joins(worker))
-        self.nodes[worker].state = State.STOPPED
+    def _let_go(self, worker: int) -> Send:
+        """Stop a worker that has not trained."""
+        self._turn(worker, State.STOPPED)
         return Send(Order(worker, 0, weights=False, stop=True))
 
     def _send(self, worker: int, version: int, weights: bool = True) -> Send:
         """The next order of a worker that has trained, or has joined."""
         node = self.nodes[worker]
         if node.passes >= self.total or self._stopping:
-            node.state = State.STOPPED
+            self._turn(worker, State.STOPPED)
+            self.idpa.retire(worker)
             self._leaves(worker)
             return Send(Order(worker, version, node.passes, node.passes, weights=False, stop=True))
         begun = node.passes // 1
@@ -215,7 +232,7 @@ class OuterSchedule(ABC):
             runs = tuple(node.pending)
             node.pending.clear()
             node.samples += size(runs)
-        node.state = State.TRAINING
+        self._turn(worker, State.TRAINING)
         until = min(until, self.total)
         node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch)
         return Send(node.order)

@@ -24,7 +24,7 @@ class Sgwu(OuterSchedule):
         self._reports: dict[int, Report] = {}
 
     def hands_out(self, worker: int) -> bool:
-        others = [other for other in self.workers(State.TRAINING) if other != worker]
+        others = self._counts[State.TRAINING] - (self.nodes[worker].state is State.TRAINING)
         return not others and super().hands_out(worker)
 
     def _exchange(self, report: Report) -> list[Instruction]:
@@ -33,7 +33,7 @@ class Sgwu(OuterSchedule):
 
     def _complete(self) -> list[Instruction]:
         """The new version, once all have submitted."""
-        if self.workers(State.TRAINING) or not self._reports:
+        if self._counts[State.TRAINING] or not self._reports:
             return []
         workers = tuple(sorted(self._reports))
         factors = sgwu_factors([self._reports[worker].accuracy for worker in workers])

@@ -40,7 +40,7 @@ def test_of_many_nodes_the_range() -> None:
 def test_nothing_seen() -> None:
     lines = list(summary_lines(RunRecord()))
     assert lines[0] == "Report: execution time 0 s, 0 nodes, 0 submissions, 0 versions"
-    assert len(lines) == 3
+    assert len(lines) == 2
 
 
 def test_quantities() -> None:

@@ -1,0 +1,96 @@
+"""``bpt simulate``: how a run of the outer layer would go on a cluster that need not be there."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_solver, add_state, need, positive, set_state
+from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "predict how a run of BPT-CNN's outer layer goes on a cluster"
+DESCRIPTION = """\
+Plays a run with exchange: SGWU, AGWU or ASGD on a virtual clock: the code that divides samples and updates weights is
+that of a real run, only the nodes, their links and the server are made up, as a file describes them. So a cluster of
+10,000 nodes, or one where nodes slow down or die, is looked at in seconds, on one core. Nothing is trained: accuracies
+count as 1. Shows how long the run takes, what nodes compute, wait and idle, how samples are divided, how stale updates
+are, and how many bytes travel.
+
+  bpt simulate --solver prototxt/lenet/solver.prototxt --cluster prototxt/clusters/three_unlike.prototxt \\
+               --set 'parallel_param { exchange: AGWU balance: IDPA }'
+  bpt simulate --solver S --cluster C --strategies all                     SGWU or AGWU, with UDPA or IDPA
+  bpt simulate --solver S --cluster C --samples 600000 --shape 3x224x224   without the data
+
+A cluster file says how fast its nodes are (samples_per_second, or gflops), and how unlike:
+
+  node { name: "new" count: 4 samples_per_second: 900 noise: 0.05 bandwidth: 1000 latency: 0.0002 }
+  node { name: "old" samples_per_second: 250 change { at: 60 factor: 0.5 } }    # half as fast after a minute
+  server { bandwidth: 10000 update_rate: 2000 }
+
+bandwidth is in Mbit/s, latency in seconds, update_rate in MB/s. docs/simulate.md explains all fields.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    add_solver(parser)
+    parser.flag("cluster", "the cluster's text file", metavar="FILE", default="")
+    parser.flag("samples", "training samples; default: those of the data set", metavar="N", type=positive, default=0)
+    parser.flag(
+        "shape",
+        "shape of a sample (3x224x224), to do without the data set; needs --samples",
+        metavar="CxHxW",
+        type=shape,
+        default=(),
+    )
+    parser.flag(
+        "strategies",
+        "compare these instead of what the solver says: SGWU+UDPA, AGWU+IDPA, ASGD+UDPA, ...; all: SGWU and AGWU with "
+        "UDPA (balance: UNIFORM) and IDPA",
+        metavar="all|A+B[,A+B...]",
+        default="",
+    )
+    parser.flag("csv", "write a row for each strategy to this file", metavar="FILE", default="")
+    parser.flag("nodes", "write a row for each node to this file, as CSV", metavar="FILE", default="")
+    parser.flag("png", "draw what each node does to this file", metavar="FILE", default="")
+    add_state(parser)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """A shape such as 3x224x224, for argparse."""
+    words = text.split("x")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f'takes a shape such as 3x224x224, found "{text}"')
+    return tuple(map(int, words))
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "solver", "what to train")
+    need(arguments, "cluster", "where; see prototxt/clusters")
+    if job.world.size > 1:
+        raise UsageError("bpt simulate runs on one process; leave mpirun out")
+    if arguments.shape and not arguments.samples:
+        raise UsageError("--shape does without the data set, so it needs --samples: how many samples there are")
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.simulation import simulate_solver, strategies_of
+    from bpt.commands.simulation_figure import check_matplotlib, draw
+    from bpt.commands.simulation_tables import lines, node_rows, strategy_rows, write_csv
+    from bpt.proto.solver import read_solver
+
+    strategies = strategies_of(arguments.strategies)
+    if arguments.png:
+        check_matplotlib()
+    source = read_solver(arguments.solver, arguments.set)
+    set_state(source.param, arguments)
+    simulated = simulate_solver(source, arguments.cluster, strategies, arguments.samples, arguments.shape)
+    for line in lines(simulated):
+        print(line)
+    if arguments.csv:
+        write_csv(arguments.csv, strategy_rows(simulated))
+    if arguments.nodes:
+        write_csv(arguments.nodes, node_rows(simulated))
+    if arguments.png:
+        draw(arguments.png, simulated)

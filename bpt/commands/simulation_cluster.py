@@ -1,0 +1,113 @@
+"""Reads the cluster that ``bpt simulate`` makes up: a ClusterParameter in text format."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from bpt.errors import PrototxtError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.parse import ParsedText
+from bpt.proto.text import read_text
+from bpt.schedule.outer.simulation.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, Server, alike
+
+_MBIT = 1e6 / 8  # bytes
+_MB = 1e6
+_SPEEDS = ("samples_per_second", "gflops")
+_Path = tuple[str | int, ...]
+
+
+class ClusterSource:
+    """A cluster as read from the file at ``path``, and checked.
+
+    Raises:
+        PrototxtError: the text is wrong; it says where.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._parsed: ParsedText[pb.ClusterParameter] = read_text(path, pb.ClusterParameter)
+        self.param = self._parsed.message
+        if not self.param.node:
+            raise self._error("a cluster has at least one node { samples_per_second: … }")
+        for index in range(len(self.param.node)):
+            self._check_node(index)
+        for field in ("latency", "bandwidth", "update_rate"):
+            self._check_number(("server", field), self.param.server, field)
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._parsed.path
+
+    def cluster(self, flops: float, seed: int, colocated: bool = False) -> Cluster:
+        """The cluster, for a net of which a sample costs so many ``flops`` in training.
+
+        Args:
+            seed: of how nodes of one kind differ.
+            colocated: worker 0 is in the server's process.
+
+        Raises:
+            PrototxtError: a node computes in gflops, but the net has no operations to count.
+        """
+        nodes: list[Node] = []
+        for index, param in enumerate(self.param.node):
+            if param.HasField("gflops") and not flops:
+                raise self._error(
+                    "gflops: the net has no operations to count; give samples_per_second", "node", index, "gflops"
+                )
+            speed = param.gflops * 1e9 / flops if param.HasField("gflops") else param.samples_per_second
+            node = Node(
+                name=param.name or f"kind{index}",
+                speed=speed,
+                noise=param.noise,
+                frequency=param.frequency if param.HasField("frequency") else None,
+                latency=param.latency,
+                bandwidth=param.bandwidth * _MBIT or WITHOUT_LIMIT,
+                changes=tuple(sorted((change.at, change.factor) for change in param.change)),
+                fails=param.fails if param.HasField("fails") else NEVER,
+            )
+            nodes += alike(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
+        server = self.param.server
+        return Cluster(
+            tuple(nodes),
+            Server(
+                latency=server.latency,
+                bandwidth=server.bandwidth * _MBIT or WITHOUT_LIMIT,
+                update_rate=server.update_rate * _MB or WITHOUT_LIMIT,
+            ),
+            colocated,
+        )
+
+    def _check_node(self, index: int) -> None:
+        param = self.param.node[index]
+        given = [field for field in _SPEEDS if param.HasField(field)]
+        if len(given) != 1:
+            found = "neither is set" if not given else "both are"
+            message = f"a node has either samples_per_second or gflops; {found}"
+            raise self._error(message, "node", index, *given[-1:])
+        if param.count < 1:
+            raise self._error(f"count is {param.count}; it must be at least 1", "node", index, "count")
+        positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
+        for field in (*positive, "spread", "noise", "latency", "bandwidth", "fails"):
+            self._check_number(("node", index, field), param, field, above_zero=field in positive)
+        for number, change in enumerate(param.change):
+            where: _Path = ("node", index, "change", number)
+            if not change.HasField("at"):
+                raise self._error("a change needs at: the seconds after the start at which the speed changes", *where)
+            self._check_number((*where, "at"), change, "at")
+            self._check_number((*where, "factor"), change, "factor", above_zero=True)
+
+    def _check_number(
+        self,
+        where: _Path,
+        param: pb.NodeParameter | pb.SpeedChange | pb.ServerParameter,
+        field: str,
+        above_zero: bool = False,
+    ) -> None:
+        value: float = getattr(param, field)
+        if not math.isfinite(value) or value < 0 or (above_zero and not value):
+            least = "above 0" if above_zero else "at least 0"
+            raise self._error(f"{field} is {value:g}; it must be finite and {least}", *where)
+
+    def _error(self, message: str, *where: str | int) -> PrototxtError:
+        return PrototxtError(message, self._parsed.origin(*where))

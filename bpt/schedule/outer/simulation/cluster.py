@@ -1,0 +1,91 @@
+"""What is simulated: computing nodes, their links, and the server."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+NEVER = math.inf
+WITHOUT_LIMIT = math.inf
+
+
+@dataclass(frozen=True)
+class Node:
+    """A computing node.
+
+    Attributes:
+        name: of its kind, for reports.
+        speed: samples a second that it trains at the start.
+        noise: an iteration's time varies: its standard deviation, as a part of it.
+        frequency: μ, by which the first batch is divided; ``None``: in proportion to speed.
+        latency: seconds, one way.
+        bandwidth: bytes a second, each way.
+        changes: (seconds after the start, factor): from then on it has so many times the speed that it had at the
+            start; by rising time.
+        fails: seconds after the start at which it dies.
+    """
+
+    name: str
+    speed: float
+    noise: float = 0.0
+    frequency: float | None = None
+    latency: float = 0.0
+    bandwidth: float = WITHOUT_LIMIT
+    changes: tuple[tuple[float, float], ...] = ()
+    fails: float = NEVER
+
+    def __post_init__(self) -> None:
+        assert 0 < self.speed < math.inf and self.noise >= 0 and self.latency >= 0 and self.bandwidth > 0, self
+        assert all(at >= 0 and factor > 0 for at, factor in self.changes), self
+        assert list(self.changes) == sorted(self.changes), self
+
+
+@dataclass(frozen=True)
+class Server:
+    """The main server and parameter server, which are one process.
+
+    Attributes:
+        latency: seconds, one way; on top of a node's.
+        bandwidth: bytes a second each way, which all nodes share.
+        update_rate: bytes of submitted weights that it merges in a second.
+    """
+
+    latency: float = 0.0
+    bandwidth: float = WITHOUT_LIMIT
+    update_rate: float = WITHOUT_LIMIT
+
+    def __post_init__(self) -> None:
+        assert self.latency >= 0 and self.bandwidth > 0 and self.update_rate > 0, self
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes and the server.
+
+    Attributes:
+        nodes: m of them; node j is worker j of the schedule.
+        colocated: worker 0 is in the server's process, so that nothing travels between them.
+    """
+
+    nodes: tuple[Node, ...]
+    server: Server = Server()
+    colocated: bool = False
+
+    @property
+    def frequencies(self) -> list[float]:
+        """μ of each node. If only some nodes have one, that of the others fits their speeds."""
+        known = [(node.frequency, node.speed) for node in self.nodes if node.frequency is not None]
+        scale = math.fsum(mu for mu, _ in known) / math.fsum(speed for _, speed in known) if known else 1.0
+        return [node.speed * scale if node.frequency is None else node.frequency for node in self.nodes]
+
+
+def alike(node: Node, count: int, spread: float, generator: random.Random) -> Sequence[Node]:
+    """``count`` nodes like ``node``, of speeds around its own: the standard deviation of ln speed is ``spread``.
+
+    A frequency that it names is that of all of them.
+    """
+    if not spread:
+        return [node] * count
+    return [replace(node, speed=node.speed * math.exp(generator.gauss(0, spread))) for _ in range(count)]

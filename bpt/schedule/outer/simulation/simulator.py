@@ -1,0 +1,211 @@
+"""The event loop: the server and all workers of an outer layer on a virtual clock."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count, groupby
+from typing import TypeAlias
+
+from bpt.balance.allocation import size
+from bpt.errors import RunError
+from bpt.schedule.outer.base import OuterSchedule
+from bpt.schedule.outer.instructions import Average, Descend, Instruction, Merge, Send
+from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.simulation.cluster import NEVER, Cluster
+from bpt.schedule.outer.simulation.fifo import Fifo
+from bpt.schedule.outer.simulation.outcome import Ledger, NodeOutcome, Outcome
+from bpt.schedule.outer.simulation.worker import Worker
+
+_Event: TypeAlias = tuple[float, int, Callable[..., None], tuple[object, ...]]
+"""When, which of those at that time, what, and with which arguments."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, as far as time depends on it.
+
+    Attributes:
+        batch: samples of an iteration of a worker.
+        weights: c_w, bytes of all weights, and of all gradients.
+        record: bytes of a sample, if the server sends them; 0: nodes read their samples themselves, in no time.
+    """
+
+    batch: int
+    weights: int
+    record: int = 0
+
+
+def simulate(schedule: OuterSchedule, cluster: Cluster, job: Job, seed: int = 0) -> Outcome:
+    """Run ``schedule`` to its end.
+
+    An order of the server travels to its worker with the weights, the worker trains, what it submits travels back and
+    is merged, and the schedule says what comes next. Messages of all nodes share the server's link, first come, first
+    served, each way for itself; so do the merges its arithmetic. Accuracies are not modelled: Q is 1.
+
+    Args:
+        schedule: as it is before ``begin``; of as many workers as the cluster has nodes.
+        seed: of the noise.
+
+    Raises:
+        RunError: all nodes have died.
+    """
+    return Simulator(schedule, cluster, job, seed).run()
+
+
+class Simulator:
+    """One run; see ``simulate``.
+
+    Attributes:
+        now: seconds since the start.
+    """
+
+    def __init__(self, schedule: OuterSchedule, cluster: Cluster, job: Job, seed: int = 0) -> None:
+        self.now = 0.0
+        self._schedule = schedule
+        self._cluster = cluster
+        self._job = job
+        self._workers = [Worker(number, node, job.batch, seed) for number, node in enumerate(cluster.nodes)]
+        self._ledger = Ledger(len(cluster.nodes))
+        self._away, self._back, self._merging = Fifo(), Fifo(), Fifo()
+        self._events: list[_Event] = []
+        self._numbers = count()  # of several events at one time the first to be told comes first
+        self._active = len(cluster.nodes)
+
+    def run(self) -> Outcome:
+        """From the start until every node has stopped or died."""
+        mortal = sorted((worker for worker in self._workers if worker.node.fails < NEVER), key=_death)
+        for moment, dying in groupby(mortal, key=_death):
+            self._at(moment, self._die, *dying)
+        self._carry_out(self._schedule.begin(self._cluster.frequencies))
+        while self._active:
+            if not self._events:
+                raise RunError(f"the simulated run stands still after {self.now:g} s: {self._active} nodes wait")
+            self.now, _, happen, arguments = heapq.heappop(self._events)
+            self._ledger.events += 1
+            happen(*arguments)
+        return self._outcome()
+
+    def _at(self, time: float, happen: Callable[..., None], *arguments: object) -> None:
+        heapq.heappush(self._events, (time, next(self._numbers), happen, arguments))
+
+    def _carry_out(self, instructions: Iterable[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Send):
+                self._send(instruction.order)
+            elif isinstance(instruction, Merge | Descend):
+                self._ledger.updated(instruction.update.staleness)
+            elif isinstance(instruction, Average):
+                self._ledger.updated()
+
+    def _send(self, order: Order) -> None:
+        """An order leaves the server."""
+        worker = self._workers[order.worker]
+        if order.stop:
+            worker.stop(self.now)
+            self._active -= 1
+            return
+        seconds = 0.0
+        if self._travels(worker):
+            weights, data = self._job.weights * order.weights, self._job.record * size(order.runs)
+            self._ledger.weight_bytes += weights
+            self._ledger.data_bytes += data
+            seconds = self._pass(self._away, worker, weights + data) + self._latency(worker) - self.now
+        self._at(self.now + seconds, self._start, worker, order)
+
+    def _start(self, worker: Worker, order: Order) -> None:
+        """A worker has got its order."""
+        if worker.active:
+            self._at(worker.start(order, self.now), self._submit, worker)
+
+    def _submit(self, worker: Worker) -> None:
+        """A worker has done its order."""
+        if not worker.active:
+            return
+        report = worker.finish()
+        if not self._travels(worker):
+            self._merge(worker, report)
+            return
+        self._ledger.weight_bytes += self._job.weights
+        self._at(self.now + self._latency(worker), self._enter, worker, report)
+
+    def _enter(self, worker: Worker, report: Report) -> None:
+        """The first byte of a submission reaches the server's link."""
+        if worker.active:
+            self._at(self._pass(self._back, worker, self._job.weights), self._merge, worker, report)
+
+    def _merge(self, worker: Worker, report: Report) -> None:
+        """The last byte of a submission is there."""
+        if worker.active:
+            seconds = self._job.weights / self._cluster.server.update_rate
+            self._at(self._merging.serve(self.now, seconds) + seconds, self._submitted, worker, report)
+
+    def _submitted(self, worker: Worker, report: Report) -> None:
+        """What a worker has submitted is merged, or will be with that of others."""
+        if not worker.active:
+            return
+        self._ledger.computed(worker.number, float(report.passes), report.seconds)
+        if worker.between_passes and self._schedule.hands_out(worker.number):
+            self._tell_progress(worker)
+        self._carry_out(self._schedule.submitted(report))
+
+    def _tell_progress(self, submitting: Worker) -> None:
+        """What the server knows by now of the passes that the others are at."""
+        for worker in self._workers:
+            if worker.active and worker is not submitting:
+                samples, seconds = worker.progress(self.now)
+                if samples and seconds > 0:
+                    self._schedule.progressed(worker.number, samples, seconds)
+
+    def _die(self, *dying: Worker) -> None:
+        gone = [worker for worker in dying if worker.active]
+        for worker in gone:
+            worker.stop(self.now, died=True)
+        self._active -= len(gone)
+        if gone:
+            self._carry_out(self._schedule.lost(*(worker.number for worker in gone)))
+
+    def _travels(self, worker: Worker) -> bool:
+        """Whether messages from and to it take time and are counted."""
+        return worker.number > 0 or not self._cluster.colocated
+
+    def _latency(self, worker: Worker) -> float:
+        return worker.node.latency + self._cluster.server.latency
+
+    def _pass(self, link: Fifo, worker: Worker, nbytes: int) -> float:
+        """A message goes through the server's link and the worker's, at once; returns when its end has passed both."""
+        here = nbytes / self._cluster.server.bandwidth
+        return link.serve(self.now, here) + max(here, nbytes / worker.node.bandwidth)
+
+    def _outcome(self) -> Outcome:
+        ledger = self._ledger
+        return Outcome(
+            seconds=self.now,
+            nodes=tuple(self._node(worker) for worker in self._workers),
+            durations=ledger.durations,
+            updates=ledger.updates,
+            staleness=ledger.staleness,
+            exchanges=ledger.exchanges,
+            weight_bytes=ledger.weight_bytes,
+            data_bytes=ledger.data_bytes,
+            weights=self._job.weights,
+            events=ledger.events,
+        )
+
+    def _node(self, worker: Worker) -> NodeOutcome:
+        return NodeOutcome(
+            name=worker.node.name,
+            speed=worker.node.speed,
+            samples=worker.samples,
+            trained=worker.trained,
+            passes=float(worker.passes),
+            computing=worker.computing,
+            waiting=worker.waiting,
+            idle=0.0 if worker.died else self.now - worker.stopped,
+            died=worker.died,
+        )
+
+
+def _death(worker: Worker) -> float:
+    return worker.node.fails
