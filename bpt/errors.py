@@ -10,7 +10,8 @@
     │   └── FileError            a file that is missing or not what it should be
     └── RunError             exit 1: the run itself failed
         ├── DataError            a record that cannot be read or used
-        └── WriteError           a file that could not be written (the old one is intact)
+        ├── WriteError           a file that could not be written (the old one is intact)
+        └── LostRankError        another rank has died; knows which
 
 The command line prints ``error: <message>`` and leaves with ``exit_status``; a traceback is a bug in
 bpt.
@@ -81,6 +82,18 @@ class WriteError(RunError):
     def __init__(self, path: object, reason: object) -> None:
         self.path = str(path)
         super().__init__(f"{path}: could not be written: {reason}")
+
+
+class LostRankError(RunError):
+    """Another rank has died, or cannot be reached any more.
+
+    Attributes:
+        ranks: those of the communicator that are known to be lost, in order; empty: the library cannot tell.
+    """
+
+    def __init__(self, message: str, ranks: Iterable[int] = ()) -> None:
+        self.ranks = tuple(sorted(ranks))
+        super().__init__(message)
 
 
 def _made_again(kind: type[BptError], args: tuple[object, ...], attributes: Mapping[str, object]) -> BptError:

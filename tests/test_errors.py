@@ -23,6 +23,7 @@ PLACE = Origin("nets/a.prototxt", 12, 5)
         (errors.FileError("a.caffemodel", "is empty"), 2, "a.caffemodel: is empty"),
         (errors.DataError("record 3 is damaged"), 1, "record 3 is damaged"),
         (errors.WriteError("a.caffemodel", "disk full"), 1, "a.caffemodel: could not be written: disk full"),
+        (errors.LostRankError("rank 3 is gone", [3]), 1, "rank 3 is gone"),
     ],
 )
 def test_message_and_status(error: errors.BptError, status: int, message: str) -> None:
@@ -36,6 +37,8 @@ def test_an_error_can_be_told_to_another_process() -> None:
     assert (type(told), str(told), vars(told)) == (errors.LayerError, str(error), vars(error))
     told = pickle.loads(pickle.dumps(errors.WriteError("a", "disk full")))
     assert (type(told), str(told), told.path) == (errors.WriteError, "a: could not be written: disk full", "a")
+    told = pickle.loads(pickle.dumps(errors.LostRankError("gone", [3, 1])))
+    assert (type(told), str(told), told.ranks) == (errors.LostRankError, "gone", (1, 3))
 
 
 def test_who_knows_python_alone_can_catch_them() -> None:
@@ -49,6 +52,7 @@ def test_what_an_error_knows() -> None:
     assert (layer.layer, layer.origin) == ("conv1", PLACE)
     assert errors.FileError("a", "is empty").path == "a"
     assert errors.WriteError("a", "disk full").path == "a"
+    assert errors.LostRankError("gone").ranks == ()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,12 @@ Subclasses implement the methods with a leading underscore; the public ones coun
 
 What goes wrong in a library or a peer is a RunError; a wrong argument is a fault in bpt, and an AssertionError where
 it can be seen.
+
+Under fault tolerance (``mpirun --with-ft ulfm``) a rank's death ends nothing but what needs that rank: those calls and
+requests raise a LostRankError on the ranks that are in them, and all others go on, also on the same communicator. A
+collective needs all ranks; so, from then on, the communicator is for messages between two, for ``Agree``, and for
+``Shrink``. The death is noticed by who is in a call, or comes into one. Starting a request raises nothing, and a short
+message may be sent to a dead rank without an error.
 """
 
 from __future__ import annotations
@@ -32,7 +38,10 @@ MAX_TAG = 32766  # MPI promises one more, which a communicator may use for itsel
 
 
 class Request(Protocol):
-    """A transfer that has been started."""
+    """A transfer that has been started.
+
+    Either method raises a LostRankError when the other rank is dead, and then each time that it is called.
+    """
 
     def Wait(self) -> None:
         """Return when the buffer may be used again (sent) or read (received)."""
@@ -85,6 +94,13 @@ class Communicator(ABC):
     def describe(self) -> dict[str, str]:
         """What carries messages: "library", "standard", "threads" (what it allows) and "fault tolerance"."""
         return {"library": "none", "standard": "none", "threads": "any", "fault tolerance": "off"}
+
+    # A collective of the ranks that live
+
+    def Agree(self, flag: int) -> int:
+        """The bits that are set in the ``flag`` of all ranks, equal on all; a rank that dies disturbs nobody here."""
+        with self._call("Agree"):
+            return self._Agree(flag)
 
     # Collectives on buffers
 
@@ -199,6 +215,14 @@ class Communicator(ABC):
         """The same ranks once more, for another thread or purpose."""
 
     @abstractmethod
+    def Shrink(self) -> Communicator:
+        """The ranks that live, in order of their rank; a collective of those.
+
+        Ranks may come to it from anywhere: what somebody waits for in this communicator ends with a LostRankError, and
+        so does all that is called here afterwards, but for ``Agree`` and ``Shrink``. Without fault tolerance a ``Dup``.
+        """
+
+    @abstractmethod
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         """These ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
 
@@ -222,8 +246,10 @@ class Communicator(ABC):
 
     @abstractmethod
     def Abort(self, status: int = 1) -> None:
-        """End all ranks of the job now."""
+        """End all ranks of the job now. Under fault tolerance this rank alone: the others find that it is lost."""
 
+    @abstractmethod
+    def _Agree(self, flag: int) -> int: ...
     @abstractmethod
     def _Barrier(self) -> None: ...
     @abstractmethod

@@ -31,7 +31,7 @@ def share_cores(comm: Communicator, environment: Mapping[str, str] = os.environ)
     here = [cpus for host, cpus in theirs if host == comm.host]
     threads = math.ceil(cpu_time()) // len(here) if cpu_time() < math.inf else physical(mine)
     threads = min(threads, physical(mine) // sum(1 for cpus in here if cpus & mine))
-    return _wanted(environment) or max(1, threads)
+    return wanted_threads(environment) or max(1, threads)
 
 
 def are_scarce(ranks: int) -> bool:
@@ -103,8 +103,12 @@ def _version_2(folder: Path) -> float:
         return math.inf
 
 
-def _wanted(environment: Mapping[str, str]) -> int:
-    """The number of threads that the user asks for; 0: does not say."""
+def wanted_threads(environment: Mapping[str, str]) -> int:
+    """The number of threads that the user asks for by OMP_NUM_THREADS; 0: does not say.
+
+    Raises:
+        UserError: it is no number.
+    """
     text = environment.get("OMP_NUM_THREADS", "").strip()
     if not text:
         return 0

@@ -4,24 +4,31 @@ A rank that fails sends a notice to all others. Those that are well do not look 
 for the one that failed. But if all ranks fail, as when each reads the same bad file, they learn so from each other's
 notices, the first one tells, and all leave in good order. If some do not, the lowest rank that has failed tells, and
 aborts the job.
+
+Under fault tolerance a rank that fails takes nobody along: it tells, and is lost to the others. What that means to them
+is theirs to say: most cannot go on without it, and fail in turn; for those the first one has told. Here ranks that are
+well send a notice, too, at their end, and wait for each other's. For none may go before all that live are done: the
+launcher ends the job when some ranks have left with a status, and MPI's own end waits for the dead.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator, Request
 from bpt.comm.launch import launched, launchers_rank, world
-from bpt.errors import BptError, UserError
+from bpt.errors import BptError, LostRankError, UserError
 
 # Seconds that a failed rank gives the others to fail, too: a record that cannot be read is seen by one rank only.
 PATIENCE = 1.0
@@ -39,17 +46,19 @@ class Failure:
         message: one line.
         status: of the process's exit.
         trace: where it happened; "" unless it is a bug in bpt.
+        loss: whether it is that another rank is lost.
     """
 
     message: str
     status: int = 1
     trace: str = ""
+    loss: bool = False
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """What there is to tell of ``error``."""
         if isinstance(error, BptError):
-            return cls(str(error), error.exit_status)
+            return cls(str(error), error.exit_status, loss=isinstance(error, LostRankError))
         if isinstance(error, KeyboardInterrupt):
             return cls("interrupted")
         if isinstance(error, MemoryError):
@@ -80,17 +89,21 @@ def run(command: Callable[[Communicator], None]) -> int:
     """Call ``command`` with the communicator of all ranks, and return the process's exit status.
 
     Errors of bpt, of the system and bugs are told in one message for all ranks, which names the rank and its host
-    unless it is the same on all of them. Under a launcher it does not return after a failure, but ends the process.
+    unless it is the same on all of them. Under a launcher it does not return after a failure, but ends the process;
+    under fault tolerance it never returns, and a command that does return ends with 0, whatever ranks have been lost.
     """
+    tolerant = False
     try:
         comm = world()
     except BptError as error:
         status = tell_before_start(error)
     else:
+        tolerant = _is_tolerant(comm)
         status = run_on(comm, command)
-    if status and launched():
+    if launched() and (status or tolerant):
         # Not by the usual way, on which MPI would wait for ranks that are out of reach, and for threads in its calls.
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(status)
     return status
 
@@ -108,71 +121,117 @@ def tell_before_start(error: BptError) -> int:
 
 
 def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
-    """``run`` with the ranks of ``comm``; a collective call. Returns if all ranks are well, or none is."""
-    notices = comm.Dup()
+    """``run`` with the ranks of ``comm``; a collective call. Returns if all ranks are well, or none is.
+
+    Under fault tolerance it returns when all ranks that live are at their end, be it good or bad.
+    """
+    tolerant = _is_tolerant(comm)
+    notices = _Notices(comm.Dup())
+    if tolerant:
+        notices.listen()
     start = time.monotonic()
     try:
         command(comm)
     except (Exception, KeyboardInterrupt) as error:
         failure = Failure.of(error)
     else:
+        if tolerant:
+            notices.send(None)
+            notices.part()
         return 0
     if comm.size == 1:
         failure.tell()
         return failure.status
-    return _Notices(notices, failure).settle(failure.patience(time.monotonic() - start))
+    if not tolerant:
+        notices.listen()
+    notices.send(failure)
+    return notices.settle(failure, failure.patience(time.monotonic() - start))
+
+
+def _is_tolerant(comm: Communicator) -> bool:
+    return comm.describe().get("fault tolerance") == "on"
 
 
 class _Notices:
-    """A failed rank's talk with the others that have failed. A notice is (status, digest of the message)."""
+    """The ranks' talk about how they have ended.
 
-    def __init__(self, comm: Communicator, failure: Failure) -> None:
+    A notice is (status, digest of the message, whether it only follows from another rank's failure).
+    """
+
+    def __init__(self, comm: Communicator) -> None:
         self._comm = comm
-        self._failure = failure
-        mine = np.array([failure.status, failure.digest], np.int64)
-        self._seen = {comm.rank: mine}  # by rank
+        self._seen: dict[int, Buffer] = {}  # by rank
         self._awaited: dict[int, tuple[Request, Buffer]] = {}
-        self._sent: list[Request] = []  # kept, and never waited for
-        for rank in range(comm.size):
-            if rank == comm.rank:
-                continue
-            try:
-                notice = np.zeros_like(mine)
-                self._awaited[rank] = comm.Irecv(notice, rank), notice
-                self._sent.append(comm.Isend(mine, rank))
-            except BptError:  # that rank is gone
-                continue
+        self._sent: list[tuple[Request, Buffer]] = []  # kept, and never waited for
+        self._others = [rank for rank in range(comm.size) if rank != comm.rank]
 
-    def settle(self, patience: float) -> int:
-        """Let one rank tell. Return the exit status if all have failed within ``patience`` seconds, else abort."""
-        failure = self._failure
-        if not self._all_within(patience) and not (self._comm.rank != min(self._seen) and self._all_within(LAST)):
+    def listen(self) -> None:
+        """Be ready for the others' notices."""
+        for rank in self._others:
+            with suppress(BptError):  # it is gone
+                notice = np.zeros(3, np.int64)
+                self._awaited[rank] = self._comm.Irecv(notice, rank), notice
+
+    def send(self, failure: Failure | None) -> None:
+        """Tell the others that this rank has come to its end."""
+        self._look()
+        notice = np.zeros(3, np.int64)
+        if failure:
+            notice[:] = failure.status, failure.digest, failure.loss and bool(self._failed)
+        self._seen[self._comm.rank] = notice
+        for rank in self._others:
+            with suppress(BptError):  # it is gone
+                self._sent.append((self._comm.Isend(notice, rank), notice))
+
+    def part(self) -> None:
+        """Return when all that live are at their end."""
+        self._all_within(math.inf)
+        self._comm.Agree(1)
+
+    def settle(self, failure: Failure, patience: float) -> int:
+        """Let one rank tell. Return the exit status if all are at their end within ``patience`` seconds, else abort."""
+        if not self._all_within(patience) and not (self._comm.rank != self._first and self._all_within(LAST)):
             failure.tell(self._name)
             time.sleep(0.1)  # the message is still on its way to the launcher
-            if self._comm.describe().get("fault tolerance") == "on":
-                os._exit(failure.status)  # after a lost rank Open MPI would make the status of an abort 0
             self._comm.Abort(failure.status)
-        status, digest = (int(value) for value in self._seen[0])
-        if self._comm.rank == 0:
-            same = all(int(notice[1]) == digest for notice in self._seen.values())
+        first = self._first
+        status, digest = (int(value) for value in self._seen[first][:2])
+        if self._comm.rank == first:
+            notices = list(self._seen.values())
+            same = len(notices) == self._comm.size and all(int(notice[1]) == digest for notice in notices)
             failure.tell("" if same else self._name)
-        self._comm.Barrier()  # mpirun ends a job when the first rank leaves: not before the message is out
+        self._comm.Agree(1)  # the launcher ends a job when the first rank leaves: not before the message is out
         return status
 
+    @property
+    def _failed(self) -> dict[int, Buffer]:
+        return {rank: notice for rank, notice in self._seen.items() if notice[0]}
+
+    @property
+    def _first(self) -> int:
+        """The lowest of the ranks whose failure is not another's: it tells."""
+        return min(self._failed, key=lambda rank: (int(self._failed[rank][2]), rank))
+
     def _all_within(self, seconds: float) -> bool:
-        """Whether all ranks have failed when so much time has passed."""
+        """Whether all ranks that live are at their end when so much time has passed."""
         end = time.monotonic() + seconds
-        while len(self._seen) < self._comm.size and time.monotonic() < end:
-            for rank, (request, notice) in list(self._awaited.items()):
-                try:
-                    if not request.Test():
-                        continue
+        while self._awaited and time.monotonic() < end:
+            self._look()
+            with suppress(KeyboardInterrupt):  # it is ending as it is
+                time.sleep(0.01)
+        return not self._awaited
+
+    def _look(self) -> None:
+        """See whose notices have come."""
+        for rank, (request, notice) in list(self._awaited.items()):
+            try:
+                if request.Test():
                     self._seen[rank] = notice
-                except BptError:  # it is gone, and will not tell
-                    pass
+                    del self._awaited[rank]
+            except LostRankError:  # it will not tell
                 del self._awaited[rank]
-            time.sleep(0.01)
-        return len(self._seen) == self._comm.size
+            except BptError:  # out of reach
+                continue
 
     @property
     def _name(self) -> str:

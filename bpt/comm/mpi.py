@@ -6,9 +6,10 @@ The only file that imports mpi4py, and ``bpt.comm.launch`` the only one that imp
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,12 +17,15 @@ from mpi4py import MPI
 
 from bpt.comm import room
 from bpt.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
+from bpt.comm.cartesian import CartesianRanks
 from bpt.comm.counters import Counters
+from bpt.comm.losses import lost_rank_error, name_of
 from bpt.comm.pieces import Transfers, await_, flat, is_long, pieces, runs
 from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.rollcall import call_roll
+from bpt.comm.transfer import transfer
 from bpt.comm.window import SLACK, Window, aligned
-from bpt.errors import RunError
+from bpt.errors import LostRankError, RunError
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
 _OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
@@ -67,10 +71,17 @@ class MpiCommunicator(Communicator):
         with self._translated("Dup"):
             return self._of_same_kind(self._mpi.Dup())
 
-    def Create_cart(self, dims: Sequence[int]) -> MpiCartesian:
+    def Shrink(self) -> MpiCommunicator:
+        if not _is_tolerant():
+            return self.Dup()
+        with self._translated("Shrink"):
+            self._mpi.Revoke()
+            return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Shrink()))
+
+    def Create_cart(self, dims: Sequence[int]) -> CartesianRanks:
         with self._translated("Create_cart"):
             cart = self._mpi.Create_cart(dims, periods=[False] * len(dims), reorder=False)
-            return MpiCartesian(cart, self._of_same_kind)
+            return CartesianRanks(cart, self._of_same_kind)
 
     def Split_type_shared(self) -> MpiCommunicator:
         with self._translated("Split_type"):
@@ -86,8 +97,8 @@ class MpiCommunicator(Communicator):
         if not all(self.allgather(room.take(memory[self.rank]))):  # before that no rank looks at another's part
             raise RunError(room.refusal(sum(sizes), self.host, room.folder()))
         parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
-        peers = Peers({rank: process for rank, process, _ in ranks if process != identity()})
-        return ProcessWindow(parts, self._call, win, peers, lambda gone: _loss(_names(gone), "wait"))
+        peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
+        return ProcessWindow(parts, self._call, win, peers, partial(self._loss, "wait"))
 
     def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
         """A window with so many bytes, and SLACK, for each rank; where Open MPI has no room, some ranks would hang."""
@@ -99,7 +110,7 @@ class MpiCommunicator(Communicator):
         try:
             win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, apart, self._mpi)
         except MPI.Exception as error:
-            if self._lost():
+            if self._failed():
                 raise
             reason = f"cannot be used ({error.Get_error_string()})"
             raise RunError(room.refusal(sum(sizes), self.host, place, reason)) from error
@@ -107,6 +118,8 @@ class MpiCommunicator(Communicator):
         return win
 
     def Abort(self, status: int = 1) -> None:
+        if _is_tolerant():  # MPI's would end this rank without a word to the others, and so does an exit status
+            os.kill(os.getpid(), signal.SIGKILL)
         MPI.COMM_WORLD.Abort(status)
 
     def describe(self) -> dict[str, str]:
@@ -121,8 +134,22 @@ class MpiCommunicator(Communicator):
             "library": MPI.Get_library_version().split(", package")[0].splitlines()[0].strip(" \0"),
             "standard": f"MPI {major}.{minor}",
             "threads": f"MPI_THREAD_{levels[MPI.Query_thread()]}",
-            "fault tolerance": "on" if os.environ.get(_FT) in {"1", "true"} else "off",
+            "fault tolerance": "on" if _is_tolerant() else "off",
         }
+
+    def _Agree(self, flag: int) -> int:
+        if not _is_tolerant():
+            self._do("Allreduce", MPI.IN_PLACE, _spec(value := np.array([flag], np.intc)), MPI.BAND)
+            return int(value[0])
+        while True:
+            value = np.array([flag], np.intc)
+            self._mpi.Ack_failed()
+            try:
+                Transfers([self._mpi.Iagree(value)], self.patient).Wait()
+                return int(value[0])
+            except MPI.Exception as error:  # all ranks see it alike: one has died that not all knew of
+                if error.Get_error_class() != MPI.ERR_PROC_FAILED:
+                    raise
 
     def _Barrier(self) -> None:
         self._do("Barrier")
@@ -196,17 +223,8 @@ class MpiCommunicator(Communicator):
             getattr(self._mpi, method)(*arguments)
 
     def _transfer(self, sends: dict[int, Buffer], receives: dict[int, Buffer]) -> None:
-        """Send to some ranks and receive from some; both ends of a message know its size, and leave out empty ones."""
-        if self.rank in sends and self.rank in receives:
-            receives.pop(self.rank)[...] = sends.pop(self.rank)
-        # Each rank starts with its next neighbour, so that not all send to the same one first.
-        turned = [(self.rank + step) % self.size for step in range(1, self.size)]
-        sources = [rank for rank in reversed(turned) if rank in receives and receives[rank].size]
-        targets = [rank for rank in turned if rank in sends and sends[rank].size]
-        requests = [self._Irecv(receives[rank], rank, _OWN_TAG) for rank in sources]
-        requests += [self._Isend(sends[rank], rank, _OWN_TAG) for rank in targets]
-        for request in requests:
-            request.Wait()
+        isend, irecv = partial(self._Isend, tag=_OWN_TAG), partial(self._Irecv, tag=_OWN_TAG)
+        transfer(self.rank, self.size, sends, receives, isend, irecv)
 
     @contextmanager
     def _call(self, method: str, sent: int = 0, received: int = 0, calls: int = 1) -> Iterator[None]:
@@ -219,38 +237,26 @@ class MpiCommunicator(Communicator):
         try:
             yield
         except MPI.Exception as error:
-            raise RunError(self._explain(method, error)) from error
+            raise self._explained(method, error) from error
 
-    def _explain(self, method: str, error: MPI.Exception) -> str:
-        text = error.Get_error_string()
-        if error.Get_error_class() in {MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED}:
-            lost = self._lost()
-            return _loss(lost or "another rank", method)
-        return (
-            f"{method} of {self.size} ranks failed: {text}. If a rank or the network has failed, start again; "
-            "bpt doctor tests the connections between the ranks"
+    def _explained(self, method: str, error: MPI.Exception) -> RunError:
+        if _is_loss(error):
+            return self._loss(method, self._failed())
+        return RunError(
+            f"{method} of {self.size} ranks failed: {error.Get_error_string()}. If a rank or the network has failed, "
+            "start again; bpt doctor tests the connections between the ranks"
         )
 
-    def _lost(self) -> str:
-        """The ranks here that are known to have failed, by their rank in the world; "" if the library cannot tell."""
+    def _failed(self) -> list[int]:
+        """The ranks here that are known to have failed; none, too, if the library cannot tell."""
         try:
-            failed = self._mpi.Get_failed()
-            return _names(failed.Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
+            return self._mpi.Get_failed().Translate_ranks(None, self._mpi.Get_group())
         except (MPI.Exception, NotImplementedError):
-            return ""
+            return []
 
-
-class MpiCartesian:
-    """A Cartesian communicator of MPI's; see Cartesian."""
-
-    def __init__(self, mpi: MPI.Cartcomm, make: Callable[[MPI.Intracomm], MpiCommunicator]) -> None:
-        self.coords = tuple(mpi.Get_coords(mpi.Get_rank()))
-        self._mpi = mpi
-        self._make = make
-
-    def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
-        """See Cartesian."""
-        return self._make(self._mpi.Sub(remain_dims))
+    def _loss(self, method: str, ranks: Sequence[int]) -> LostRankError:
+        in_world = self._mpi.Get_group().Translate_ranks(ranks, MPI.COMM_WORLD.Get_group())
+        return lost_rank_error(method, ranks, [name_of(rank, _hosts[rank]) for rank in in_world])
 
 
 def world() -> MpiCommunicator:
@@ -264,16 +270,12 @@ def world() -> MpiCommunicator:
     return comm
 
 
-def _names(ranks: Sequence[int]) -> str:
-    """Ranks of the world, for a message."""
-    return ", ".join(f"rank {rank} (host {_hosts[rank]})" for rank in sorted(ranks))
+def _is_tolerant() -> bool:
+    return os.environ.get(_FT) in {"1", "true"}
 
 
-def _loss(who: str, method: str) -> str:
-    return (
-        f"{who} is gone (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
-        "Start again; --snapshot auto goes on from the newest snapshot"
-    )
+def _is_loss(error: MPI.Exception) -> bool:
+    return error.Get_error_class() in {MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED}
 
 
 def _spec(buffer: Buffer | None, counts: Counts | None = None) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,7 +55,7 @@ class Piece(Protocol):
 
 
 class Transfers:
-    """The pieces of one message, as one request.
+    """The pieces of one message, as one request. Once it has failed, it fails: a library's would count as done.
 
     Args:
         patient: whether to sleep while it waits, see ``await_``.
@@ -63,15 +64,28 @@ class Transfers:
     def __init__(self, requests: Sequence[Piece], patient: bool) -> None:
         self._requests = requests
         self._patient = patient
+        self._error: Exception | None = None
 
     def Wait(self) -> None:
         """See Request."""
-        for request in self._requests:  # not Waitall: that would not say what went wrong
-            await_(request) if self._patient else request.Wait()
+        with self._remembered():
+            for request in self._requests:  # not Waitall: that would not say what went wrong
+                await_(request) if self._patient else request.Wait()
 
     def Test(self) -> bool:
         """See Request."""
-        return all(request.Test() for request in self._requests)
+        with self._remembered():
+            return all(request.Test() for request in self._requests)
+
+    @contextmanager
+    def _remembered(self) -> Iterator[None]:
+        if self._error is not None:
+            raise self._error
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            raise
 
 
 def await_(request: Piece) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from bpt.comm.window import Call, Memory, Window
+from bpt.errors import LostRankError
 
 
 class Win(Protocol):
@@ -36,11 +37,16 @@ class ProcessWindow(Window):
 
     Args:
         peers: the other ranks' processes.
-        explain: what to tell when those ranks are gone.
+        explain: the error that says that those ranks are gone.
     """
 
     def __init__(
-        self, parts: Sequence[Memory], call: Call, win: Win, peers: Peers, explain: Callable[[Sequence[int]], str]
+        self,
+        parts: Sequence[Memory],
+        call: Call,
+        win: Win,
+        peers: Peers,
+        explain: Callable[[Sequence[int]], LostRankError],
     ) -> None:
         super().__init__(parts, call)
         self._win = win
@@ -56,9 +62,9 @@ class ProcessWindow(Window):
         self._win.Unlock_all()
         self._win.Free()
 
-    def _lost(self) -> str:
+    def _lost(self) -> LostRankError | None:
         gone = self._peers.gone()
-        return self._explain(gone) if gone else ""
+        return self._explain(gone) if gone else None
 
 
 def identity() -> tuple[int, int]:

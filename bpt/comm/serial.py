@@ -45,11 +45,17 @@ class SerialCommunicator(Communicator):
     def Split_type_shared(self) -> SerialCommunicator:
         return SerialCommunicator(self.counters)
 
+    def Shrink(self) -> SerialCommunicator:
+        return SerialCommunicator(self.counters)
+
     def Allocate_shared(self, nbytes: int) -> Window:
         return _SerialWindow([aligned(np.zeros(nbytes + SLACK, np.uint8), nbytes)], self._call)
 
     def Abort(self, status: int = 1) -> NoReturn:
         sys.exit(status)
+
+    def _Agree(self, flag: int) -> int:
+        return flag
 
     def _Barrier(self) -> None:
         pass

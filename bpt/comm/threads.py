@@ -2,7 +2,7 @@
 
 Stricter than MPI where MPI leaves room for mistakes: ranks that are in different collectives, or disagree about
 counts, fail with an AssertionError; a ``Send`` always waits for its receiver; a ``wait`` looks again only after a
-``Sync``; and nobody waits for ever.
+``Sync``; nothing that a dead rank has sent can still be received; and nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,30 +26,43 @@ from bpt.comm.window import SLACK, Call, Memory, Window, aligned
 T = TypeVar("T")
 
 
+class Killed(BaseException):
+    """What a rank raises to vanish without a word, as by SIGKILL."""
+
+
 def run_ranks(
-    size: int, function: Callable[[Communicator], T], timeout: float = 60.0, hosts: Sequence[str] | None = None
+    size: int,
+    function: Callable[[Communicator], T],
+    timeout: float = 60.0,
+    hosts: Sequence[str] | None = None,
+    tolerant: bool = False,
 ) -> list[T]:
     """Call ``function`` once in each of ``size`` threads, each with its rank's communicator.
+
+    A rank whose call raises Killed is dead from then on, and the others learn it as under fault tolerance.
 
     Args:
         timeout: seconds after which ranks that have not come back are given up.
         hosts: the host that each rank says it is on; only those of one host share memory. None: all are on this one.
+        tolerant: whether the communicators say that fault tolerance is on.
 
     Returns:
-        What the calls returned, by rank.
+        What the calls returned, in order of rank, but for those that were killed.
 
     Raises:
         TimeoutError: a rank did not come back; the message says what each was waiting in.
         BaseException: what the first rank to fail raised.
     """
-    job = Job(timeout)
+    job = Job(timeout, tolerant)
     assert hosts is None or len(hosts) == size
-    group = Group(size, job, hosts)
+    group = Group(range(size), job, hosts)
     results: dict[int, T] = {}
 
     def run(rank: int) -> None:
         try:
             results[rank] = function(ThreadCommunicator(rank, group, Counters()))
+        except Killed:
+            job.lose(rank)
         except BaseException as error:
             job.fail(error)
 
@@ -66,7 +80,7 @@ def run_ranks(
         raise
     if job.error is not None:
         raise job.error
-    return [results[rank] for rank in range(size)]
+    return [results[rank] for rank in sorted(results)]
 
 
 class ThreadCommunicator(Communicator):
@@ -93,13 +107,22 @@ class ThreadCommunicator(Communicator):
         assert color >= 0
         colors = self.allgather((color, key))
         members = sorted((rank for rank in range(self.size) if colors[rank][0] == color), key=lambda r: colors[r][1])
-        hosts = self._group.hosts
-        own = Group(len(members), self._group.job, hosts and [hosts[member] for member in members])
+        own = self._subgroup(members)
         with self._group.together(self.rank, ("Split",), own) as groups:  # that of the first one counts
             return ThreadCommunicator(members.index(self.rank), groups[members[0]], self.counters)
 
     def Dup(self) -> ThreadCommunicator:
         return self.Split(0)
+
+    def Shrink(self) -> ThreadCommunicator:
+        group = self._group
+        with group.job.change:
+            group.revoked = True
+            group.job.change.notify_all()
+        living, shrunk = group.survey(
+            self.rank, "Shrink", None, lambda brought: (sorted(brought), self._subgroup(sorted(brought)))
+        )
+        return ThreadCommunicator(living.index(self.rank), shrunk, self.counters)
 
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))
@@ -116,8 +139,16 @@ class ThreadCommunicator(Communicator):
             parts, beat = [part for part, _ in brought], brought[0][1]
         return _ThreadWindow(parts, self._call, beat, self._group, self.rank)
 
+    def describe(self) -> dict[str, str]:
+        return super().describe() | {"fault tolerance": "on" if self._group.job.tolerant else "off"}
+
     def Abort(self, status: int = 1) -> None:
+        if self._group.job.tolerant:
+            raise Killed
         raise SystemExit(status)  # which run_ranks takes for the end of all
+
+    def _Agree(self, flag: int) -> int:
+        return self._group.survey(self.rank, "Agree", flag, lambda flags: reduce(and_, flags.values()))
 
     def _Barrier(self) -> None:
         with self._group.together(self.rank, ("Barrier",), None):
@@ -179,10 +210,14 @@ class ThreadCommunicator(Communicator):
     def _post(self, key: tuple[int, int, int], buffer: Buffer, sends: bool) -> Request:
         source, dest, _ = key
         assert 0 <= source < self.size and 0 <= dest < self.size
-        call = f"Send to {dest}" if sends else f"Recv from {source}"
-        message = Message(buffer, self._group.job, call)
+        call, peer = (f"Send to {dest}", dest) if sends else (f"Recv from {source}", source)
+        message = Message(buffer, self._group, call, peer)
         self._group.post(key, message, sends)
         return message
+
+    def _subgroup(self, ranks: Sequence[int]) -> Group:
+        members, hosts = self._group.members, self._group.hosts
+        return Group([members[rank] for rank in ranks], self._group.job, hosts and [hosts[rank] for rank in ranks])
 
     @contextmanager
     def _together(self, call: tuple[object, ...], buffer: Buffer) -> Iterator[list[Buffer]]:
@@ -242,7 +277,7 @@ class _ThreadWindow(Window):
             if done():  # not under the lock, so that it may take others
                 return
             with job.change:
-                job.wait_for(partial(beat.is_beyond, seen), "wait")
+                job.wait_for(partial(beat.is_beyond, seen), "wait", partial(self._group.loss, "wait"))
 
 
 def _sum(buffers: Sequence[Buffer]) -> Buffer:

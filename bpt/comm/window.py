@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.errors import RunError
+from bpt.errors import LostRankError
 
 Memory = NDArray[np.uint8]
 Call = Callable[[str], AbstractContextManager[None]]
@@ -62,8 +62,8 @@ class Window(ABC):
                 it must neither wait nor communicate.
 
         Raises:
-            RunError: a rank of the window is gone. A failure that leaves it alive ends the wait with the job, as any
-                call's.
+            LostRankError: a rank of the window is gone. A failure that leaves it alive ends the wait with the job, as
+                any call's.
         """
         with self._call("wait"):
             self._wait(done)
@@ -86,7 +86,7 @@ class Window(ABC):
                 if lost and self._look(done):  # it had done its part before
                     return
                 if lost:
-                    raise RunError(lost)
+                    raise lost
             # Each look takes the core and the interpreter from the thread that computes. This adds a third at most.
             time.sleep(min(max(_FIRST, (now - start) / 3), _LAST))
 
@@ -97,9 +97,9 @@ class Window(ABC):
         self.Sync()  # what is read next must not have been loaded before the mark was seen
         return True
 
-    def _lost(self) -> str:
-        """Why nobody need be waited for any more, as a message; "": there is no such reason."""
-        return ""
+    def _lost(self) -> LostRankError | None:
+        """Why nobody need be waited for any more; ``None``: there is no such reason."""
+        return None
 
 
 def aligned(memory: Memory, nbytes: int) -> Memory:

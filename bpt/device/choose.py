@@ -69,6 +69,14 @@ def use_line(device: torch.device) -> str:
     return "Use CPU." if device.type == "cpu" else f"Use GPU with device ID {device.index}"
 
 
+def clock_of(device: torch.device) -> float | None:
+    """MHz × multiprocessors of a GPU, a rough measure of its power; ``None`` for a CPU, 0 if it cannot be read."""
+    if device.type != "cuda":
+        return None
+    properties = torch.cuda.get_device_properties(device)
+    return float(getattr(properties, "clock_rate", 0)) / 1000 * properties.multi_processor_count  # kHz; not in old torch
+
+
 def memory_of(device: torch.device) -> int:
     """Bytes of memory that the device has, used or not."""
     if device.type == "cuda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.failure import Failure, run, run_on
-from bpt.comm.threads import run_ranks
-from bpt.errors import BptError, DataError, FileError, UsageError
+from bpt.comm.serial import SerialCommunicator
+from bpt.comm.threads import Killed, run_ranks
+from bpt.errors import BptError, DataError, FileError, LostRankError, UsageError
 
 Command = Callable[[Communicator], None]
 
@@ -141,3 +143,98 @@ def test_notices_do_not_mix_with_the_command_s_own_messages() -> None:
         fail_with(DataError("a"))
 
     assert statuses(command, 2) == [1, 1]
+
+
+def tolerant_statuses(command: Command, ranks: int = 3) -> list[int]:
+    """Those of the ranks that have not vanished."""
+    return run_ranks(ranks, lambda comm: run_on(comm, command), tolerant=True)
+
+
+def test_with_fault_tolerance_ranks_that_are_well_wait_until_all_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[int] = []
+    all_done_for: list[bool] = []
+
+    def work(comm: Communicator) -> int:
+        def command(comm: Communicator) -> None:
+            if comm.rank == 1:
+                raise Killed
+            if comm.rank == 0:
+                comm.Recv(np.zeros(1), 2)
+            else:
+                comm.Send(np.zeros(1), 0)
+            done.append(comm.rank)
+
+        status = run_on(comm, command)
+        all_done_for.append(sorted(done) == [0, 2])
+        return status
+
+    assert run_ranks(3, work, tolerant=True) == [0, 0]
+    assert all_done_for == [True, True]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_with_fault_tolerance_others_may_go_on_without_a_rank_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(comm: Communicator) -> None:
+        if comm.rank == 1:
+            raise DataError("record 7")
+        if comm.rank == 2:
+            with pytest.raises(LostRankError):
+                comm.Recv(np.zeros(1), 1)
+
+    assert tolerant_statuses(command) == [0, 0]
+    assert capsys.readouterr().err == "error: rank 1 (host node7): record 7\n"
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_with_fault_tolerance_those_that_fail_without_a_failed_rank_say_nothing_more(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "LAST", 60)
+
+    def command(comm: Communicator) -> None:
+        if comm.rank == 1:
+            raise DataError("record 7")
+        comm.Barrier()
+
+    assert tolerant_statuses(command) == [1, 1]
+    assert capsys.readouterr().err == "error: rank 1 (host node7): record 7\n"
+
+
+def test_with_fault_tolerance_survivors_that_cannot_go_on_tell_it_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(comm: Communicator) -> None:
+        if comm.rank == 1:
+            raise Killed
+        comm.Barrier()
+
+    assert tolerant_statuses(command) == [1, 1]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(r"error: rank [02] \(host node7\): rank 1 \(host .*\) is gone \(noticed in Barrier\): ", line)
+
+
+def test_with_fault_tolerance_a_failure_at_the_end_leaves_the_others_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tolerant_statuses(lambda comm: fail_with(DataError("disk")) if comm.rank == 0 else None) == [1, 0, 0]
+    assert capsys.readouterr().err == "error: rank 0 (host node7): disk\n"
+
+
+def test_with_fault_tolerance_what_all_ranks_see_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tolerant_statuses(lambda comm: fail_with(UsageError("no such flag"))) == [2, 2, 2]
+    assert capsys.readouterr().err == "error: no such flag\n"
+
+
+class Tolerant(SerialCommunicator):
+    def describe(self) -> dict[str, str]:
+        return super().describe() | {"fault tolerance": "on"}
+
+
+@pytest.mark.parametrize(("kind", "ended"), [(Tolerant, [0]), (SerialCommunicator, [])])
+def test_with_fault_tolerance_mpi_is_not_ended_in_its_own_way(
+    kind: type[Communicator], ended: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That would wait for the dead."""
+    exits: list[int] = []
+    monkeypatch.setattr(failure, "world", kind)
+    monkeypatch.setattr(failure, "launched", lambda: True)
+    monkeypatch.setattr(failure.os, "_exit", exits.append)
+    assert run(lambda comm: None) == 0
+    assert exits == ended

@@ -59,6 +59,31 @@ class Late:
         self.waited = True
 
 
+class Broken:
+    """Fails once; then it is done, as MPI's requests are."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def Test(self) -> bool:  # noqa: N802
+        self.looks += 1
+        if self.looks == 1:
+            raise OSError("broken")
+        return True
+
+    def Wait(self) -> None:  # noqa: N802
+        self.Test()
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_request_that_has_failed_fails_again(patient: bool) -> None:
+    request = Transfers([Late(), Broken()], patient)
+    assert not request.Test()
+    for call in (request.Wait, request.Wait, request.Test, request.Test):
+        with pytest.raises(OSError, match="broken"):
+            call()
+
+
 @pytest.mark.parametrize("patient", [True, False])
 def test_only_the_impatient_wait_in_the_library(patient: bool) -> None:
     requests = [Late(), Late()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 
 from bpt.comm import window
 from bpt.comm.processes import Peers, ProcessWindow, identity
-from bpt.errors import RunError
+from bpt.errors import LostRankError
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for handles of processes")
 
@@ -102,7 +102,11 @@ class Win:
 def window_with(process: subprocess.Popen[bytes], win: Win) -> ProcessWindow:
     part = np.zeros(1, np.uint8)
     peers = Peers({5: of(process)})
-    return ProcessWindow([part], lambda method: nullcontext(), win, peers, lambda gone: f"ranks {gone} are gone")
+
+    def explain(gone: Sequence[int]) -> LostRankError:
+        return LostRankError(f"ranks {gone} are gone", gone)
+
+    return ProcessWindow([part], lambda method: nullcontext(), win, peers, explain)
 
 
 def test_a_wait_for_a_process_that_ends_names_its_rank(
@@ -118,7 +122,7 @@ def test_a_wait_for_a_process_that_ends_names_its_rank(
             sleeper.wait()
         return False
 
-    with pytest.raises(RunError, match=r"^ranks \[5\] are gone$"):
+    with pytest.raises(LostRankError, match=r"^ranks \[5\] are gone$"):
         window_with(sleeper, win).wait(done)
     assert len(looks) >= 4
     assert looks[:4] == [["Sync"] * number for number in (1, 2, 3, 4)]  # one before each look

@@ -83,9 +83,17 @@ def test_with_fault_tolerance_the_survivors_name_the_rank_that_was_killed() -> N
     host = socket.gethostname()
     done = fail("killed", "--with-ft", "ulfm")
     (error,) = errors(done)
-    assert error.startswith(f"error: rank 0 (host {host}): rank 1 (host {host}) is gone (noticed in Allreduce): ")
+    assert re.match(
+        rf"error: rank [02] \(host {host}\): rank 1 \(host {host}\) is gone \(noticed in Allreduce\): ", error
+    )
     assert "--snapshot auto" in error
     assert done.returncode != 0
+
+
+def test_with_fault_tolerance_a_rank_that_fails_is_lost_to_those_that_wait_for_it_and_tells_for_all() -> None:
+    done = fail("lost_record", "--with-ft", "ulfm")
+    assert errors(done) == [f"error: rank 1 (host {socket.gethostname()}): a.lmdb: record 7 cannot be read"]
+    assert done.returncode == 1
 
 
 def test_a_launcher_that_is_killed_takes_its_ranks_along() -> None:

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.comm.power import power
+from bpt.comm.power import powers
 from bpt.data.shipped_spool import Spool
+from bpt.device import clock_of
 from bpt.proto.solver import SolverSource
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.outer.building import worker_solver
@@ -67,7 +68,8 @@ def train(
         built = solver or (serving and serving.solver)
         assert built
         check_same(world, facts_of(source.param, built.net.graph))
-        nodes = world.allgather(NodeFacts(world.host, power(), torch.get_num_threads()))
+        power = powers(world, clock_of(device))[world.rank]
+        nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
         comm = world.Dup()
         if serving:
             return serving.run([nodes[rank] for rank in roles.workers], comm, solver, signals)
