@@ -74,7 +74,8 @@ def clock_of(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     properties = torch.cuda.get_device_properties(device)
-    return float(getattr(properties, "clock_rate", 0)) / 1000 * properties.multi_processor_count  # kHz; not in old torch
+    kilohertz = float(getattr(properties, "clock_rate", 0))  # old torch does not tell
+    return kilohertz / 1000 * properties.multi_processor_count
 
 
 def memory_of(device: torch.device) -> int:

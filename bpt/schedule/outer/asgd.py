@@ -34,6 +34,14 @@ class Asgd(Agwu):
         self._before = self.progress
         return super().submitted(report)
 
+    def _exchange(self, report: Report) -> list[Instruction]:
+        if report.iterations:
+            return super()._exchange(report)
+        # An iteration of the pass before has trained this one to its end: there is no gradient.
+        if self._needs_batch(report.passes):
+            self._hand_out()
+        return [self._send(report.worker, self.versions.newest, weights=False)]
+
     def _serve(self, report: Report) -> list[Instruction]:
         worker = report.worker
         self._unfetched[worker] += report.iterations

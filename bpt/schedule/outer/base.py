@@ -39,10 +39,10 @@ class Node:
         passes: that it has done.
         pending: samples that it will get with its next order.
         samples: that it has, without those.
-        taken: seconds and samples of the pass that it is at, or of the last one.
+        taken: seconds and samples that it has submitted of the pass that it is at.
         time: seconds a sample in the last pass that it has finished; ``None``: it has not finished any.
         order: its last one.
-        hint: seconds and samples that it has told of the pass that it is at.
+        hint: seconds and samples that it has told of what it does by its last order.
     """
 
     state: State = State.PARKED
@@ -55,8 +55,8 @@ class Node:
     order: Order | None = None
 
     def pace(self) -> float | None:
-        """The newest knowledge of its seconds a sample: of this pass if enough of it is done, or there was none before."""
-        seconds, samples = self.hint
+        """The newest knowledge of its seconds a sample: of this pass if enough of it is done, or if it is the first."""
+        seconds, samples = (told + taken for told, taken in zip(self.hint, self.taken, strict=True))
         known = seconds > 0 and samples > 0
         if self.state is State.TRAINING and known and (self.time is None or samples >= ENOUGH * self.samples):
             return seconds / samples
@@ -112,13 +112,14 @@ class OuterSchedule(ABC):
             seconds, samples = node.taken
             if samples and seconds > 0:
                 node.time = seconds / samples
-            node.taken, node.hint = (0.0, 0), (0.0, 0)
+            node.taken = 0.0, 0
+        node.hint = 0.0, 0
         node.passes = report.passes
         self._turn(report.worker, State.SUBMITTED)
         return [*self._cut(report), *self._exchange(report), *self._wake()]
 
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
-        """A worker has trained so many samples of the pass that it is at, in so many seconds."""
+        """A worker has trained so many samples since its last order, in so many seconds."""
         self.nodes[worker].hint = seconds, samples
 
     def hands_out(self, worker: int) -> bool:

@@ -30,7 +30,7 @@ def from_line(line: str) -> Instruction:
     try:
         ((name, fields),) = json.loads(line).items()
         return _MAKERS[name](fields)
-    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise UserError(f"this is no instruction of a replay log: {line.strip()[:80]!r}") from error
 
 

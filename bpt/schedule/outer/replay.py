@@ -74,6 +74,7 @@ class Replay:
     def lost(self, *workers: int) -> list[Instruction]:
         """Workers are gone: the run cannot be repeated to its end; the others stop when their turn does not come."""
         self._lost |= set(workers)
+        self._submitted -= self._lost  # nobody has their weights any more
         return self._advance()
 
     def stop(self) -> None:
@@ -93,7 +94,7 @@ class Replay:
 
     def _advance(self) -> list[Instruction]:
         instructions: list[Instruction] = []
-        while self._left and self._needs(self._left[0]) <= self._submitted:
+        while self._left and self._ready(self._left[0]):
             instruction = self._left.popleft()
             if isinstance(instruction, Send):
                 self._sent(instruction.order)
@@ -104,6 +105,11 @@ class Replay:
             instructions += [self._stop(worker) for worker in sorted(self._waiting - self._lost)]
         return instructions
 
+    def _ready(self, instruction: Instruction) -> bool:
+        """Whether its workers have submitted; to have an order, it is enough to wait for one."""
+        there = self._waiting if isinstance(instruction, Send) else self._submitted
+        return self._needs(instruction) <= there
+
     @staticmethod
     def _needs(instruction: Instruction) -> set[int]:
         match instruction:
@@ -111,6 +117,8 @@ class Replay:
                 return {update.worker}
             case Average(workers):
                 return set(workers)
+            case Send(order):
+                return {order.worker}
             case _:
                 return set()
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from io import TextIOWrapper
+from io import FileIO
 from typing import Any
 
 from bpt.errors import FileError, UserError, WriteError
@@ -56,7 +56,7 @@ class RecordedRun:
 class ReplayLog:
     """Writes a log, so that what is there is on disk whenever the run ends, in whatever way."""
 
-    def __init__(self, file: TextIOWrapper) -> None:
+    def __init__(self, file: FileIO) -> None:
         self._file = file
 
     def begin(self, facts: RunFacts) -> None:
@@ -69,8 +69,7 @@ class ReplayLog:
 
     def _write(self, line: str) -> None:
         try:
-            self._file.write(f"{line}\n")
-            self._file.flush()
+            self._file.write(f"{line}\n".encode())
         except OSError as error:
             raise WriteError(self._file.name, f"cannot write the replay log: {error.strerror}") from error
 
@@ -84,7 +83,7 @@ def writing(path: str) -> Iterator[ReplayLog]:
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        file = open(path, "w", encoding="utf-8")  # noqa: SIM115  closed below
+        file = FileIO(path, "w")
     except OSError as error:
         raise WriteError(path, f"cannot write the replay log: {error.strerror}") from error
     with file:

@@ -1,0 +1,132 @@
+"""The clerk tests and saves the weights it is given, while others go on. Scores are worked by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bpt.errors import WriteError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import read_solver
+from bpt.report.outer import TestRow as Row
+from bpt.solvers.outer.clerk import Clerk, Moment, Stopwatch
+from bpt.solvers.solver import Solver
+from tests.layers.test_hdf5_data import write
+
+NET = """
+name: "small"
+layer { name: "data" type: "HDF5Data" top: "x" top: "y" hdf5_data_param { source: "list.txt" batch_size: 2 } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "p"
+        inner_product_param { num_output: 2 bias_term: false weight_filler { type: "constant" value: 7 } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "p" bottom: "y" top: "loss" }
+layer { name: "accuracy" type: "Accuracy" bottom: "p" bottom: "y" top: "accuracy" include { phase: TEST } }
+"""
+SOLVER = """
+net: "net.prototxt" test_iter: 2 test_interval: 5 base_lr: 0.1 lr_policy: "fixed" max_iter: 9
+snapshot_prefix: "saved/small" engine: CONTIGUOUS random_seed: 1
+"""
+# Sample i is a unit vector of its label, but for the last one, whose label is 0 though it looks like a 1.
+IMAGES, LABELS = np.eye(2)[[0, 1, 0, 1]], np.array([0, 1, 0, 0])
+RIGHT = np.array([4, 0, 0, 4], np.float32)  # three of four are right
+WRONG = np.array([0, 4, 4, 0], np.float32)
+SURE, UNSURE = math.log1p(math.exp(-4)), math.log1p(math.exp(4))  # what a right and a wrong answer cost
+
+
+@pytest.fixture
+def solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Solver]:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, {"x": IMAGES, "y": LABELS})
+    (tmp_path / "list.txt").write_text("0.h5\n")
+    (tmp_path / "net.prototxt").write_text(NET)
+    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    (tmp_path / "saved").mkdir()
+    with Solver(read_solver("solver.prototxt")) as solver:
+        yield solver
+
+
+def moment(weights: np.ndarray, iteration: int = 5) -> Moment:
+    return Moment(iteration, iteration / 2, 3 * iteration, weights, iteration * 0.25)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_it_tests_the_weights_of_the_moment(solver: Solver, apart: bool) -> None:
+    """... one after the other, though several may wait. AUC: one of the three 0s looks like the 1: 2.5 of 3 pairs."""
+    clerk = Clerk(solver, threads=1, apart=apart)
+    clerk.test(moment(RIGHT, 5))
+    clerk.test(moment(WRONG, 7))
+    clerk.finish()
+    assert [(row.seconds, row.iteration, row.epoch, row.version, row.net) for row in clerk.tests] == [
+        (1.25, 5, 2.5, 15, 0),
+        (1.75, 7, 3.5, 21, 0),
+    ]
+    right, wrong = clerk.tests
+    assert isinstance(right, Row)
+    assert (right.accuracy, wrong.accuracy) == (0.75, 0.25)
+    assert right.loss == pytest.approx((3 * SURE + UNSURE) / 4, rel=1e-5)
+    assert wrong.loss == pytest.approx((SURE + 3 * UNSURE) / 4, rel=1e-5)
+    assert (right.auc, wrong.auc) == (pytest.approx(2.5 / 3), pytest.approx(0.5 / 3))
+
+
+def test_without_a_thread_it_is_done_when_the_call_returns(solver: Solver) -> None:
+    here = Clerk(solver, threads=1, apart=False)
+    here.test(moment(RIGHT))
+    assert len(here.tests) == 1
+    here.finish()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_it_saves_the_weights_of_the_moment(solver: Solver, apart: bool) -> None:
+    clerk = Clerk(solver, threads=1, apart=apart)
+    for iteration, weights in ((5, RIGHT), (7, WRONG)):
+        clerk.snapshot(moment(weights, iteration))
+    clerk.finish()
+    for iteration, weights in ((5, RIGHT), (7, WRONG)):
+        net = pb.NetParameter.FromString(Path(f"saved/small_iter_{iteration}.caffemodel").read_bytes())
+        (blob,) = (layer.blobs[0] for layer in net.layer if layer.blobs)
+        assert list(blob.data) == weights.tolist()
+        assert Path(f"saved/small_iter_{iteration}.solverstate").exists()
+    assert clerk.tests == []
+
+
+def test_weights_are_only_read(solver: Solver) -> None:
+    """They are a version that workers train from."""
+    weights = RIGHT.copy()
+    clerk = Clerk(solver, threads=1)
+    clerk.test(moment(weights))
+    clerk.snapshot(moment(weights))
+    clerk.finish()
+    np.testing.assert_array_equal(weights, RIGHT)
+
+
+def test_what_goes_wrong_is_told(solver: Solver) -> None:
+    """By ``check``, which the server calls, and by ``finish``; and nothing more is done."""
+    clerk = Clerk(solver, threads=1)
+    clerk.check()
+    Path("saved").rmdir()
+    Path("saved").write_text("")
+    clerk.snapshot(moment(RIGHT))
+    clerk.test(moment(RIGHT))
+    with pytest.raises(WriteError, match="saved/small_iter_5"):
+        clerk.finish()
+    with pytest.raises(WriteError):
+        clerk.check()
+    assert clerk.tests == []
+
+
+def test_without_a_thread_the_caller_sees_it_at_once(solver: Solver) -> None:
+    clerk = Clerk(solver, threads=1, apart=False)
+    Path("saved").rmdir()
+    Path("saved").write_text("")
+    with pytest.raises(WriteError):
+        clerk.snapshot(moment(RIGHT))
+
+
+def test_stopwatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100.0, 101.5, 104.0])
+    monkeypatch.setattr("bpt.solvers.outer.clerk.time.perf_counter", lambda: next(times))
+    watch = Stopwatch()
+    assert (watch.seconds, watch.seconds) == (1.5, 4.0)
