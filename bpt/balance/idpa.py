@@ -72,7 +72,7 @@ class Idpa:
         self.rule = rule
         self.batch = 0
         self.allocated = nothing(nodes)
-        self._present = list(range(nodes))
+        self._present = dict.fromkeys(range(nodes))  # in order; a node goes quickly
         self._frequencies = [1.0] * nodes
         self._times: list[float | None] = [None] * nodes
 
@@ -116,18 +116,15 @@ class Idpa:
             the samples of the batch, without those of earlier ones.
         """
         assert 0 < self.batch < self.batches, f"{self.batch} of {self.batches} batches have been handed out"
-        assert len(seconds_per_sample) == self.nodes, (seconds_per_sample, self.nodes)
-        for node in self._present:
-            time = seconds_per_sample[node]
-            if time is not None:
-                assert 0 < time < math.inf, (node, time)
-                self._times[node] = time
+        self._note(seconds_per_sample)
         return self._hand_out(self._rule, self._seconds())
 
-    def leave(self, *nodes: int) -> Allocation:
+    def leave(self, *nodes: int, seconds_per_sample: Sequence[float | None] | None = None) -> Allocation:
         """``nodes`` are gone. What they had goes to the others at once, by the rule and the latest times.
 
-        Name together those that left together, so that none of them gets samples of another.
+        Args:
+            nodes: name together those that left together, so that none of them gets samples of another.
+            seconds_per_sample: as for ``next``; by default what was known there.
 
         Returns:
             the samples that change hands.
@@ -136,7 +133,8 @@ class Idpa:
             RunError: no node is left.
         """
         assert set(nodes) <= set(self._present), (nodes, self._present)
-        self._present = [node for node in self._present if node not in nodes]
+        self._note(seconds_per_sample or [None] * self.nodes)
+        self._drop(nodes)
         if not self._present:
             raise RunError(f"the last computing node has left; nobody can train the {self.samples} samples")
         freed = [run for node in sorted(set(nodes)) for run in self.allocated.runs[node]]
@@ -146,7 +144,19 @@ class Idpa:
     def retire(self, *nodes: int) -> None:
         """``nodes`` have trained all they were to. They keep what they have, and get nothing any more."""
         assert set(nodes) <= set(self._present), (nodes, self._present)
-        self._present = [node for node in self._present if node not in nodes]
+        self._drop(nodes)
+
+    def _drop(self, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            del self._present[node]
+
+    def _note(self, seconds_per_sample: Sequence[float | None]) -> None:
+        assert len(seconds_per_sample) == self.nodes, (seconds_per_sample, self.nodes)
+        for node in self._present:
+            time = seconds_per_sample[node]
+            if time is not None:
+                assert 0 < time < math.inf, (node, time)
+                self._times[node] = time
 
     @property
     def _rule(self) -> Divide:
@@ -201,9 +211,8 @@ class Udpa(Idpa):
         """Hand out the first batch, to all nodes alike."""
         return super().first([None] * len(frequencies))
 
-    def next(self, seconds_per_sample: Sequence[float | None]) -> Allocation:
-        """Hand out the next batch, to all nodes alike."""
-        return super().next([None] * len(seconds_per_sample))
+    def _note(self, seconds_per_sample: Sequence[float | None]) -> None:
+        """Times do not count."""
 
 
 def mean_times(seconds: Sequence[float | None], trained: Sequence[int]) -> tuple[float | None, ...]:

@@ -94,6 +94,8 @@ class OuterSchedule(ABC):
         self._local_epochs = local_epochs
         self._stopping = False
         self._counts = Counter({State.PARKED: idpa.nodes})  # kept up, since it takes long to count 10,000 workers
+        self._trained = [(0, 0, 0)] * idpa.nodes  # kept up as well; see _count
+        self._sums = (0, 0, 0)
         self._given = False  # whether samples have been handed out since workers were last woken
 
     def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
@@ -115,6 +117,7 @@ class OuterSchedule(ABC):
             node.taken = 0.0, 0
         node.hint = 0.0, 0
         node.passes = report.passes
+        self._count(report.worker)
         self._turn(report.worker, State.SUBMITTED)
         return [*self._cut(report), *self._exchange(report), *self._wake()]
 
@@ -137,10 +140,12 @@ class OuterSchedule(ABC):
             node = self.nodes[worker]
             self._turn(worker, State.LOST)
             node.pending, node.samples = [], 0
+            self._count(worker)
         if not gone:
             return []
         if len(gone) < len(self.idpa.present) or not self._counts[State.STOPPED]:
-            self._give(self.idpa.leave(*gone))
+            paces = [node.pace() for node in self.nodes]
+            self._give(self.idpa.leave(*gone, seconds_per_sample=paces))
         return [Lost(gone), *self._without(gone), *self._wake()]
 
     def stop(self) -> None:
@@ -155,10 +160,8 @@ class OuterSchedule(ABC):
     @property
     def progress(self) -> Fraction:
         """The part of all training that is done: passes by samples, from 0 to 1."""
-        counts = [node.samples + size(node.pending) for node in self.nodes]
-        together = sum(counts) * self.total
-        passes = (count * min(node.passes, self.total) for count, node in zip(counts, self.nodes, strict=True))
-        return sum(passes, Fraction(0)) / together if together else Fraction(0)
+        samples, trained, through = self._sums
+        return (trained + through * self.total) / (samples * self.total) if samples else Fraction(0)
 
     def workers(self, *states: State) -> tuple[int, ...]:
         """The workers in one of ``states``."""
@@ -197,10 +200,25 @@ class OuterSchedule(ABC):
         self._counts[state] += 1
         self.nodes[worker].state = state
 
+    def _count(self, worker: int) -> None:
+        """The passes or the samples of a worker have changed: count its samples, those by passes, those that are done.
+
+        By passes in whole numbers: sums of fractions of thousands of workers would have as many digits.
+        """
+        node = self.nodes[worker]
+        samples, passes = node.samples + size(node.pending), node.passes
+        done = passes >= self.total
+        now = samples, 0 if done else samples * passes.numerator // passes.denominator, samples if done else 0
+        before, self._trained[worker] = self._trained[worker], now
+        a, b, c = (total - old + new for total, old, new in zip(self._sums, before, now, strict=True))
+        self._sums = a, b, c
+
     def _give(self, more: Allocation) -> None:
         self._given = True
-        for node, runs in zip(self.nodes, more.runs, strict=True):
-            node.pending += runs
+        for worker, runs in enumerate(more.runs):
+            if runs:
+                self.nodes[worker].pending += runs
+                self._count(worker)
 
     def _wake(self) -> list[Instruction]:
         """Start those who wait for their first samples and have got some; at the end, let the others go."""

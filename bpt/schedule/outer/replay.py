@@ -40,6 +40,9 @@ class Replay:
         instructions: of the run, in order.
         workers: m.
         total: K', the passes that each worker was to make.
+
+    Attributes:
+        broken: whether the run could not be repeated to its end.
     """
 
     def __init__(self, instructions: Iterable[Instruction], workers: int, total: Fraction) -> None:
@@ -49,6 +52,7 @@ class Replay:
         self._samples = [0] * workers
         self._submitted: set[int] = set()
         self._waiting = set(range(workers))  # for an order
+        self.broken = False
         self._stopped: set[int] = set()
         self._lost: set[int] = set()
         self._workers = workers
@@ -99,8 +103,11 @@ class Replay:
             if isinstance(instruction, Send):
                 self._sent(instruction.order)
             instructions.append(instruction)
-        if self._left and self._needs(self._left[0]) & (self._lost | self._stopped):
+        gone = self._lost | self._stopped
+        nobody = len(self._waiting | gone) == self._workers  # trains: a log with holes in it would never go on
+        if self._left and (nobody or self._needs(self._left[0]) & gone):
             self._left.clear()
+            self.broken = True
         if not self._left:
             instructions += [self._stop(worker) for worker in sorted(self._waiting - self._lost)]
         return instructions

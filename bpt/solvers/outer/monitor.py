@@ -99,13 +99,15 @@ class Monitor:
         self.record.allocation.append(row)
         LOG.info("Batch %d: %s gets %d samples, has %d", order.batch, self._names[worker], more, row.total)
 
-    def gone(self, worker: int) -> None:
-        """A worker is not there any more."""
+    def gone(self, worker: int, heirs: bool) -> None:
+        """A worker is not there any more; ``heirs``: others go on training, and get its samples."""
         LOG.warning(
-            "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed. The run goes on; "
-            "its %d samples go to the other workers, with their next passes",
-            self._names[worker], self._samples[worker],
-        )  # fmt: skip
+            "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed", self._names[worker]
+        )
+        if heirs and self._samples[worker]:
+            LOG.warning(
+                "The run goes on: its %d samples go to the other workers, with their next passes", self._samples[worker]
+            )
 
     def settled(self, worker: int, engine: int) -> None:
         """A worker has chosen its memory layout."""

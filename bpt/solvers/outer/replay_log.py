@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -69,9 +70,11 @@ class ReplayLog:
 
     def _write(self, line: str) -> None:
         try:
-            self._file.write(f"{line}\n".encode())
+            data = f"{line}\n".encode()
+            if self._file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise WriteError(self._file.name, f"cannot write the replay log: {error.strerror}") from error
+            raise WriteError(self._file.name, error.strerror) from error
 
 
 @contextmanager
@@ -85,7 +88,7 @@ def writing(path: str) -> Iterator[ReplayLog]:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         file = FileIO(path, "w")
     except OSError as error:
-        raise WriteError(path, f"cannot write the replay log: {error.strerror}") from error
+        raise WriteError(path, error.strerror) from error
     with file:
         yield ReplayLog(file)
 
@@ -140,10 +143,11 @@ def _comparable(facts: RunFacts) -> Mapping[str, Any]:
 def _facts(path: str, line: str) -> RunFacts:
     try:
         fields = json.loads(line)
-        assert fields.pop(_TITLE) == _FORMAT
+        if fields.pop(_TITLE) != _FORMAT:
+            raise ValueError(line)
         lists = {"threads": tuple(fields["threads"])}
         return RunFacts(**{**fields, **lists})
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise FileError(
             path, "this is no replay log of bpt; bpt train writes one as <snapshot_prefix>_run/replay.jsonl"
         ) from None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.progress import Progress as ProgressBar
 from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.instructions import Average, Descend, Instruction, Merge, Send, Settled
+from bpt.schedule.outer.instructions import Average, Descend, Instruction, Lost, Merge, Send, Settled
 from bpt.schedule.outer.replay import Replay
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.outer.clerk import Clerk, Moment
@@ -69,6 +69,7 @@ class Server:
         self._log = log
         self._signals = signals
         self._snapshot_at = -1
+        self._reached = assignment.first
 
     def run(self, frequencies: Sequence[float | None]) -> None:
         """Serve until every worker has stopped; ``frequencies`` as for ``Idpa.first``."""
@@ -89,8 +90,9 @@ class Server:
 
     @property
     def iteration(self) -> int:
-        """The solver's iteration that the run has come to."""
-        return self._assignment.iteration(self._schedule.progress * self._assignment.total)
+        """The solver's iteration that the run has come to. It never falls, as progress may when a worker dies."""
+        self._reached = max(self._reached, self._assignment.iteration(self._schedule.progress * self._assignment.total))
+        return self._reached
 
     def _serve(self, event: Event, bar: ProgressBar) -> None:
         match event:
@@ -111,8 +113,12 @@ class Server:
                 if self._log:
                     self._log.add(event)
             case Gone(worker):
-                self._monitor.gone(worker)
-                self._execute(self._schedule.lost(worker))
+                instructions = self._schedule.lost(worker)
+                self._monitor.gone(worker, heirs=any(isinstance(each, Lost) for each in instructions))
+                self._execute(instructions)
+                if isinstance(self._schedule, Replay) and self._schedule.broken:
+                    LOG.warning("Replay: without it the run cannot be repeated to its end")
+                    self.stopped = True
                 self._weights.forget(worker)
 
     def _execute(self, instructions: Sequence[Instruction]) -> None:

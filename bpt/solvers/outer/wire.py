@@ -36,7 +36,7 @@ class Progress:
 
     Attributes:
         worker: from 0.
-        samples, seconds: of the pass that it is at.
+        samples, seconds: since its last order.
         iterations: that it has trained, all together.
         loss: of the last one.
         action: what a signal asks for.

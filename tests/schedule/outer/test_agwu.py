@@ -13,7 +13,7 @@ from bpt.schedule.outer.agwu import Agwu
 from bpt.schedule.outer.instructions import Lost, Merge, Send
 from bpt.schedule.outer.messages import Order, Report
 from bpt.schedule.weight_update import Normalizer, Update
-from tests.schedule.outer.test_base import Play
+from tests.schedule.outer.play import Play
 
 
 def test_batches_of_samples_by_hand() -> None:

@@ -11,7 +11,7 @@ from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.base import Node, State
 from bpt.schedule.outer.instructions import Cut, Descend, Send
 from bpt.schedule.outer.messages import Order, Report
-from tests.schedule.outer.test_base import BATCH, Play
+from tests.schedule.outer.play import BATCH, Play
 
 
 def orders(play: Play) -> list[Order]:

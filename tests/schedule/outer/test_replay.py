@@ -11,10 +11,11 @@ import pytest
 
 from bpt.balance.idpa import Udpa
 from bpt.schedule.outer.agwu import Agwu
+from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.schedule.outer.replay import Replay
-from tests.schedule.outer.test_base import Play, random_schedule
+from tests.schedule.outer.play import Play, random_schedule
 
 EXCHANGES = ["SGWU", "AGWU", "ASGD"]
 
@@ -123,6 +124,18 @@ def test_each_as_soon_as_what_it_needs_is_there() -> None:
     assert not replay.done
     assert replay.submitted(Report(0, Fraction(1), accuracy=0.5)) == rest
     assert replay.done
+
+
+def test_an_order_waits_for_the_worker_that_it_is_for() -> None:
+    """Under ASGD a worker whose pass has ended within the iteration before gets one without an update."""
+    schedule = Asgd(Udpa(2, 2), Fraction(3))
+    first = schedule.begin([None] * 2)
+    steps = [schedule.submitted(Report(0, Fraction(passes), iterations)) for passes, iterations in ((1, 1), (2, 0))]
+    assert [len(step) for step in steps] == [2, 1]
+    replay = Replay([*first, *steps[0], *steps[1]], 2, Fraction(3))
+    assert replay.begin([]) == first
+    assert replay.submitted(Report(0, Fraction(1), 1)) == steps[0]
+    assert replay.submitted(Report(0, Fraction(2), 0)) == steps[1]
 
 
 def test_a_replay_can_be_stopped() -> None:

@@ -11,7 +11,7 @@ from bpt.schedule.outer.base import State
 from bpt.schedule.outer.instructions import Average, Cut, Lost, Send
 from bpt.schedule.outer.messages import Order, Report
 from bpt.schedule.outer.sgwu import Sgwu
-from tests.schedule.outer.test_base import Play
+from tests.schedule.outer.play import Play
 
 
 def test_a_round_by_hand() -> None:

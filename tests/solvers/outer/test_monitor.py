@@ -97,14 +97,18 @@ def test_batches(lines: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_worker_that_is_gone(lines: pytest.LogCaptureFixture) -> None:
-    """The log names it, and says that its samples go to others."""
+    """The log names it, and says that its samples go to others, if there are others."""
     made, _, _ = monitor()
     made.sent(Order(1, 0, runs=((0, 5),), batch=1))
-    made.gone(1)
-    record = lines.records[-1]
-    assert record.levelname == "WARNING"
-    assert "worker 1 (rank 2, host b) is gone" in record.getMessage()
-    assert "its 5 samples go to the other workers" in record.getMessage()
+    lines.clear()
+    made.gone(1, heirs=True)
+    lost, taken_over = lines.records
+    assert lost.levelname == taken_over.levelname == "WARNING"
+    assert "worker 1 (rank 2, host b) is gone" in lost.getMessage()
+    assert "its 5 samples go to the other workers" in taken_over.getMessage()
+    lines.clear()
+    made.gone(1, heirs=False)
+    assert len(lines.records) == 1
 
 
 def test_a_layout(lines: pytest.LogCaptureFixture) -> None:
