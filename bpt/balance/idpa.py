@@ -73,6 +73,7 @@ class Idpa:
         self.batch = 0
         self.allocated = nothing(nodes)
         self._present = dict.fromkeys(range(nodes))  # in order; a node goes quickly
+        self._retired: set[int] = set()
         self._frequencies = [1.0] * nodes
         self._times: list[float | None] = [None] * nodes
 
@@ -132,23 +133,25 @@ class Idpa:
         Raises:
             RunError: no node is left.
         """
-        assert set(nodes) <= set(self._present), (nodes, self._present)
+        assert set(nodes) <= self._present.keys() | self._retired, (nodes, self._present)
         self._note(seconds_per_sample or [None] * self.nodes)
         self._drop(nodes)
         if not self._present:
             raise RunError(f"the last computing node has left; nobody can train the {self.samples} samples")
+        self._retired -= set(nodes)
         freed = [run for node in sorted(set(nodes)) for run in self.allocated.runs[node]]
         self.allocated = self.allocated.without(nodes)
         return self._allocate(freed, self._rule, self._seconds())
 
     def retire(self, *nodes: int) -> None:
-        """``nodes`` have trained all they were to. They keep what they have, and get nothing any more."""
-        assert set(nodes) <= set(self._present), (nodes, self._present)
+        """``nodes`` need no more samples. They keep what they have, and get nothing any more."""
+        assert set(nodes) <= self._present.keys(), (nodes, self._present)
+        self._retired.update(nodes)
         self._drop(nodes)
 
     def _drop(self, nodes: Iterable[int]) -> None:
         for node in nodes:
-            del self._present[node]
+            self._present.pop(node, None)
 
     def _note(self, seconds_per_sample: Sequence[float | None]) -> None:
         assert len(seconds_per_sample) == self.nodes, (seconds_per_sample, self.nodes)

@@ -136,6 +136,7 @@ class OuterSchedule(ABC):
             RunError: there are no others, and none has done all its passes either.
         """
         gone = tuple(w for w in sorted(set(workers)) if self.nodes[w].state not in (State.LOST, State.STOPPED))
+        reached = Fraction(max((self.nodes[worker].passes // 1 for worker in gone), default=0))
         for worker in workers:
             node = self.nodes[worker]
             self._turn(worker, State.LOST)
@@ -143,10 +144,14 @@ class OuterSchedule(ABC):
             self._count(worker)
         if not gone:
             return []
-        if len(gone) < len(self.idpa.present) or not self._counts[State.STOPPED]:
+        heirs = set(self.idpa.present) - set(gone)
+        if heirs or not self._counts[State.STOPPED] + self._counts[State.TRAINING] + self._counts[State.SUBMITTED]:
+            for worker in self.workers(State.PARKED):  # who has trained nothing goes on where the dead were
+                node = self.nodes[worker]
+                node.passes = max(node.passes, reached)
             paces = [node.pace() for node in self.nodes]
             self._give(self.idpa.leave(*gone, seconds_per_sample=paces))
-        return [Lost(gone), *self._without(gone), *self._wake()]
+        return [Lost(gone, bool(heirs)), *self._without(gone), *self._wake()]
 
     def stop(self) -> None:
         """Let every worker stop when it submits, whatever is left."""
@@ -241,7 +246,6 @@ class OuterSchedule(ABC):
         node = self.nodes[worker]
         if node.passes >= self.total or self._stopping:
             self._turn(worker, State.STOPPED)
-            self.idpa.retire(worker)
             self._leaves(worker)
             return Send(Order(worker, version, node.passes, node.passes, weights=False, stop=True))
         begun = node.passes // 1
@@ -252,7 +256,10 @@ class OuterSchedule(ABC):
             node.pending.clear()
             node.samples += size(runs)
         self._turn(worker, State.TRAINING)
-        until = min(until, self.total)
+        if until >= self.total:
+            until = self.total
+            if worker in self.idpa.present:  # what others leave behind could not reach it any more
+                self.idpa.retire(worker)
         node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch)
         return Send(node.order)
 

@@ -47,5 +47,5 @@ _MAKERS: dict[str, Callable[[Fields], Instruction]] = {
     "Send": lambda fields: Send(_order(fields["order"])),
     "Cut": lambda fields: Cut(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
     "Settled": lambda fields: Settled(**fields),
-    "Lost": lambda fields: Lost(tuple(fields["workers"])),
+    "Lost": lambda fields: Lost(tuple(fields["workers"]), fields["taken_over"]),
 }

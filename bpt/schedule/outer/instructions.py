@@ -54,9 +54,15 @@ class Send:
 
 @dataclass(frozen=True)
 class Lost:
-    """Workers are gone; what they had is in the orders that follow."""
+    """Workers are gone.
+
+    Attributes:
+        workers: in order of their number.
+        taken_over: whether what they had is in orders that follow; otherwise all others are in their last passes.
+    """
 
     workers: tuple[int, ...]
+    taken_over: bool = True
 
 
 @dataclass(frozen=True)

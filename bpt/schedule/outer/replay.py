@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from bpt.balance.allocation import size
-from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Merge, Send, Settled
+from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
 from bpt.schedule.outer.messages import Order, Report
 
 
@@ -71,10 +71,6 @@ class Replay:
     def progressed(self, worker: int, samples: int, seconds: float) -> None:
         """Does not count."""
 
-    def hands_out(self, worker: int) -> bool:
-        """Never by what is measured."""
-        return False
-
     def lost(self, *workers: int) -> list[Instruction]:
         """Workers are gone: the run cannot be repeated to its end; the others stop when their turn does not come."""
         self._lost |= set(workers)
@@ -102,6 +98,9 @@ class Replay:
             instruction = self._left.popleft()
             if isinstance(instruction, Send):
                 self._sent(instruction.order)
+            elif isinstance(instruction, Lost):
+                for worker in instruction.workers:
+                    self._samples[worker] = 0
             instructions.append(instruction)
         gone = self._lost | self._stopped
         nobody = len(self._waiting | gone) == self._workers  # trains: a log with holes in it would never go on

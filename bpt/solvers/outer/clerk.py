@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,12 +57,21 @@ class Clerk:
         self._threads = threads
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
+        self._tests_waiting = 0
         self._thread = threading.Thread(target=self._run, name="clerk", daemon=True) if apart else None
         if self._thread:
             self._thread.start()
 
-    def test(self, moment: Moment) -> None:
-        """Test all test nets with the weights of ``moment``, soon."""
+    def test(self, moment: Moment, always: bool = False) -> None:
+        """Test all test nets with the weights of ``moment``, soon.
+
+        Args:
+            always: otherwise the test is left out if the one before has not begun: weights that wait take memory.
+        """
+        if self._tests_waiting and not always:
+            LOG.info("Iteration %d: not tested, since the test before has not begun yet", moment.iteration)
+            return
+        self._tests_waiting += 1
         self._do(lambda: self._test(moment))
 
     def snapshot(self, moment: Moment) -> None:
@@ -102,6 +110,7 @@ class Clerk:
                     self._error = error
 
     def _test(self, moment: Moment) -> None:
+        self._tests_waiting -= 1
         self._take(moment)
         for index, built in enumerate(self._solver.tests):
             with ScoreWatch(built.operator.net) as watch:
@@ -122,15 +131,3 @@ class Clerk:
     def _take(self, moment: Moment) -> None:
         self._flat.load(moment.weights)
         self._solver.iter = moment.iteration
-
-
-class Stopwatch:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self._start

@@ -10,6 +10,7 @@ from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer.links import Event, Submission, ToServer
+from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.outer.wire import Progress
 
 
@@ -25,6 +26,7 @@ class Colocated:
         self._events: queue.SimpleQueue[Event | _Failure] = queue.SimpleQueue()
         # None: hurry
         self._orders: queue.SimpleQueue[tuple[Order, Buffer | None] | None] = queue.SimpleQueue()
+        self._outcome: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._hurried = False
         self._thread: threading.Thread | None = None
 
@@ -66,6 +68,10 @@ class Colocated:
         """See ToWorker."""
         self._orders.put(None)
 
+    def finish(self, outcome: Outcome) -> None:
+        """See ToWorker."""
+        self._outcome.put(outcome)
+
     @property
     def idle(self) -> bool:
         """See ToWorker."""
@@ -87,6 +93,10 @@ class Colocated:
             pass  # it is here already
         self._hurried = False
         return found
+
+    def finished(self) -> Outcome:
+        """See ToServer."""
+        return self._outcome.get()
 
     @property
     def hurried(self) -> bool:

@@ -61,7 +61,8 @@ class GlobalWeights:
         merged += self.newest
         share = min(1.0, update.factor)
         rest = slice(self._trained, None)
-        merged[rest] = self.newest[rest] * (1 - share) + local[rest] * share
+        # So that what nobody changes stays what it is.
+        merged[rest] = self.newest[rest] + share * (local[rest] - self.newest[rest])
         self.newest = merged
 
     def average(self, instruction: Average) -> None:
@@ -69,9 +70,14 @@ class GlobalWeights:
         parts = [self.take(worker) for worker in instruction.workers]
         terms = [(part, factor) for part, factor in zip(parts, instruction.factors, strict=True) if factor]
         (mean, first), *others = terms
+        rest = slice(self._trained, None)
+        untrained = mean[rest].copy()
+        for part, factor in others:
+            untrained += factor * (part[rest] - mean[rest])
         if first != 1.0:
             mean *= first
         for part, factor in others:
             part *= factor
             mean += part
+        mean[rest] = untrained
         self.newest = mean

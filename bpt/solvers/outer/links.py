@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
+from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.outer.wire import Progress
 
 
@@ -41,6 +42,9 @@ class ToWorker(Protocol):
     def hurry(self) -> None:
         """Ask the worker to submit after its iteration."""
 
+    def finish(self, outcome: Outcome) -> None:
+        """Tell a worker that has stopped how the run has ended."""
+
     @property
     def idle(self) -> bool:
         """Whether nothing is under way in either direction."""
@@ -65,6 +69,9 @@ class ToServer(Protocol):
 
     def order(self) -> tuple[Order, Buffer | None]:
         """Wait for the next order, and the weights that come with it."""
+
+    def finished(self) -> Outcome:
+        """After an order to stop, wait until the run has ended."""
 
     @property
     def hurried(self) -> bool:

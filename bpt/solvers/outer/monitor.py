@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -16,7 +17,6 @@ from bpt.schedule.outer.messages import Order, Report
 from bpt.schedule.weight_update import Update
 from bpt.solvers import lr_policy
 from bpt.solvers.display import Lap
-from bpt.solvers.outer.clerk import Stopwatch
 
 LOG = logging.getLogger("bpt")
 
@@ -43,7 +43,7 @@ class Monitor:
         silent: bool = False,
     ) -> None:
         self.record = record
-        self.watch = Stopwatch()
+        self._start = time.perf_counter()
         self._param = param
         self._names = names
         self._hosts = hosts
@@ -56,11 +56,16 @@ class Monitor:
         self._totals = [(0.0, 0.0, 0)] * len(names)  # computed, waited, submissions
         self._losses: dict[int, float] = {}
 
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self._start
+
     def submitted(self, report: Report) -> None:
         """A worker has submitted."""
         worker = report.worker
         self._reports[worker] = report
-        self._ended[worker] = self.watch.seconds
+        self._ended[worker] = self.seconds
         computed, waited, count = self._totals[worker]
         self._totals[worker] = computed + report.seconds, waited + report.waited, count + 1
         if not math.isnan(report.loss):
@@ -95,19 +100,21 @@ class Monitor:
             return
         worker = order.worker
         self._samples[worker] += more
-        row = AllocationRow(order.batch, self.watch.seconds, worker, more, self._samples[worker])
+        row = AllocationRow(order.batch, self.seconds, worker, more, self._samples[worker])
         self.record.allocation.append(row)
         LOG.info("Batch %d: %s gets %d samples, has %d", order.batch, self._names[worker], more, row.total)
 
-    def gone(self, worker: int, heirs: bool) -> None:
-        """A worker is not there any more; ``heirs``: others go on training, and get its samples."""
+    def gone(self, worker: int, taken_over: bool) -> None:
+        """A worker is not there any more; ``taken_over``: others get its samples."""
         LOG.warning(
             "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed", self._names[worker]
         )
-        if heirs and self._samples[worker]:
+        if taken_over and self._samples[worker]:
             LOG.warning(
                 "The run goes on: its %d samples go to the other workers, with their next passes", self._samples[worker]
             )
+        elif self._samples[worker]:
+            LOG.warning("Its %d samples are not trained any more: nobody else has a pass left", self._samples[worker])
 
     def settled(self, worker: int, engine: int) -> None:
         """A worker has chosen its memory layout."""
@@ -137,7 +144,7 @@ class Monitor:
         Args:
             sent, received: bytes of weights that each worker has sent and received.
         """
-        end = self.record.seconds = self.watch.seconds
+        end = self.record.seconds = self.seconds
         for worker, (computed, waited, updates) in enumerate(self._totals):
             report = self._reports.get(worker)
             row = NodeRow(
@@ -151,7 +158,7 @@ class Monitor:
     ) -> None:
         worker = report.worker
         row = UpdateRow(
-            version, self.watch.seconds, worker, self._hosts[worker], base, staleness, gamma, report.accuracy, factor,
+            version, self.seconds, worker, self._hosts[worker], base, staleness, gamma, report.accuracy, factor,
             float(report.passes), report.samples, report.seconds, report.waited, report.loss, moved,
         )  # fmt: skip
         self.record.updates.append(row)

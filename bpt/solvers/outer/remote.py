@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer import wire
 from bpt.solvers.outer.links import Event, Gone, Submission
+from bpt.solvers.outer.outcome import Outcome
+from bpt.solvers.outer.roles import SERVER
 from bpt.solvers.outer.wire import Kind, Progress
 
-SERVER = 0  # its rank
 _HEAD, _WEIGHTS, _RUNS, _SIZES, _TABLE, _CONTENT = range(1, 7)  # tags
 # Under which Counters count: what Eq. 11 is about, records, and all else.
 WEIGHTS, RECORDS, CONTROL = "weights", "records", "control"
@@ -91,7 +93,16 @@ class RemoteWorker:
     def hurry(self) -> None:
         """See ToWorker."""
         if self._awaited is not None or self._coming is not None:  # it has not been told to stop
-            self._send(CONTROL, wire.hurry_head(), _HEAD)
+            self._tell(wire.hurry_head())
+
+    def finish(self, outcome: Outcome) -> None:
+        """See ToWorker."""
+        self._tell(wire.finished_head(outcome))
+
+    def _tell(self, head: Buffer) -> None:
+        if not self._gone:
+            with suppress(LostRankError):  # the next poll tells
+                self._send(CONTROL, head, _HEAD)
 
     @property
     def idle(self) -> bool:
@@ -222,6 +233,13 @@ class RemoteServer:
         if not order.stop:
             self._awaited = self._listen()
         return order, weights
+
+    def finished(self) -> Outcome:
+        """See ToServer."""
+        self._listen().Wait()
+        while wire.kind_of(self._head) is not Kind.FINISHED:  # asked to hurry when it had stopped already
+            self._listen().Wait()
+        return wire.read_finished(self._head)
 
     @property
     def hurried(self) -> bool:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from bpt.errors import RunError
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.progress import Progress as ProgressBar
 from bpt.schedule.outer.base import OuterSchedule
@@ -17,6 +18,7 @@ from bpt.solvers.outer.descent import Descent
 from bpt.solvers.outer.global_weights import GlobalWeights
 from bpt.solvers.outer.links import Event, Gone, Submission, ToWorker
 from bpt.solvers.outer.monitor import Monitor
+from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.outer.replay_log import ReplayLog
 from bpt.solvers.outer.wire import Progress
 from bpt.solvers.signals import Action, SignalActions
@@ -69,10 +71,18 @@ class Server:
         self._log = log
         self._signals = signals
         self._snapshot_at = -1
-        self._reached = assignment.first
+        self._reached = assignment.first  # the iteration that the newest version stands for
+        self._epoch = 0.0
 
-    def run(self, frequencies: Sequence[float | None]) -> None:
-        """Serve until every worker has stopped; ``frequencies`` as for ``Idpa.first``."""
+    def run(self, frequencies: Sequence[float | None]) -> Outcome:
+        """Serve until every worker has stopped, and tell them how the run has ended.
+
+        Args:
+            frequencies: as for ``Idpa.first``.
+
+        Raises:
+            RunError: all workers are lost; what they had submitted is in a snapshot.
+        """
         param, first = self._param, self._assignment.first
         with ProgressBar(first + self._assignment.iterations, first, "training") as bar:
             if param.test_iter and (first > 0 or param.test_initialization):
@@ -82,46 +92,47 @@ class Server:
                 events = [event for event in (link.poll() for link in self._links) if event is not None]
                 for event in events:
                     self._serve(event, bar)
-                self._act(self._signals.take() if self._signals else Action.NONE)
+                if self._signals:
+                    self._act(self._signals.take(), self._signals.terminated)
                 self._clerk.check()
                 if not events:
                     time.sleep(PAUSE)
         self._finish()
-
-    @property
-    def iteration(self) -> int:
-        """The solver's iteration that the run has come to. It never falls, as progress may when a worker dies."""
-        self._reached = max(self._reached, self._assignment.iteration(self._schedule.progress * self._assignment.total))
-        return self._reached
+        return self._tell_all()
 
     def _serve(self, event: Event, bar: ProgressBar) -> None:
         match event:
             case Progress():
                 self._schedule.progressed(event.worker, event.samples, event.seconds)
                 self._monitor.told(event.worker, event.loss)
-                self._act(event.action)
+                self._act(event.action, event.terminated)
             case Submission(report, weights):
-                before = self.iteration
                 self._weights.submit(report.worker, weights)
                 self._monitor.submitted(report)
                 self._execute(self._schedule.submitted(report))
-                self._monitor.display(self.iteration)
-                self._see_to(before, self.iteration)
-                bar.to(self.iteration, self._monitor.loss)
+                bar.to(self._reached, self._monitor.loss)
             case Settled(worker, engine):
                 self._monitor.settled(worker, engine)
                 if self._log:
                     self._log.add(event)
             case Gone(worker):
-                instructions = self._schedule.lost(worker)
-                self._monitor.gone(worker, heirs=any(isinstance(each, Lost) for each in instructions))
-                self._execute(instructions)
-                if isinstance(self._schedule, Replay) and self._schedule.broken:
-                    LOG.warning("Replay: without it the run cannot be repeated to its end")
-                    self.stopped = True
+                self._execute(self._lost(worker))
                 self._weights.forget(worker)
 
+    def _lost(self, worker: int) -> list[Instruction]:
+        """What follows from the loss of a worker."""
+        try:
+            instructions = self._schedule.lost(worker)
+        except RunError:
+            self._monitor.gone(worker, taken_over=False)
+            self._snapshot()
+            self._clerk.finish()
+            raise
+        self._monitor.gone(worker, any(isinstance(each, Lost) and each.taken_over for each in instructions))
+        return instructions
+
     def _execute(self, instructions: Sequence[Instruction]) -> None:
+        version = self.version
         for instruction in instructions:
             match instruction:
                 case Merge(update):
@@ -147,21 +158,33 @@ class Server:
                     pass  # for the log
             if self._log:
                 self._log.add(instruction)
+        if self.version != version:
+            self._see_to()
 
     def _moved(self, worker: int) -> int:
         return self._links[worker].sent + self._links[worker].received
 
-    def _see_to(self, before: int, now: int) -> None:
-        """Test and write snapshots, if that is due."""
-        param = self._param
+    def _advance(self) -> int:
+        """Note how far the run has come; returns the iteration before. It never falls, as progress may by a loss."""
+        passes = self._schedule.progress * self._assignment.total
+        before, self._epoch = self._reached, float(passes)
+        self._reached = max(before, self._assignment.iteration(passes))
+        return before
+
+    def _see_to(self) -> None:
+        """There is a new version: show the loss, test and write snapshots, if that is due."""
+        before = self._advance()
+        now, param = self._reached, self._param
+        self._monitor.display(now)
         end = self._assignment.first + self._assignment.iterations
         if param.test_iter and now < end and before // param.test_interval < now // param.test_interval:
             self._clerk.test(self._moment())
         if param.snapshot and before // param.snapshot < now // param.snapshot:
             self._snapshot()
 
-    def _act(self, action: Action) -> None:
-        """Do what a signal asks for, on whichever rank it came."""
+    def _act(self, action: Action, terminated: bool) -> None:
+        """Do what a signal asks for, on whichever rank it came; ``terminated``: it was SIGTERM."""
+        self.terminated |= terminated
         if action is Action.SNAPSHOT:
             self._snapshot()
         elif action is Action.STOP and not self.stopped:
@@ -172,23 +195,37 @@ class Server:
                 link.hurry()
 
     def _snapshot(self) -> None:
-        if self.iteration != self._snapshot_at:
-            self._snapshot_at = self.iteration
+        if self._reached != self._snapshot_at:
+            self._snapshot_at = self._reached
             self._clerk.snapshot(self._moment())
 
     def _moment(self) -> Moment:
-        epoch = self._schedule.progress * self._assignment.total
-        return Moment(self.iteration, float(epoch), self.version, self._weights.newest, self._monitor.watch.seconds)
+        return Moment(self._reached, self._epoch, self.version, self._weights.newest, self._monitor.seconds)
 
     def _finish(self) -> None:
+        self._advance()
         self._monitor.finish([link.received for link in self._links], [link.sent for link in self._links])
+        if isinstance(self._schedule, Replay) and self._schedule.broken:
+            LOG.warning("Replay: the run could not be repeated to its end: the log is cut off, or a worker was lost")
+            self.stopped = True
         if self._param.snapshot_after_train:
             self._snapshot()
         if self.stopped:
             LOG.info("Optimization stopped early.")
         elif self._param.test_iter:
-            self._clerk.test(self._moment())
+            self._clerk.test(self._moment(), always=True)
         self._clerk.finish()
         self._monitor.record.tests.extend(self._clerk.tests)
         if not self.stopped:
             LOG.info("Optimization Done.")
+
+    def _tell_all(self) -> Outcome:
+        """Tell the workers how the run has ended, so that all ranks end alike."""
+        outcome = Outcome(self._reached, self.terminated)
+        for link in self._links:
+            link.finish(outcome)
+        while not all(link.idle for link in self._links):
+            for link in self._links:
+                link.poll()
+            time.sleep(PAUSE)
+        return outcome

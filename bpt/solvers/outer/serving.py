@@ -96,7 +96,8 @@ class Serving:
             LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", first, param.max_iter)
             return
         passes = passes_of(left, batch_of(net.graph) * param.iter_size, self._samples)
-        self._schedule = make_schedule(parallel, self._samples, len(roles.workers), passes)
+        divided = self._fewer_batches(parallel, passes) if first else parallel
+        self._schedule = make_schedule(divided, self._samples, len(roles.workers), passes)
         self._shipments = self._ship() if parallel.ship_data else {}
         self.assignment = replace(
             self.assignment,
@@ -119,6 +120,18 @@ class Serving:
             )  # fmt: skip
         for remark in without_effect(parallel):
             LOG.warning("parallel_param: %s", remark)
+
+    @staticmethod
+    def _fewer_batches(parallel: pb.ParallelParameter, passes: Fraction) -> pb.ParallelParameter:
+        """Near the end of a run that goes on there may be fewer passes left than batches to hand out."""
+        wanted, most = parallel.balance_param.num_batches, max(1, int(passes))
+        if parallel.balance != pb.ParallelParameter.IDPA or wanted <= most:
+            return parallel
+        LOG.info("The samples are handed out in %d batches, not %d: %.4g passes are left", most, wanted, passes)
+        lowered = pb.ParallelParameter()
+        lowered.CopyFrom(parallel)
+        lowered.balance_param.num_batches = most
+        return lowered
 
     def _ship(self) -> dict[str, Shipment]:
         """The records of each data layer."""
@@ -191,11 +204,11 @@ class Serving:
                 stack.enter_context(signals)
             if colocated and solver:
                 colocated.start(lambda link: self._work(solver, link, threads))
-            server.run([node.frequency for node in nodes])
+            outcome = server.run([node.frequency for node in nodes])
             if colocated:
                 colocated.join()
         self._report(record)
-        return Outcome(server.iteration, bool(signals and signals.terminated))
+        return outcome
 
     def _work(self, solver: Solver, link: ToServer, threads: int) -> None:
         """What the worker's thread does."""

@@ -21,7 +21,7 @@ from bpt.solvers.outer.replay_log import read_log
 from bpt.solvers.outer.roles import Roles
 from bpt.solvers.outer.serving import NodeFacts, Serving
 from bpt.solvers.outer.worker import Worker
-from bpt.solvers.ranks.agreement import check_same, facts_of, outcome_of_first
+from bpt.solvers.ranks.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.solvers.signals import SignalActions
 
 
@@ -67,7 +67,7 @@ def train(
             solver = worker_solver(source, roles.worker, assignment, device, spools, quiet=roles.serves)
         built = solver or (serving and serving.solver)
         assert built
-        check_same(world, facts_of(source.param, built.net.graph))
+        check_same(world, facts_of(source.param, built.net.graph) | data_facts({"the training net": built.net}))
         power = powers(world, clock_of(device))[world.rank]
         nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
         comm = world.Dup()
@@ -79,5 +79,4 @@ def train(
             stack.enter_context(signals)
         flat = FlatWeights(solver.net)
         link = RemoteServer(comm, roles.worker, flat.size, flat.dtype, tuple(spools.values()))
-        Worker(roles.worker, solver, link, assignment, signals).run()
-    return Outcome(assignment.first + assignment.iterations, bool(signals and signals.terminated))
+        return Worker(roles.worker, solver, link, assignment, signals).run()

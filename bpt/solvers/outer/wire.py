@@ -14,6 +14,7 @@ import numpy as np
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
+from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.signals import Action
 
 LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
@@ -28,6 +29,7 @@ class Kind(IntEnum):
     ORDER = 3  # samples and perhaps weights follow
     HURRY = 4  # to a worker: submit after this iteration
     SETTLED = 5  # a worker's memory layout
+    FINISHED = 6  # to a worker that has stopped: how the run has ended
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,17 @@ class Progress:
     Attributes:
         worker: from 0.
         samples, seconds: since its last order.
-        iterations: that it has trained, all together.
-        loss: of the last one.
+        loss: of the last iteration.
         action: what a signal asks for.
+        terminated: whether it was SIGTERM.
     """
 
     worker: int
     samples: int = 0
     seconds: float = 0.0
-    iterations: int = 0
     loss: float = 0.0
     action: Action = Action.NONE
+    terminated: bool = False
 
 
 def head() -> Buffer:
@@ -58,13 +60,13 @@ def head() -> Buffer:
 def progress_head(progress: Progress) -> Buffer:
     """Progress as a head; the worker is known by where it comes from."""
     action = _ACTIONS.index(progress.action)
-    return _head(Kind.PROGRESS, progress.samples, progress.seconds, progress.iterations, progress.loss, action)
+    return _head(Kind.PROGRESS, progress.samples, progress.seconds, progress.loss, action, progress.terminated)
 
 
 def read_progress(numbers: Buffer, worker: int) -> Progress:
     """What ``progress_head`` has written."""
-    samples, seconds, iterations, loss, action = numbers[1:6].tolist()
-    return Progress(worker, int(samples), seconds, int(iterations), loss, _ACTIONS[int(action)])
+    samples, seconds, loss, action, terminated = numbers[1:6].tolist()
+    return Progress(worker, int(samples), seconds, loss, _ACTIONS[int(action)], bool(terminated))
 
 
 def settled_head(settled: Settled) -> Buffer:
@@ -118,6 +120,16 @@ def read_order(numbers: Buffer, worker: int, runs: Buffer) -> Order:
 def runs_buffer(order: Order) -> Buffer:
     """The samples of an order: (runs, 2)."""
     return np.array(order.runs, np.int64).reshape(-1, 2)
+
+
+def finished_head(outcome: Outcome) -> Buffer:
+    """How the run has ended, as a head."""
+    return _head(Kind.FINISHED, outcome.iterations, outcome.terminated)
+
+
+def read_finished(numbers: Buffer) -> Outcome:
+    """What ``finished_head`` has written."""
+    return Outcome(int(numbers[1]), bool(numbers[2]))
 
 
 def hurry_head() -> Buffer:

@@ -14,6 +14,7 @@ from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.outer.flat_weights import FlatWeights
 from bpt.solvers.outer.links import ToServer
+from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.outer.wire import Progress
 from bpt.solvers.scores import LocalAccuracy
 from bpt.solvers.signals import Action, SignalActions
@@ -54,8 +55,8 @@ class Worker:
         if assignment.gradients:
             solver.before_update = lambda: self._flat.add_gradients(self._gradients)
 
-    def run(self) -> None:
-        """Train until the server says stop."""
+    def run(self) -> Outcome:
+        """Train until the server says stop; returns how the run has ended, once it has."""
         order, weights = self._link.order()
         waited = 0.0
         while not order.stop:
@@ -68,6 +69,7 @@ class Worker:
             self._link.submit(report, self._trained())
             order, weights = self._link.order()
             waited = time.perf_counter() - asked
+        return self._link.finished()
 
     def _allocate(self, order: Order) -> None:
         """Take the samples of an order."""
@@ -112,7 +114,8 @@ class Worker:
             if now - beat > BEAT or action is not Action.NONE:
                 beat = now
                 trained = self._position - first
-                self._link.tell(Progress(self._number, trained, now - start, self._iterations, losses[-1], action))
+                terminated = bool(self._signals and self._signals.terminated)
+                self._link.tell(Progress(self._number, trained, now - start, losses[-1], action, terminated))
             if self._link.hurried:
                 break
         tally = self._accuracy.take()

@@ -15,7 +15,7 @@ from bpt.balance.idpa import Idpa, Rule, Udpa
 from bpt.schedule.outer.agwu import Agwu
 from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.instructions import Instruction, Send
+from bpt.schedule.outer.instructions import Instruction, Lost, Send
 from bpt.schedule.outer.messages import Order, Report
 from bpt.schedule.outer.replay import Replay
 from bpt.schedule.outer.sgwu import Sgwu
@@ -164,6 +164,8 @@ def conserved(play: Play) -> None:
     idpa = play.schedule.idpa
     if play.schedule.done and any(player.dead for player in play.players):
         return  # those of the last one have nobody left to go to
+    if any(isinstance(each, Lost) and not each.taken_over for each in play.log):
+        return  # all others were in their last passes
     end = 0
     for start, stop in sorted(held):
         assert start == end < stop, (start, end)

@@ -36,7 +36,7 @@ def test_whatever_happens(exchange: str, balance: str) -> None:
         for player in play.players:
             if player.stopped and player.runs:
                 assert player.passes == schedule.total
-                assert player.missed.denominator == 1 and player.missed < schedule.idpa.batches
+                assert player.missed.denominator == 1 and (lost or player.missed < schedule.idpa.batches)
             elif player.stopped:
                 assert not player.trained
         staleness = [each.update.staleness for each in play.log if isinstance(each, Merge | Descend)]
@@ -123,15 +123,15 @@ def test_what_a_lost_worker_had_comes_with_the_next_orders_of_the_others() -> No
 
 
 def test_a_worker_that_has_done_all_its_passes_takes_nothing_over() -> None:
-    """Nobody would train it. The second time, the finished worker's process has ended, too."""
+    """Nobody would train it; nor does one in its last pass. The second time, the finished one's process is gone, too."""
     for also_dead in (False, True):
         schedule = Agwu(Udpa(12, 3), Fraction(1))
         schedule.begin([None] * 3)
         schedule.submitted(Report(0, Fraction(1), 1, 4, 1.0))
         if also_dead:
             assert schedule.lost(0) == []
-        schedule.lost(2)
-        assert [node.pending for node in schedule.nodes] == [[], [(8, 12)], []]
+        assert schedule.lost(2) == [Lost((2,), taken_over=False)]
+        assert [node.pending for node in schedule.nodes] == [[], [], []]
         assert not schedule.done
         schedule.submitted(Report(1, Fraction(1), 1, 4, 1.0))
         assert schedule.done

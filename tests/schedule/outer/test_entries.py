@@ -52,7 +52,7 @@ def test_there_and_back(instruction: Instruction) -> None:
             '"accuracy": 0.6666666666666666}}}',
         ),
         (Cut(1, Fraction(7, 3), 4), '{"Cut": {"worker": 1, "passes": "7/3", "iterations": 4}}'),
-        (Lost((1, 2)), '{"Lost": {"workers": [1, 2]}}'),
+        (Lost((1, 2)), '{"Lost": {"workers": [1, 2], "taken_over": true}}'),
         (
             Send(Order(1, 5, Fraction(3), Fraction(5, 2), ((0, 4), (9, 12)), 2, batch=3)),
             '{"Send": {"order": {"worker": 1, "version": 5, "until": "3", "passes": "5/2", "runs": [[0, 4], [9, 12]], '

@@ -118,7 +118,6 @@ def test_each_as_soon_as_what_it_needs_is_there() -> None:
     rest = [*schedule.submitted(Report(0, Fraction(1))), *schedule.submitted(Report(1, Fraction(1)))]
     replay = Replay([Settled(0, 1), *first, *rest], 2, Fraction(1))
     assert replay.begin([1.0, 2.0]) == first
-    assert not replay.hands_out(1)
     replay.progressed(0, 5, 5.0)
     assert replay.submitted(Report(1, Fraction(1), accuracy=0.5)) == []  # what it reports does not count
     assert not replay.done

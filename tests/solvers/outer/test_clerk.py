@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from bpt.errors import WriteError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import read_solver
 from bpt.report.outer import TestRow as Row
-from bpt.solvers.outer.clerk import Clerk, Moment, Stopwatch
+from bpt.solvers.outer.clerk import Clerk, Moment
 from bpt.solvers.solver import Solver
 from tests.layers.test_hdf5_data import write
 
@@ -57,7 +58,7 @@ def test_it_tests_the_weights_of_the_moment(solver: Solver, apart: bool) -> None
     """... one after the other, though several may wait. AUC: one of the three 0s looks like the 1: 2.5 of 3 pairs."""
     clerk = Clerk(solver, threads=1, apart=apart)
     clerk.test(moment(RIGHT, 5))
-    clerk.test(moment(WRONG, 7))
+    clerk.test(moment(WRONG, 7), always=True)
     clerk.finish()
     assert [(row.seconds, row.iteration, row.epoch, row.version, row.net) for row in clerk.tests] == [
         (1.25, 5, 2.5, 15, 0),
@@ -69,6 +70,19 @@ def test_it_tests_the_weights_of_the_moment(solver: Solver, apart: bool) -> None
     assert right.loss == pytest.approx((3 * SURE + UNSURE) / 4, rel=1e-5)
     assert wrong.loss == pytest.approx((SURE + 3 * UNSURE) / 4, rel=1e-5)
     assert (right.auc, wrong.auc) == (pytest.approx(2.5 / 3), pytest.approx(0.5 / 3))
+
+
+def test_weights_do_not_pile_up(solver: Solver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that is due while the one before waits is left out."""
+    begin = threading.Event()
+    monkeypatch.setattr(solver, "test", lambda index: begin.wait(10) and None)
+    clerk = Clerk(solver, threads=1)
+    clerk.test(moment(RIGHT, 1))
+    for iteration in range(2, 9):  # the first of them waits, unless the thread has not begun with the one before
+        clerk.test(moment(WRONG, iteration))
+    assert clerk._queue.qsize() <= 2
+    begin.set()
+    clerk.finish()
 
 
 def test_without_a_thread_it_is_done_when_the_call_returns(solver: Solver) -> None:
@@ -123,10 +137,3 @@ def test_without_a_thread_the_caller_sees_it_at_once(solver: Solver) -> None:
     Path("saved").write_text("")
     with pytest.raises(WriteError):
         clerk.snapshot(moment(RIGHT))
-
-
-def test_stopwatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([100.0, 101.5, 104.0])
-    monkeypatch.setattr("bpt.solvers.outer.clerk.time.perf_counter", lambda: next(times))
-    watch = Stopwatch()
-    assert (watch.seconds, watch.seconds) == (1.5, 4.0)

@@ -19,16 +19,26 @@ NAMES, HOSTS = ("worker 0 (rank 1, host a)", "worker 1 (rank 2, host b)"), ("a",
 
 
 class Clock:
-    """Stands for the stopwatch."""
+    """Tells what time it is."""
 
     seconds = 0.0
+
+
+class Timed(Monitor):
+    """A monitor that goes by ``clock``."""
+
+    clock: Clock
+
+    @property
+    def seconds(self) -> float:
+        return self.clock.seconds
 
 
 def monitor(silent: bool = False, **solver: object) -> tuple[Monitor, Clock, RunRecord]:
     record = RunRecord()
     param = pb.SolverParameter(base_lr=0.5, lr_policy="fixed", **solver)  # type: ignore[arg-type]
-    made = Monitor(param, NAMES, HOSTS, record, 0, silent)
-    clock = made.watch = Clock()  # type: ignore[assignment]
+    made = Timed(param, NAMES, HOSTS, record, 0, silent)
+    clock = made.clock = Clock()
     return made, clock, record
 
 
@@ -101,14 +111,14 @@ def test_a_worker_that_is_gone(lines: pytest.LogCaptureFixture) -> None:
     made, _, _ = monitor()
     made.sent(Order(1, 0, runs=((0, 5),), batch=1))
     lines.clear()
-    made.gone(1, heirs=True)
+    made.gone(1, taken_over=True)
     lost, taken_over = lines.records
     assert lost.levelname == taken_over.levelname == "WARNING"
     assert "worker 1 (rank 2, host b) is gone" in lost.getMessage()
     assert "its 5 samples go to the other workers" in taken_over.getMessage()
     lines.clear()
-    made.gone(1, heirs=False)
-    assert len(lines.records) == 1
+    made.gone(1, taken_over=False)
+    assert "Its 5 samples are not trained any more" in lines.records[-1].getMessage()
 
 
 def test_a_layout(lines: pytest.LogCaptureFixture) -> None:

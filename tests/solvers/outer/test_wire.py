@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer import wire
+from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.outer.wire import Kind, Progress
 from bpt.solvers.signals import Action
 
@@ -23,7 +24,7 @@ numbers = st.floats(allow_nan=False)
 runs = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=4).map(tuple)
 orders = st.builds(Order, whole, whole, parts, parts, runs, whole, st.booleans(), st.booleans(), st.just(0))
 reports = st.builds(Report, whole, parts, whole, whole, numbers, numbers, numbers, numbers)
-words = st.builds(Progress, whole, whole, numbers, whole, numbers, st.sampled_from(Action))
+words = st.builds(Progress, whole, whole, numbers, numbers, st.sampled_from(Action), st.booleans())
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
 
 
@@ -84,3 +85,10 @@ def test_settled(engine: int) -> None:
 
 def test_hurry() -> None:
     assert wire.kind_of(sent(wire.hurry_head())) is Kind.HURRY
+
+
+@pytest.mark.parametrize("outcome", [Outcome(0, False), Outcome(2**52, True)])
+def test_how_a_run_has_ended(outcome: Outcome) -> None:
+    head = sent(wire.finished_head(outcome))
+    assert wire.kind_of(head) is Kind.FINISHED
+    assert wire.read_finished(head) == outcome
