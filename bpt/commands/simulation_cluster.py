@@ -14,6 +14,8 @@ from bpt.schedule.outer.simulation.cluster import NEVER, WITHOUT_LIMIT, Cluster,
 _MBIT = 1e6 / 8  # bytes
 _MB = 1e6
 _SPEEDS = ("samples_per_second", "gflops")
+_LEAST, _MOST = 1e-9, 1e15  # samples a second
+_SPREAD = 10  # standard deviation of ln speed: already from one hundred-thousandth to a hundred thousand times
 _Path = tuple[str | int, ...]
 
 
@@ -56,6 +58,12 @@ class ClusterSource:
                     "gflops: the net has no operations to count; give samples_per_second", "node", index, "gflops"
                 )
             speed = param.gflops * 1e9 / flops if param.HasField("gflops") else param.samples_per_second
+            # All speeds that a spread can bring about are finite and above 0.
+            if not _LEAST < speed < _MOST:
+                raise self._error(
+                    f"a speed of {speed:g} samples a second; it must be above {_LEAST:g} and below {_MOST:g}",
+                    "node", index, "gflops" if param.HasField("gflops") else "samples_per_second",
+                )  # fmt: skip
             node = Node(
                 name=param.name or f"kind{index}",
                 speed=speed,
@@ -87,6 +95,8 @@ class ClusterSource:
             raise self._error(message, "node", index, *given[-1:])
         if param.count < 1:
             raise self._error(f"count is {param.count}; it must be at least 1", "node", index, "count")
+        if param.spread > _SPREAD:
+            raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
         for field in (*positive, "spread", "noise", "latency", "bandwidth", "fails"):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)

@@ -15,7 +15,7 @@ from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.comm.threads import Killed, run_ranks
 from bpt.device import CPU
-from bpt.errors import FileError, LayerError, UserError
+from bpt.errors import FileError, LayerError, RunError, UserError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import read_solver
 from bpt.report.outer import read_csv
@@ -159,6 +159,21 @@ def test_a_worker_that_dies_is_replaced_by_the_others(
     nodes = read_csv("small_run").nodes
     assert nodes[0].samples_allocated + nodes[2].samples_allocated == ROWS
     assert weights(30)
+
+
+def test_what_was_submitted_is_saved_when_all_workers_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mortal(worker.Worker):
+        def _iterate(self) -> float:
+            if self._iterations == 5:
+                raise Killed
+            return super()._iterate()
+
+    monkeypatch.setattr("bpt.solvers.outer.training.Worker", Mortal)
+    with pytest.raises(RunError, match="the last computing node has left"):
+        outer(2, "exchange: AGWU", "max_iter: 30")
+    (model,) = Path().glob("small_iter_*.caffemodel")
+    (state,) = Path().glob("small_iter_*.solverstate")
+    assert 0 < pb.SolverState.FromString(state.read_bytes()).iter < 30 and model.stem == state.stem
 
 
 @pytest.mark.parametrize("exchange", ["SGWU", "AGWU"])
