@@ -23,8 +23,12 @@ backward, exchange, update), and what each layer sent and how long that took. Wi
 predicts how long backward and exchange take together, in chunks of several sizes, and shows that beside what was
 measured. --profile measures the ranks' speeds.
 
+With inner_param { engine: TASK_DAG } (or AUTO) both inner engines are timed in turn: forward and backward by LIBRARY
+and by TASK_DAG, the critical path of the tasks, and how the threads share the work and wait.
+
   bpt time --model prototxt/lenet/train_val.prototxt
   bpt time --solver prototxt/lenet/solver.prototxt --set 'engine: CONTIGUOUS'
+  bpt time --solver prototxt/lenet/solver.prototxt --set 'parallel_param { inner_param { engine: TASK_DAG } }'
   mpirun -n 4 bpt time --solver prototxt/lenet/solver.prototxt
   mpirun -n 4 bpt time --solver prototxt/lenet/solver.prototxt --profile speed.json
 """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from bpt.commands.inner_times import log_inner_times
 from bpt.device import use_line
 from bpt.graph.segments import per_layer
 from bpt.net import Net
@@ -40,13 +41,18 @@ def time_model(
 
 
 def time_solver(source: SolverSource, device: torch.device, iterations: int) -> None:
-    """Time the training net of a solver and its update, in its ``engine``; nothing is tested or written."""
+    """Time the training net of a solver and its update, in its ``engine``, and its inner layer if it has one.
+
+    Nothing is tested or written.
+    """
     param = source.param
     only_training(param)
+    param.ClearField("display")
     param.ClearField("weights")
     with Solver(source, device=device) as solver:
         rate = lr_policy.learning_rate(param, 0)
         _time(solver.net, device, iterations, param.engine, lambda: solver.rule.update(rate, 0))
+        log_inner_times(solver, iterations)
 
 
 def _time(

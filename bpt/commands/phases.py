@@ -12,6 +12,7 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.comm.counters import Traffic
 from bpt.commands.cgdp_times import log_cgdp_times
+from bpt.commands.inner_times import log_inner_times
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.proto.solver import SolverSource
@@ -43,8 +44,8 @@ class RankTimes:
 def time_ranks(source: SolverSource, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
     """Train as the solver says, and log phases by rank and traffic by message; a collective call.
 
-    With ``exchange: CGDP`` also its cost model, predicted and measured. Nothing is tested or written, but for a choice
-    of chunks where the solver wants one kept.
+    With ``exchange: CGDP`` also its cost model, predicted and measured; with an inner layer the first rank's. Nothing
+    is tested or written, but for a choice of chunks where the solver wants one kept.
     """
     only_training(source.param)
     source.param.ClearField("display")
@@ -52,6 +53,7 @@ def time_ranks(source: SolverSource, device: torch.device, world: Communicator, 
     with Solver(source, device=device, world=world) as solver:
         ranks = time_phases(solver, iterations)
         log_cgdp_times(solver, iterations)
+        log_inner_times(solver, iterations)
         return ranks
 
 

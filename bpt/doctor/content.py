@@ -58,6 +58,18 @@ def lmdb_content(path: str) -> Content:
     return Content(f"{entries} record{'s' * (entries != 1)}", content.hexdigest())
 
 
+def lmdb_bytes(path: str) -> int:
+    """About how many bytes the records of the LMDB at ``path`` have, with their keys.
+
+    Raises:
+        FileError: see ``lmdb_content``.
+    """
+    stat = acquire(path).stat()
+    release(os.path.realpath(path))
+    pages: int = stat["leaf_pages"] + stat["overflow_pages"]
+    return pages * int(stat["psize"])
+
+
 def _keys_between(first: bytes, last: bytes) -> list[bytes]:
     """Keys, spread evenly as numbers, that need not be there."""
     length = max(len(first), len(last))

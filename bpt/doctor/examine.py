@@ -16,13 +16,16 @@ from bpt.doctor.hosts import check_hosts
 from bpt.doctor.inputs import inputs_of
 from bpt.doctor.links import check_links, measure
 from bpt.doctor.mpi import check_mpi
+from bpt.doctor.outer_plan import check_outer_plan
 from bpt.doctor.patience import SECONDS, Patience
 from bpt.doctor.plan import check_plan
 from bpt.doctor.ranks import Attempt, Ranks, attempt
+from bpt.doctor.readers import is_outer
 from bpt.doctor.texts import Texts, check_texts
 from bpt.doctor.versions import check_versions
 from bpt.errors import UsageError
 from bpt.proto.solver import SolverSource
+from bpt.solvers.snapshot import read_state
 from bpt.solvers.state import state_to_resume
 
 LOG = logging.getLogger("bpt")
@@ -75,6 +78,11 @@ def examine(job: Job, wanted: Wanted, say: Say, seconds: float = SECONDS) -> Rep
 _NO_SNAPSHOT = Section("Resuming", (note("no snapshot is under snapshot_prefix yet: the run starts anew"),))
 
 
+def _iteration(snapshot: str | None) -> int:
+    """The iteration of a solver state; 0: there is none, or it cannot be read, which is told elsewhere."""
+    return attempt(lambda: read_state(snapshot).iter if snapshot else 0).value or 0
+
+
 class _Examination:
     """One examination; its methods are collective calls."""
 
@@ -106,10 +114,11 @@ class _Examination:
 
     def _go_on(self, ranks: Ranks) -> None:
         read = self._wanted.read
-        texts = Texts.read(read) if read else None
+        texts = Texts.read(read, self._world.rank) if read else None
         with self._patience.during("Hosts"):
             device = self._device(texts)
-            self._add(check_hosts(ranks, device))
+            solver = texts.solver.value if texts else None
+            self._add(check_hosts(ranks, device, bool(solver and is_outer(solver.param))))
         with self._patience.during("Connections"):
             measured = measure(ranks)
             self._add(check_links(ranks, measured))
@@ -140,7 +149,7 @@ class _Examination:
         solver, plans = texts.solver.value, texts.plans.value
         seen = {}
         if solver and plans:
-            seen = look_at(inputs_of(plans, solver, resume.value or ""))
+            seen = look_at(inputs_of(plans, solver, resume.value or "", self._world.rank))
         with self._patience.during("Data and files"):
             self._add(check_inputs(ranks, seen))
             if self._wanted.resume == "auto" and not resume.value:
@@ -153,7 +162,10 @@ class _Examination:
         assert solver and plans
         with self._patience.during("Plan"):
             told = [message for _, message in seen.values() if message]
-            plan = check_plan(ranks, solver, plans, device, told, allreduce)
+            if is_outer(solver.param):
+                plan = check_outer_plan(ranks, solver, plans, device, told, _iteration(resume.value))
+            else:
+                plan = check_plan(ranks, solver, plans, device, told, allreduce)
             self._add(plan.section, plan.wrong)
         with self._patience.during("Snapshots"):
             self._add(check_snapshots(ranks, solver.param, plan.snapshot))

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from bpt.doctor.content import Content
 from bpt.doctor.findings import Finding, Section, note, ok, problem, warning
 from bpt.doctor.inputs import Input
-from bpt.doctor.ranks import Ranks, attempt, grouped
+from bpt.doctor.ranks import Ranks, attempt, grouped, spans
+from bpt.doctor.readers import is_outer
 from bpt.doctor.texts import errors_of
 from bpt.proto import bpt_pb2 as pb
 
@@ -36,9 +37,10 @@ def check_inputs(ranks: Ranks, seen: dict[str, Seen]) -> Section:
 
 
 def _compared(ranks: Ranks, name: str, seen: Sequence[Seen | None]) -> Iterator[Finding]:
-    """What is to be said of one input; ``None``: a rank does not read it, because its text is another."""
+    """What is to be said of one input; ``None``: a rank does not read it."""
     errors = [look[1] if look else "" for look in seen]
-    yield from errors_of(ranks, errors, _FOUND_NOWHERE if all(errors) else _SHARE)
+    nowhere = all(look[1] for look in seen if look)
+    yield from errors_of(ranks, errors, _FOUND_NOWHERE if nowhere else _SHARE)
     contents = {rank: look[0] for rank, look in enumerate(seen) if look and look[0] is not None}
     groups: dict[Content, list[int]] = {}
     for rank, content in contents.items():
@@ -52,7 +54,14 @@ def _compared(ranks: Ranks, name: str, seen: Sequence[Seen | None]) -> Iterator[
             f"{ranks.named(members)}: {name} has another content than on {ranks.named(those)}: {amounts}", _SHARE
         )
     if len(groups) == 1 and not any(errors):
-        yield ok(f"{name}: {first.amount}{', the same on all ranks' * (len(contents) > 1)}")
+        yield ok(f"{name}: {first.amount}{_readers(ranks, list(contents))}")
+
+
+def _readers(ranks: Ranks, readers: list[int]) -> str:
+    """Who has found the same."""
+    if len(readers) < ranks.world.size:
+        return f", read by rank{'s' * (len(readers) > 1)} {spans(readers)} only"
+    return ", the same on all ranks" * (len(readers) > 1)
 
 
 def check_snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> Section:
@@ -99,7 +108,7 @@ def _snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> I
         size = f"; one takes {nbytes / 1e6:.3g} MB, there is room for {free / 1e9:.3g} GB" if nbytes else ""
         yield ok(f'rank 0 can write snapshots under "{prefix}"{size}')
     blind = grouped(seen).get(False, [])
-    if blind:
+    if blind and not is_outer(param):
         yield note(
             f"{ranks.named(blind)}: what rank 0 writes under {place} is not seen there; to resume, "
             "all ranks read the snapshot",

@@ -17,9 +17,13 @@ from bpt.report.columns import columns
 from bpt.solvers.speeds.room import available, installed
 
 _ALIKE = 1.25  # ranks whose cores differ by less are alike
-_BALANCE = (
+_DIVIDE_BATCHES = (
     "with equal shares of a batch the faster ones wait: parallel_param { balance: STATIC … } divides it by measured "
     "speeds (mpirun … bpt time --solver S --profile FILE measures them)"
+)
+_DIVIDE_SAMPLES = (
+    "parallel_param { exchange: AGWU balance: IDPA }: nobody waits for the slower ones, and the faster ones get more "
+    "samples"
 )
 
 
@@ -76,14 +80,15 @@ def place_here(device: Attempt[torch.device]) -> Place:
     )
 
 
-def check_hosts(ranks: Ranks, device: Attempt[torch.device]) -> Section:
+def check_hosts(ranks: Ranks, device: Attempt[torch.device], outer: bool = False) -> Section:
     """What each host has and gives; a collective call.
 
     Args:
         device: what this rank is to compute on, or why it cannot.
+        outer: whether the ranks do not go in step; the same on all ranks.
     """
     places = ranks.world.allgather(place_here(device))
-    return Section("Hosts", tuple(findings(ranks, places)), tuple(columns(list(_rows(ranks, places)), left=2)))
+    return Section("Hosts", tuple(findings(ranks, places, outer)), tuple(columns(list(_rows(ranks, places)), left=2)))
 
 
 def usable(places: Sequence[Place]) -> float:
@@ -92,13 +97,13 @@ def usable(places: Sequence[Place]) -> float:
     return min(len(cpus) / places[0].cpus_a_core, *(place.quota for place in places))
 
 
-def findings(ranks: Ranks, places: Sequence[Place]) -> Iterator[Finding]:
-    """What is to be said of the places of all ranks."""
+def findings(ranks: Ranks, places: Sequence[Place], outer: bool = False) -> Iterator[Finding]:
+    """What is to be said of the places of all ranks; ``outer`` as in ``check_hosts``."""
     for host, members in ranks.by_host.items():
         here = [places[rank] for rank in members]
         yield from _cores_of(ranks, host, members, here)
         yield from _devices_of(ranks, host, members, here)
-    yield from _unlike(ranks, places)
+    yield from _unlike(ranks, places, _DIVIDE_SAMPLES if outer else _DIVIDE_BATCHES)
     for error, members in grouped([place.device_error for place in places]).items():
         if error:
             yield problem(f"{ranks.named(members)}: {error}")
@@ -142,18 +147,18 @@ def _cores_of(ranks: Ranks, host: str, members: list[int], here: list[Place]) ->
         )
 
 
-def _unlike(ranks: Ranks, places: Sequence[Place]) -> Iterator[Finding]:
+def _unlike(ranks: Ranks, places: Sequence[Place], remedy: str) -> Iterator[Finding]:
     """Whether some hosts give their ranks more than others do."""
     models = {_model(place) for place in places if place.device}
     if len(models) > 1:
-        yield note(f"the ranks compute on unlike devices: {', '.join(sorted(models))}", _BALANCE)
+        yield note(f"the ranks compute on unlike devices: {', '.join(sorted(models))}", remedy)
     elif models == {"cpu"}:
         cores = []
         for members in ranks.by_host.values():
             here = [places[rank] for rank in members]
             cores += [min(place.threads, usable(here) / len(here)) for place in here]
         if max(cores) > _ALIKE * min(cores):
-            yield note(f"the ranks have from {min(cores):.3g} to {max(cores):.3g} cores each", _BALANCE)
+            yield note(f"the ranks have from {min(cores):.3g} to {max(cores):.3g} cores each", remedy)
 
 
 def _model(place: Place) -> str:

@@ -1,4 +1,4 @@
-"""Which data sets and files a run reads, besides texts. Every rank reads them for itself."""
+"""Which data sets and files a run reads, besides texts. Every rank reads for itself, see ``readers``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bpt.doctor.content import Content, Look, file_content, hdf5_content, lmdb_content, mean_content
+from bpt.doctor.readers import nets_with_data, reads_all
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec
 from bpt.graph.state import filter_layers
@@ -26,27 +27,29 @@ class Input:
     look: Look
 
 
-def inputs_of(plans: Mapping[str, NetPlan], solver: SolverSource, resume: str = "") -> list[Input]:
-    """What a run reads besides texts, each once.
+def inputs_of(plans: Mapping[str, NetPlan], solver: SolverSource, resume: str = "", rank: int = 0) -> list[Input]:
+    """What a rank reads in a run besides texts, each once.
 
     Args:
+        plans: its nets.
         resume: the solver state that the run goes on from; empty: none.
 
     Raises:
         LayerError: the rules of a layer contradict each other.
     """
     found: list[Input] = []
-    for plan in plans.values():
+    for plan in nets_with_data(plans, solver.param, rank).values():
         net = plan.source
         for spec in filter_layers(layer_specs(net.param, net.origins), plan.state):
             found += _of_layer(spec)
-    weights = weight_files(solver.param.weights, solver.path)
+    all_files = reads_all(solver.param, rank)
+    weights = weight_files(solver.param.weights, solver.path) if all_files else []
     found += [Input(f"weights {path}", partial(file_content, path)) for path in weights]
     balance = solver.param.parallel_param.balance_param
     if balance.profile and solver.param.parallel_param.balance == pb.ParallelParameter.STATIC:
         path = resolve_path(balance.profile, solver.path)
         found.append(Input(f"profile {path}", partial(file_content, path)))
-    if resume:
+    if resume and all_files:
         found.append(Input(f"snapshot {resume}", partial(_snapshot_content, resume)))
     return list({one.name: one for one in found}.values())
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt.doctor.findings import Finding, Section, note, ok, problem, warning
+from bpt.doctor.graphs import build_graphs
 from bpt.doctor.ranks import Ranks, attempt, grouped, spans
 from bpt.doctor.texts import errors_of
 from bpt.graph.layer_graph import LayerGraph
@@ -17,7 +18,6 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.share import Share
 from bpt.solvers.nets import NetPlan
-from bpt.solvers.ranks.agreement import facts_of
 from bpt.solvers.ranks.parallel import Parallel
 from bpt.solvers.ranks.spreading import spread
 from bpt.solvers.speeds.rehearsal import batch_of
@@ -56,24 +56,11 @@ def check_plan(
         allreduce: seconds that a byte takes to be summed over all ranks.
     """
     world = ranks.world
-    built = attempt(lambda: {name: plan.graph() for name, plan in plans.items()})
-    is_known = any(message and message in built.message for message in known)
-    answers = world.allgather((built.message, is_known))
-    found = list(errors_of(ranks, ["" if told else message for message, told in answers]))
-    if any(message for message, _ in answers):
-        everywhere = all(message and not told for message, told in answers)
-        wrong = world.bcast(built.error if everywhere else None)
-        return Plan(_section([*found, note("not checked: it takes networks that can be built on all ranks")]), wrong)
-    graphs = built.value
-    assert graphs is not None
+    built = build_graphs(ranks, solver.param, plans, known)
+    if built.findings:
+        return Plan(_section(built.findings), built.wrong)
+    graphs = built.by_name
     training = next(iter(graphs.values()))
-    shapes = [facts["network text"] for facts in world.allgather(facts_of(solver.param, training))]
-    for _, members in list(grouped(shapes).items())[1:]:
-        text = f"{ranks.named(members)}: the network's blobs have other shapes than on rank 0: the data are others"
-        found.append(problem(text, "copy the same data to all hosts"))
-    if found:
-        return Plan(_section(found))
-
     placed = attempt(lambda: _spread(ranks, solver, graphs, device))
     messages = world.allgather(placed.message)
     if any(messages):

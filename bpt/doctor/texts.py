@@ -10,10 +10,11 @@ from itertools import islice
 
 from bpt.doctor.findings import Finding, Section, ok, problem
 from bpt.doctor.ranks import Attempt, Ranks, attempt, grouped
+from bpt.doctor.readers import reads_all
 from bpt.proto.solver import SolverSource
 from bpt.proto.text import to_text
-from bpt.solvers.check import check_solver
 from bpt.solvers.nets import NetPlan, test_plans, train_plan
+from bpt.solvers.outer.check import check_text
 
 _SHOWN = 3  # lines that differ
 _REMEDY = "copy the same file to all hosts, or put it in a folder that they share, and give all ranks the same flags"
@@ -34,13 +35,13 @@ class Texts:
     plans: Attempt[dict[str, NetPlan]]
 
     @classmethod
-    def read(cls, read: Callable[[], SolverSource]) -> Texts:
-        """Read the solver by ``read``, and the nets that it names. Not collective; raises nothing."""
+    def read(cls, read: Callable[[], SolverSource], rank: int = 0) -> Texts:
+        """Read the solver by ``read``, and the nets of it that ``rank`` needs. Not collective; raises nothing."""
         solver = attempt(read)
         source = solver.value
         if source is None:
             return cls(solver, Attempt(None, None), Attempt(None, None))
-        return cls(solver, attempt(lambda: check_solver(source)), attempt(lambda: _plans(source)))
+        return cls(solver, attempt(lambda: check_text(source)), attempt(lambda: _plans(source, rank)))
 
     @property
     def error(self) -> Exception | None:
@@ -54,9 +55,10 @@ class Texts:
         return nets if solver is None else {"solver": to_text(solver.param), **nets}
 
 
-def _plans(solver: SolverSource) -> dict[str, NetPlan]:
+def _plans(solver: SolverSource, rank: int) -> dict[str, NetPlan]:
     training = train_plan(solver)
-    return {"training net": training, **{f"test net #{index}": plan for index, plan in enumerate(test_plans(solver))}}
+    tests = test_plans(solver) if reads_all(solver.param, rank) else ()
+    return {"training net": training, **{f"test net #{index}": plan for index, plan in enumerate(tests)}}
 
 
 def check_texts(ranks: Ranks, texts: Texts) -> tuple[Section, Exception | None]:
@@ -76,7 +78,7 @@ def check_texts(ranks: Ranks, texts: Texts) -> tuple[Section, Exception | None]:
     everywhere = all(any(messages) for messages in errors)
     wrong = world.bcast(texts.error if everywhere else None)
     if not found:
-        names = ", ".join(texts.by_name())
+        names = ", ".join(world.bcast(tuple(texts.by_name())))
         found.append(ok(f"{names}: read{', the same on all ranks' * (world.size > 1)}"))
     return Section("Solver and networks", tuple(found)), wrong
 

@@ -64,10 +64,14 @@ class BatchNorm(Layer):
         stored = param.use_global_stats if param.HasField("use_global_stats") else spec.param.phase == pb.TEST
         return count(tops[0]) * (2 if stored else 5)  # subtract, divide; and sum, square, sum
 
+    @property
+    def uses_stored(self) -> bool:
+        """Whether it normalises by the stored statistics, as things are now, not by the batch's."""
+        return not self.training if self.use_global_stats is None else self.use_global_stats
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0] if bottoms[0].dim() > 1 else bottoms[0].unsqueeze(1)
-        stored = not self.training if self.use_global_stats is None else self.use_global_stats
-        y = self._by_stored(x) if stored else self._by_batch(x)
+        y = self._by_stored(x) if self.uses_stored else self._by_batch(x)
         return y.view(bottoms[0].shape)
 
     def _by_stored(self, x: Tensor) -> Tensor:
@@ -78,7 +82,7 @@ class BatchNorm(Layer):
     def _by_batch(self, x: Tensor) -> Tensor:
         if self.sync and self.context.ranks > 1:
             y, mean, variance, elements = normalise_over_ranks(x, self.eps, self.context.total)
-            self._store(mean, variance, elements)
+            self.add_statistics(mean, variance, elements)
             return y
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
@@ -90,12 +94,17 @@ class BatchNorm(Layer):
             y = self._normalise(x, mean, variance, by_batch=True)
             if elements == 1:
                 variance = torch.zeros_like(variance)  # unbiased, it would be 0 / 0
-        self._store(mean, variance, elements)
+        self.add_statistics(mean, variance, elements)
         return y
 
     @torch.no_grad()
-    def _store(self, mean: Tensor, variance: Tensor, elements: int) -> None:
-        """Add the statistics of a batch with so many elements a channel to the stored ones."""
+    def add_statistics(self, mean: Tensor, variance: Tensor, elements: int) -> None:
+        """Add the statistics of a batch to the stored ones.
+
+        Args:
+            mean, variance: by channel, ``(channels,)``; the variance is the unbiased one.
+            elements: that a channel has in the batch; 0 changes nothing.
+        """
         if elements:
             for index, news in enumerate((mean, variance, torch.ones_like(self.blob(2)))):
                 self.blob(index).mul_(self.fraction).add_(news)

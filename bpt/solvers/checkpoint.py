@@ -11,7 +11,7 @@ from bpt.context import RunContext
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers import snapshot, state
-from bpt.solvers.engine import Engine
+from bpt.solvers.engine import Engine, Inner
 from bpt.solvers.ranks.agreement import check_same, outcome_of_first
 from bpt.solvers.ranks.digest import file_digest
 from bpt.solvers.ranks.parallel import Parallel
@@ -22,14 +22,14 @@ LOG = logging.getLogger("bpt")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Writes and reads all that a run needs to go on: weights, history, places in the data, memory layout.
+    """Writes and reads all that a run needs to go on: weights, history, places in the data, how it computes.
 
     Attributes:
         param: the solver.
         nets: under the names that a snapshot gives them: "train", "test#0", …
         rule: updates the net "train".
         context: its seed is noted.
-        engine: settled before anything is written, and by what is read.
+        engine, inner: settled before anything is written, and by what is read.
         parallel: which rank holds what.
     """
 
@@ -38,6 +38,7 @@ class Checkpoint:
     rule: UpdateRule
     context: RunContext
     engine: Engine
+    inner: Inner
     parallel: Parallel
 
     def write(self, iteration: int, losses: Sequence[float]) -> str:
@@ -53,8 +54,10 @@ class Checkpoint:
         saved = pb.SolverState(
             iter=iteration, loss_history=losses, random_seed=self.context.seed, solver_type=self.param.type
         )
-        # This run and the one that resumes it must go on in one layout, or their roundings part.
+        # This run and the one that resumes it must go on alike, or their roundings part.
         saved.engine = self.engine.settle()  # type: ignore[assignment]
+        if self.param.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
+            saved.inner = self.inner.settle()  # type: ignore[assignment]
         saved.data_position.extend(state.positions(self.nets))
         grid, net = self.parallel.grid, self.nets["train"]
         self.parallel.agree(net)
@@ -80,6 +83,8 @@ class Checkpoint:
         state.restore_positions(saved, self.nets)
         if saved.engine:  # what the run had settled on
             self.engine.take_over(saved.engine)
+        if saved.HasField("inner"):
+            self.inner.take_over(saved.inner)
         if saved.HasField("random_seed") and saved.random_seed != self.context.seed:
             LOG.warning(
                 "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "

@@ -24,7 +24,7 @@ from bpt.solvers.check import check_solver
 from bpt.solvers.checkpoint import Checkpoint
 from bpt.solvers.clock import Clock
 from bpt.solvers.display import Lap, output_lines
-from bpt.solvers.engine import Engine
+from bpt.solvers.engine import Engine, Inner
 from bpt.solvers.iteration import Iteration
 from bpt.solvers.losses import SmoothedLoss
 from bpt.solvers.nets import test_plans, train_plan
@@ -116,8 +116,9 @@ class Solver:
         self._lap = Lap(0)
         # Numpy arrays of blobs are handed out in their usual order.
         engine = pb.SolverParameter.CONTIGUOUS if observable else self.param.engine
-        self._engine = Engine(engine, [built.operator for built in (self.train, *self.tests)], world)
-        self._checkpoint = Checkpoint(self.param, nets, self.rule, self.context, self._engine, self.parallel)
+        operators = [built.operator for built in (self.train, *self.tests)]
+        self._engines = Engine(engine, operators, world), Inner(self.param.parallel_param, operators, world)
+        self._checkpoint = Checkpoint(self.param, nets, self.rule, self.context, *self._engines, self.parallel)
         if resume:
             self.restore(resume)
         self._join(source, signals, observable)
@@ -129,7 +130,7 @@ class Solver:
         self.exchange = parallel.exchange(self.net, operator.segments, self.device)
         self.clock = Clock(self.device)
         self.chunks = Chunks(parallel, operator, self.exchange, source, self.clock, fixed=observable)
-        self.trials = Trials(self._engine, self.chunks, self.device)
+        self.trials = Trials(self._engines, self.chunks, self.device)
         self.rule.among = parallel.among(self.net, self.exchange)
         self._status = Status(parallel.grid.world, parallel.courier, signals)
         self._seen = SeenBalance(parallel, self.net.graph, self.clock)
@@ -241,7 +242,7 @@ class Solver:
                 return
 
     def settle(self) -> None:
-        """Train until nothing is left to try out: memory layout and chunks of gradients."""
+        """Train until nothing is left to try out: memory layout, inner layer and chunks of gradients."""
         while not self.trials.settled:
             self.step(1)
 

@@ -1,14 +1,15 @@
-"""What the first iterations of a run try out: the memory layout, then the chunks of gradients."""
+"""What the first iterations of a run try out: memory layout, inner layer, and then the chunks of gradients."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 import torch
 
 from bpt.device import synchronize
-from bpt.solvers.engine import Engine
+from bpt.solvers.engine import Tried
 from bpt.solvers.ranks.chunks import Chunks
 
 LOG = logging.getLogger("bpt")
@@ -20,12 +21,12 @@ class Trials:
     """Times iterations until all is settled. Every trial is an iteration of training; nothing is computed twice.
 
     Args:
-        engine: the memory layout, tried first.
-        chunks: tried in the layout that has won.
+        engines: the memory layout, then the inner layer: each is tried with what has won before.
+        chunks: tried last.
     """
 
-    def __init__(self, engine: Engine, chunks: Chunks, device: torch.device) -> None:
-        self._engine = engine
+    def __init__(self, engines: Sequence[Tried], chunks: Chunks, device: torch.device) -> None:
+        self._engines = engines
         self._chunks = chunks
         self._device = device
         self._start = 0.0
@@ -34,7 +35,12 @@ class Trials:
     @property
     def settled(self) -> bool:
         """Whether nothing is left to try."""
-        return self._engine.settled and self._chunks.settled
+        return all(engine.settled for engine in self._engines) and self._chunks.settled
+
+    @property
+    def engines(self) -> tuple[int, ...]:
+        """The memory layout and the inner engine that are used from now on."""
+        return tuple(engine.settle() for engine in self._engines)
 
     def start(self) -> None:
         """An iteration begins."""
@@ -47,8 +53,9 @@ class Trials:
         synchronize(self._device)
         seconds = time.perf_counter() - self._start
         self._iterations += 1
-        if not self._engine.settled:  # it has a warm-up of its own
-            self._engine.record(seconds)
+        trying = next((engine for engine in self._engines if not engine.settled), None)
+        if trying is not None:  # it has a warm-up of its own
+            trying.record(seconds)
         elif self._iterations > WARM_UP:
             self._chunks.record(seconds)
         return self.settled

@@ -270,18 +270,18 @@ MISTAKES = {
     ),
     "balance": Mistake.set(
         "parallel_param { balance: IDPA }",
-        "1:18: parallel_param: balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD; use "
-        "one of them, or balance: STATIC, which divides each batch",
+        "1:18: parallel_param: balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD; "
+        "use one of them, or balance: STATIC, which divides each batch",
     ),
     "outer shards": Mistake.set(
         "parallel_param { exchange: AGWU num_shards: 2 }",
-        "1:33: parallel_param: exchange: AGWU trains a whole net on each rank; num_shards: 2 does not go with it; leave "
-        "it out",
+        "1:33: parallel_param: exchange: AGWU trains a whole net on each rank; num_shards: 2 does not go with it; "
+        "leave it out",
     ),
     "outer static": Mistake.set(
         "parallel_param { exchange: SGWU balance: STATIC }",
-        "1:33: parallel_param: balance: STATIC divides the batches of a synchronous exchange; exchange: SGWU divides the "
-        "data set: use balance: IDPA or UNIFORM",
+        "1:33: parallel_param: balance: STATIC divides the batches of a synchronous exchange; exchange: SGWU divides "
+        "the data set: use balance: IDPA or UNIFORM",
     ),
     "outer epochs": Mistake.set(
         "parallel_param { exchange: AGWU agwu_param { local_epochs: 0 } }",
@@ -289,8 +289,8 @@ MISTAKES = {
     ),
     "outer fetch": Mistake.set(
         "parallel_param { exchange: ASGD agwu_param { fetch: 2 max_staleness: 4 } }",
-        "1:46: parallel_param: fetch: 2 lets a worker fall behind on purpose, and max_staleness forbids it; leave one of "
-        "them out",
+        "1:46: parallel_param: fetch: 2 lets a worker fall behind on purpose, and max_staleness forbids it; leave one "
+        "of them out",
     ),
     "task DAG": Mistake.set(
         "parallel_param { num_shards: 2 inner_param { engine: TASK_DAG } }",

@@ -32,3 +32,14 @@ def write_run(folder: Path, solver: str = "", net: str | None = None) -> Path:
 def read_run(folder: Path, solver: str = "", net: str | None = None) -> SolverSource:
     """What is read from ``write_run``."""
     return read_solver(write_run(folder, solver, net))
+
+
+def data_net(source: str, shuffle: bool = True, test: str = "", batch: int = 4) -> str:
+    """A net of 15 weights that trains on the LMDB ``source``, of images of 1×2×2, and may be tested on ``test``."""
+    data = (
+        'layer {{ name: "{0}" type: "Data" top: "data" top: "label" include {{ phase: {1} }} '
+        'data_param {{ source: "{2}" batch_size: {3} backend: LMDB {4} }} }}'
+    )
+    layers = [data.format("train", "TRAIN", source, batch, "shuffle: true" if shuffle else "")]
+    layers += [data.format("test", "TEST", test, batch, "")] if test else []
+    return "\n".join([*layers, BODY])

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bpt.comm.base import Communicator
@@ -15,7 +16,8 @@ from bpt.doctor import versions
 from bpt.doctor.examine import Report, Wanted, examine
 from bpt.proto.solver import SolverSource, read_solver
 from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
-from tests.doctor.nets import write_run
+from tests.data.lmdbs import write_images
+from tests.doctor.nets import data_net, write_run
 from tests.doctor.world import name_hosts, this_rank
 
 
@@ -119,6 +121,16 @@ def test_ranks_that_agree(report: Callable[..., tuple[Report, str]], tmp_path: P
     assert "rank 0 (a)  rank 1 (b)" in said
     assert "training net: a batch of 8 samples, 4 for each of 2 ranks" in said
     assert said.splitlines()[-1].startswith("no problems, ")
+
+
+def test_ranks_of_the_outer_layer(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
+    data = write_images(tmp_path / "data", [np.zeros((1, 2, 2), np.uint8)] * 8)
+    path = write_run(tmp_path / "a", "parallel_param { exchange: SGWU ship_data: true }", data_net(data))
+    found, said = report("abb", lambda: read_solver(path, ["max_iter: 6"]))
+    assert found.problems == 0
+    assert f"ok       LMDB {data}: 8 records, read by rank 0 only" in said
+    assert "ok       SGWU, balance UNIFORM; server on rank 0; 2 computing nodes" in said
+    assert "6 iterations of 4 samples are 3 passes over 8 samples" in said
 
 
 def test_ranks_that_read_other_texts(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ import shutil
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bpt.doctor import files
 from bpt.doctor.content import lmdb_content
 from bpt.doctor.files import check_inputs, check_snapshots, look_at
-from bpt.doctor.findings import Kind, Section
+from bpt.doctor.findings import Finding, Kind, Section
 from bpt.doctor.inputs import Input, inputs_of
 from bpt.doctor.ranks import Ranks
 from bpt.doctor.texts import Texts
@@ -49,6 +50,24 @@ def test_what_a_run_reads(tmp_path: Path) -> None:
         "profile speed",
         "snapshot s",
     ]
+
+
+def test_what_ranks_of_the_outer_layer_read(tmp_path: Path) -> None:
+    """Rank 0 tests and resumes; the others train, perhaps what it sends them."""
+
+    def names(parallel: str, rank: int) -> list[str]:
+        more = f'test_iter: 1 test_interval: 1 weights: "w" parallel_param {{ {parallel} }}'
+        path = write_run(tmp_path / f"{parallel}{rank}".replace(" ", ""), more, NET)
+        texts = Texts.read(lambda: read_solver(path), rank)
+        assert texts.plans.value and texts.solver.value
+        return [one.name for one in inputs_of(texts.plans.value, texts.solver.value, "s", rank)]
+
+    trained = ["LMDB train", "mean image mean", "HDF5 list list (x, y)"]
+    everything = [*trained, "LMDB test", "weights w", "snapshot s"]
+    assert names("exchange: SGWU", 0) == names("exchange: SGWU ship_data: true", 0) == everything
+    assert names("exchange: SGWU", 1) == trained
+    assert names("exchange: SGWU ship_data: true", 1) == []
+    assert names("exchange: TREE", 1) == everything
 
 
 def check(hosts: str, *paths: Path) -> Section:
@@ -98,6 +117,19 @@ def test_data_that_are_missing_everywhere(lmdbs: Path) -> None:
     assert "see the path" in finding.remedy
 
 
+def test_data_that_one_rank_reads(lmdbs: Path) -> None:
+    def check_with(*readers: int, name: str = "good") -> Finding:
+        one = Input("LMDB data", partial(lmdb_content, str(lmdbs / name)))
+        hosts = "abc"
+        return only(same(on_hosts(hosts, lambda r: check_inputs(r, look_at([one] if r.world.rank in readers else [])))))
+
+    assert check_with(0).text == "LMDB data: 9 records, read by rank 0 only"
+    assert check_with(0, 2).text == "LMDB data: 9 records, read by ranks 0, 2 only"
+    missing = check_with(0, name="none")
+    assert missing.text == f"rank 0 on host a: {lmdbs}/none: no such folder"
+    assert "see the path" in missing.remedy
+
+
 def test_a_net_without_files() -> None:
     assert only(same(on_hosts("ab", lambda ranks: check_inputs(ranks, {})))).text == "the nets read no files"
 
@@ -117,7 +149,7 @@ def test_snapshots_to_resume_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "no such file" in look_at([snapshot])[snapshot.name][1]
 
 
-def snapshots(hosts: str, prefix: Path, nbytes: int | None = None, **fields: int) -> Section:
+def snapshots(hosts: str, prefix: Path, nbytes: int | None = None, **fields: Any) -> Section:
     param = pb.SolverParameter(snapshot_prefix=str(prefix), **fields)
     section = same(on_hosts(hosts, lambda ranks: check_snapshots(ranks, param, nbytes)))
     for folder in (prefix.parent, prefix.parent.parent):
@@ -162,6 +194,8 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     section = snapshots("aab", tmp_path / "x")
     (text,) = texts_of(section, Kind.NOTE)
     assert text.startswith(f"rank 2 on host b: what rank 0 writes under {tmp_path} is not seen there")
+    outer = pb.ParallelParameter(exchange=pb.ParallelParameter.AGWU)
+    assert only(snapshots("aab", tmp_path / "x", parallel_param=outer)).kind is Kind.OK  # rank 0 alone resumes
 
 
 def test_no_snapshots(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ PLACE = Place(FOUR, FOUR, 1.0, math.inf, 2, 8 * 2**30, 6 * 2**30, "cpu", "", (),
 CPU = attempt(lambda: torch.device("cpu"))
 
 
-def check(monkeypatch: pytest.MonkeyPatch, names: str, *places: Place) -> Section:
+def check(monkeypatch: pytest.MonkeyPatch, names: str, *places: Place, outer: bool = False) -> Section:
     """The section where rank r is on the host ``names[r]`` at ``places[r]``."""
     monkeypatch.setattr(hosts, "place_here", lambda device: places[this_rank()])
-    return same(on_hosts(names, lambda ranks: check_hosts(ranks, CPU)))
+    return same(on_hosts(names, lambda ranks: check_hosts(ranks, CPU, outer)))
 
 
 def at(**changes: Any) -> Place:
@@ -110,6 +110,8 @@ def test_unlike_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     section = check(monkeypatch, "ab", at(quota=0.8, threads=1), at(quota=0.4, threads=1))
     assert texts_of(section, Kind.NOTE) == ["the ranks have from 0.4 to 0.8 cores each"]
     assert "balance: STATIC" in section.findings[-1].remedy
+    section = check(monkeypatch, "ab", at(quota=0.8, threads=1), at(quota=0.4, threads=1), outer=True)
+    assert "exchange: AGWU balance: IDPA" in section.findings[-1].remedy  # where STATIC is refused
     mixed = (at(device="cuda:0", gpus=("Tesla", "H")), at(device="cuda:1", gpus=("Tesla", "H")))
     section = check(monkeypatch, "aa", *mixed)
     assert texts_of(section, Kind.NOTE) == ["the ranks compute on unlike devices: H, Tesla"]

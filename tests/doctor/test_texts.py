@@ -21,7 +21,7 @@ def check(hosts: str, solvers: list[Path]) -> tuple[Section, Exception | None]:
         return lambda: read_solver(path)
 
     def one(ranks: Ranks) -> tuple[Section, Exception | None]:
-        return check_texts(ranks, Texts.read(reader(solvers[ranks.world.rank])))
+        return check_texts(ranks, Texts.read(reader(solvers[ranks.world.rank]), ranks.world.rank))
 
     results = on_hosts(hosts, one)
     assert len({(section, str(wrong)) for section, wrong in results}) == 1
@@ -82,3 +82,27 @@ def test_a_text_that_is_wrong_everywhere(tmp_path: Path) -> None:
     section, wrong = check("ab", [path, path])
     assert "num_shards is 0" in str(wrong)
     assert len(texts_of(section, Kind.PROBLEM)) == 1
+
+
+def test_the_outer_layer(tmp_path: Path) -> None:
+    section, _ = check("ab", [write_run(tmp_path / "a", "parallel_param { exchange: AGWU balance: IDPA }")] * 2)
+    assert only(section).kind is Kind.OK
+    section, wrong = check("ab", [write_run(tmp_path / "b", "parallel_param { exchange: AGWU num_shards: 2 }")] * 2)
+    assert isinstance(wrong, PrototxtError)
+    assert "exchange: AGWU trains a whole net on each rank" in only(section).text
+
+
+def test_only_rank_0_of_the_outer_layer_tests(tmp_path: Path) -> None:
+    tests = 'test_net: "test.prototxt" test_iter: 1 test_interval: 1'
+    outer = "parallel_param { exchange: AGWU }"
+    for name, parallel, said in (("a", outer, Kind.OK), ("b", "", Kind.PROBLEM)):
+        text = f"{tests} {parallel}"
+        paths = [write_run(tmp_path / f"{name}{rank}", text) for rank in range(2)]
+        for path in paths:
+            path.write_text(path.read_text().replace("net:", "train_net:", 1))
+        (tmp_path / f"{name}0" / "test.prototxt").write_text(net_text())
+        section, _ = check("ab", paths)
+        assert only(section).kind is said
+    paths = [tmp_path / "a1/solver.prototxt"] * 2
+    section, _ = check("ab", paths)
+    assert only(section).text.startswith("rank 0 on host a: ")

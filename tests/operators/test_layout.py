@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.operators.layout import MARGIN, TRIALS, WARM_UP, LayoutChoice, laid_out
+from bpt.operators.choice import WARM_UP
+from bpt.operators.layout import MARGIN, LayoutChoice, laid_out
 from bpt.proto import bpt_pb2 as pb
 
 AUTO, NCHW, NHWC = (
@@ -56,7 +57,7 @@ def test_layouts_take_turns_so_that_a_drift_hits_both() -> None:
     _, tried = run({NCHW: 1.0, NHWC: 1.0})
     assert tried[: 2 * WARM_UP] == [NCHW] * WARM_UP + [NHWC] * WARM_UP
     assert tried[2 * WARM_UP :] == [NCHW, NHWC, NHWC, NCHW, NCHW, NHWC]
-    assert len(tried) == 2 * (WARM_UP + TRIALS)
+    assert len(tried) == 2 * (WARM_UP + LayoutChoice.trials)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Trials: the memory layout first, then chunks, and nothing of a run's first iterations."""
+"""Trials: the memory layout first, then the inner layer, then chunks, and nothing of a run's first iterations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from bpt.device import CPU
-from bpt.solvers.engine import Engine
+from bpt.solvers.engine import Tried
 from bpt.solvers.ranks.chunks import Chunks
 from bpt.solvers.trials import Trials
 
@@ -31,8 +31,9 @@ class Choice:
         return self.settled
 
 
-def trials(engine: Choice, chunks: Choice) -> Trials:
-    return Trials(cast(Engine, engine), cast(Chunks, chunks), CPU)
+def trials(engine: Choice, chunks: Choice, inner: Choice | None = None) -> Trials:
+    engines = [cast(Tried, engine), cast(Tried, inner or Choice(0))]
+    return Trials(engines, cast(Chunks, chunks), CPU)
 
 
 def run(trying: Trials, iterations: int) -> list[bool]:
@@ -43,13 +44,15 @@ def run(trying: Trials, iterations: int) -> list[bool]:
     return settled
 
 
-def test_the_layout_is_tried_before_the_chunks() -> None:
-    engine, chunks = Choice(3), Choice(2)
-    trying = trials(engine, chunks)
+def test_one_after_the_other() -> None:
+    engine, inner, chunks = Choice(3), Choice(2), Choice(2)
+    trying = trials(engine, chunks, inner)
     assert run(trying, 3) == [False] * 3
-    assert (engine.left, chunks.left) == (0, 2)
+    assert (engine.left, inner.left, chunks.left) == (0, 2, 2)
+    assert run(trying, 2) == [False] * 2
+    assert (inner.left, chunks.left) == (0, 2)
     assert run(trying, 3) == [False, True, False]  # the last one finds nothing to try
-    assert all(seconds >= 0 for seconds in engine.seconds + chunks.seconds)
+    assert all(seconds >= 0 for seconds in engine.seconds + inner.seconds + chunks.seconds)
 
 
 def test_first_iterations_do_not_count_for_chunks() -> None:

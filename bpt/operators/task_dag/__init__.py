@@ -5,6 +5,7 @@ output areas or by filters, fully connected layers by neurons, a BatchNorm by sa
 ``pool.py`` runs them, ``operator.py`` is what the solver sees.
 """
 
+from bpt.operators.task_dag.choice import InnerChoice
 from bpt.operators.task_dag.operator import TaskDagOperator
 
-__all__ = ["TaskDagOperator"]
+__all__ = ["InnerChoice", "TaskDagOperator"]

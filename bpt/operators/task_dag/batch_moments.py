@@ -72,7 +72,7 @@ def _all_moments(block: Block, layer: BatchNorm) -> Work:
             run.kept["moments", block.index, part] = torch.stack([factor, (moments[1] - mean) * inverse]).to(dtype)
         run.kept["inverse", block.index] = inverse.to(dtype)
         unbiased = squares / max(total - 1, 1)
-        layer._store(mean.to(dtype), unbiased.to(dtype), total)
+        layer.add_statistics(mean.to(dtype), unbiased.to(dtype), total)
 
     return work
 

@@ -33,6 +33,7 @@ class TaskDagOperator(LocalOperator):
         grain: what a task should take at least, in seconds as ``costs.py`` estimates them.
 
     Attributes:
+        inner: TASK_DAG, or LIBRARY to run passes as LocalOperator does; may change between iterations.
         timelines: what the threads did in the last forward and backward of each segment, by ``(index, "forward")``
             and ``(index, "backward")``.
     """
@@ -51,14 +52,16 @@ class TaskDagOperator(LocalOperator):
         assert self.device.type == "cpu" and threads >= 0, (device, threads)
         self.threads = threads or torch.get_num_threads()
         self.grain = grain
+        self.inner: int = pb.InnerParameter.TASK_DAG
         self.timelines: dict[tuple[int, str], Timeline] = {}
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._pool = Pool(self.threads)
         self._stop = weakref.finalize(self, self._pool.stop)  # also when the program ends
 
     def close(self) -> None:
-        """End the threads; another pass would start them again."""
+        """End the threads and forget the tasks; another pass would make both again."""
         self._pool.stop()
+        self._plans.clear()
 
     def cut_into(self, segments: Sequence[Segment]) -> None:
         super().cut_into(segments)
@@ -77,9 +80,9 @@ class TaskDagOperator(LocalOperator):
         return self._plans[key]
 
     def _run(self, index: int, bottoms: Mapping[int, Tensor], grad: bool) -> dict[int, Tensor]:
-        plan = self.plan(index)
-        if self.threads == 1 or not plan.parallel:
+        if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1 or not self.plan(index).parallel:
             return super()._run(index, bottoms, grad)
+        plan = self.plan(index)
         run = DagIsland(grad=grad, place=self._place)
         for edge, bottom in bottoms.items():
             run.leaves[edge] = bottom.detach().requires_grad_(grad and self._wants_diff(edge))

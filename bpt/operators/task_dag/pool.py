@@ -90,19 +90,25 @@ class _Run:
 
     def lead(self) -> Timeline:
         """What the caller does."""
-        with self._lock:
-            self._ring()
+        index: int | None = None
+        begun = False
         while True:
             try:
+                if index is not None:
+                    self.work_off(self._threads, index)
+                elif not begun:
+                    begun = True
+                    with self._lock:
+                        self._ring()
                 index = self._caller.get()
+                if index is None:
+                    break
             except BaseException as caught:  # a signal; the tasks that run must end before anybody goes on
+                index = None
                 with self._lock:
                     self._errors.append((-1, caught))
+                    self._idle.add(self._threads)
                     self._ring()
-                continue
-            if index is None:
-                break
-            self.work_off(self._threads, index)
         if self._errors:
             raise min(self._errors, key=lambda error: error[0])[1]
         return Timeline(self._dag, self._threads, tuple(self._events), time.perf_counter() - self._begin)
@@ -135,11 +141,12 @@ class _Run:
                 index = self._dispatcher.next(lane)
                 if index is None:
                     continue
-                self._idle.discard(lane)
+                # In this order: after a signal in between, nobody waits for a lane that has not been called.
                 if lane == self._threads:
                     self._caller.put(index)
                 else:
                     self._bells[lane].put((self, index))
+                self._idle.discard(lane)
         if len(self._idle) > self._threads:  # nobody runs anything, so nothing will come
             assert self._errors or not self._dispatcher.left, self._dispatcher.left
             self._caller.put(None)

@@ -128,8 +128,7 @@ def samples_of(node: Node, layer: Layer, shapes: Mapping[int, Shape]) -> int:
     if not all(blobs) or len({shape[0] for shape in blobs}) > 1:
         return 0
     if isinstance(layer, BatchNorm):
-        stored = not layer.training if layer.use_global_stats is None else layer.use_global_stats
-        return blobs[0][0] if stored and len(blobs[0]) > 1 else 0
+        return blobs[0][0] if layer.uses_stored and len(blobs[0]) > 1 else 0
     if node.type not in BY_SAMPLE or layer.mixes_samples(node.spec, [shapes[edge] for edge in node.bottoms]):
         return 0
     if node.type == "Pooling" and node.spec.param.pooling_param.pool == pb.PoolingParameter.STOCHASTIC:

@@ -82,15 +82,17 @@ class Cut:
 
 @dataclass(frozen=True)
 class Settled:
-    """A worker has found out in which memory layout it computes faster. No schedule yields this: workers tell it.
+    """A worker has found out how it computes faster. No schedule yields this: workers tell it.
 
     Attributes:
         worker: from 0.
-        engine: a value of SolverParameter.Engine.
+        engine: its memory layout, a value of SolverParameter.Engine.
+        inner: its inner engine, a value of InnerParameter.Engine.
     """
 
     worker: int
     engine: int
+    inner: int
 
 
 Instruction: TypeAlias = Merge | Average | Descend | Send | Lost | Cut | Settled

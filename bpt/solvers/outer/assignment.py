@@ -20,7 +20,7 @@ class Assignment:
         total: K', the passes of each worker.
         gradients: whether gradients are submitted (ASGD), not weights.
         weigh: whether Q counts.
-        engines: worker → memory layout, of those that an earlier run has settled on.
+        engines: worker → memory layout and inner engine, of those that an earlier run has settled on.
         headers: of each data layer whose records the server sends, by name.
     """
 
@@ -30,7 +30,7 @@ class Assignment:
     total: Fraction
     gradients: bool
     weigh: bool = True
-    engines: Mapping[int, int] = field(default_factory=dict)
+    engines: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     headers: Mapping[str, Header] = field(default_factory=dict)
 
     def iteration(self, passes: Fraction) -> int:

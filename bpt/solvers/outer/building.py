@@ -59,7 +59,9 @@ def worker_solver(
     own.param.display = 0
     own.param.random_seed = assignment.seed
     if number in assignment.engines:
-        own.param.engine = assignment.engines[number]  # type: ignore[assignment]
+        engine, inner = assignment.engines[number]
+        own.param.engine = engine  # type: ignore[assignment]
+        own.param.parallel_param.inner_param.engine = inner  # type: ignore[assignment]
     if spools:
         _redirect(own, spools)
     with _silence(quiet):

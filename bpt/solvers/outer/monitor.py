@@ -12,13 +12,15 @@ from bpt.balance.allocation import size
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
 from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
-from bpt.schedule.outer.instructions import Average
+from bpt.schedule.outer.instructions import Average, Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.schedule.weight_update import Update
 from bpt.solvers import lr_policy
 from bpt.solvers.display import Lap
 
 LOG = logging.getLogger("bpt")
+
+_Layout, _Inner = pb.SolverParameter.Engine, pb.InnerParameter.Engine
 
 
 class Monitor:
@@ -116,9 +118,12 @@ class Monitor:
         elif self._samples[worker]:
             LOG.warning("Its %d samples are not trained any more: nobody else has a pass left", self._samples[worker])
 
-    def settled(self, worker: int, engine: int) -> None:
-        """A worker has chosen its memory layout."""
-        LOG.info("Engine: %s computes in %s", self._names[worker], pb.SolverParameter.Engine.Name(engine))
+    def settled(self, settled: Settled) -> None:
+        """A worker has chosen how it computes."""
+        LOG.info(
+            "Engine: %s computes in %s, by %s", self._names[settled.worker], _Layout.Name(settled.engine),
+            _Inner.Name(settled.inner),
+        )  # fmt: skip
 
     def display(self, iteration: int) -> None:
         """Show the loss if ``display`` iterations have passed."""

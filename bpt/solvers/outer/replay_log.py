@@ -49,9 +49,9 @@ class RecordedRun:
     instructions: tuple[Instruction, ...]
 
     @property
-    def engines(self) -> dict[int, int]:
-        """Worker → memory layout, of those that have settled on one."""
-        return {each.worker: each.engine for each in self.instructions if isinstance(each, Settled)}
+    def engines(self) -> dict[int, tuple[int, int]]:
+        """Worker → memory layout and inner engine, of those that have tried."""
+        return {each.worker: (each.engine, each.inner) for each in self.instructions if isinstance(each, Settled)}
 
 
 class ReplayLog:

@@ -111,8 +111,8 @@ class Server:
                 self._monitor.submitted(report)
                 self._execute(self._schedule.submitted(report))
                 bar.to(self._reached, self._monitor.loss)
-            case Settled(worker, engine):
-                self._monitor.settled(worker, engine)
+            case Settled():
+                self._monitor.settled(event)
                 if self._log:
                     self._log.add(event)
             case Gone(worker):

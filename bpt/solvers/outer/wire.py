@@ -28,7 +28,7 @@ class Kind(IntEnum):
     SUBMIT = 2  # a report; weights (or gradients) follow
     ORDER = 3  # samples and perhaps weights follow
     HURRY = 4  # to a worker: submit after this iteration
-    SETTLED = 5  # a worker's memory layout
+    SETTLED = 5  # how a worker computes
     FINISHED = 6  # to a worker that has stopped: how the run has ended
 
 
@@ -70,13 +70,13 @@ def read_progress(numbers: Buffer, worker: int) -> Progress:
 
 
 def settled_head(settled: Settled) -> Buffer:
-    """A worker's layout as a head."""
-    return _head(Kind.SETTLED, settled.engine)
+    """How a worker computes, as a head."""
+    return _head(Kind.SETTLED, settled.engine, settled.inner)
 
 
 def read_settled(numbers: Buffer, worker: int) -> Settled:
     """What ``settled_head`` has written."""
-    return Settled(worker, int(numbers[1]))
+    return Settled(worker, int(numbers[1]), int(numbers[2]))
 
 
 def report_head(report: Report) -> Buffer:

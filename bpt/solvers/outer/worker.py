@@ -96,7 +96,7 @@ class Worker:
         self._accuracy.take()
         self._gradients = self._no_gradients()
         if not known:
-            self._link.tell(Settled(self._number, solver.train.operator.engine))
+            self._link.tell(Settled(self._number, *solver.trials.engines))
 
     @property
     def _position(self) -> int:

@@ -128,9 +128,9 @@ class Parallel:
     def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> LocalOperator:
         """What executes the segments of ``net`` on this rank."""
         inner = self.param.inner_param
-        if inner.engine == pb.InnerParameter.TASK_DAG:
-            return TaskDagOperator(net, segments, device, threads=inner.num_threads)
         if self.grid.shards == 1:
+            if inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu":
+                return TaskDagOperator(net, segments, device, threads=inner.num_threads)
             return LocalOperator(net, segments, device)
         shards = self.grid.across_shards
         if self.param.fc_param.scheme == PEER:

@@ -59,12 +59,12 @@ def spread(
         raise PrototxtError(f"parallel_param: {error}", solver.origin("parallel_param", "num_shards")) from None
     if world.size > 1:
         LOG.info("Parallel: %s", parallel.described)
-    for remark in _unused(param):
+    for remark in _unused(param, device):
         LOG.warning("parallel_param: %s", remark)
     return parallel
 
 
-def _unused(param: pb.ParallelParameter) -> Iterator[str]:
+def _unused(param: pb.ParallelParameter, device: torch.device) -> Iterator[str]:
     """What is set but has no effect, field by field: somebody may have forgotten what goes with it."""
     exchange, balance = pb.ParallelParameter.Exchange.Name(param.exchange), param.balance
     needs = {
@@ -78,6 +78,9 @@ def _unused(param: pb.ParallelParameter) -> Iterator[str]:
             yield f"{field} has no effect without {wanted}"
     if exchange == "CGDP":
         yield from _unused_in_a_search(param.cgdp_param)
+    if param.inner_param.engine == pb.InnerParameter.AUTO and (param.num_shards > 1 or device.type != "cpu"):
+        where = "with num_shards above 1" if device.type == "cpu" else "on a GPU"
+        yield f"inner_param {{ engine: AUTO }} is LIBRARY {where}"
     if param.balance_param.HasField("profile") and balance != pb.ParallelParameter.STATIC:
         yield "balance_param { profile } has no effect without balance: STATIC"
     for field in ("num_batches", "rule"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bpt.operators.task_dag.pool import Pool
-from bpt.schedule.task_dag import Task, TaskDag
+from bpt.schedule.task_dag import Dispatcher, Task, TaskDag
 
 
 @pytest.fixture
@@ -125,10 +125,11 @@ def test_nothing_to_run_and_stopping_twice(pool: Pool) -> None:
     assert ran == [1]
 
 
-def test_a_signal_reaches_the_caller_when_all_that_runs_has_ended(pool: Pool) -> None:
-    class StopError(Exception):
-        pass
+class StopError(Exception):
+    """What a handler of signals raises."""
 
+
+def test_a_signal_reaches_the_caller_when_all_that_runs_has_ended(pool: Pool) -> None:
     handled, noted, ended = threading.Event(), threading.Event(), []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -143,9 +144,9 @@ def test_a_signal_reaches_the_caller_when_all_that_runs_has_ended(pool: Pool) ->
     assert main == threading.get_ident()
 
     def interrupt() -> None:
-        signal.pthread_kill(main, signal.SIGUSR1)
-        assert handled.wait(10)
-        for _ in range(10_000):  # the caller has the signal, but it may not yet have come to note it
+        # More than once: Python handles a signal that comes just before the caller goes to sleep when it wakes up. And
+        # the caller may have the signal, but not yet have come to note it.
+        for _ in range(10_000):
             signal.pthread_kill(main, signal.SIGUSR1)
             if noted.wait(1e-3):
                 break
@@ -158,4 +159,26 @@ def test_a_signal_reaches_the_caller_when_all_that_runs_has_ended(pool: Pool) ->
             pool.run(TaskDag([Task("a"), Task("b", needs=(0,))]), [interrupt, lambda: ended.append(False)])
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert ended == [True]
+
+
+def test_a_signal_while_the_first_tasks_are_handed_out(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller has called one thread and not yet the other when the handler raises."""
+    raised, returned, ended = threading.Event(), threading.Event(), []
+    give = Dispatcher.next
+
+    def interrupted(self: Dispatcher, lane: int) -> int | None:
+        if lane == 1 and not raised.is_set():
+            raised.set()
+            raise StopError
+        return give(self, lane)
+
+    def last() -> None:
+        assert raised.wait(10)
+        ended.append(not returned.wait(0.1))
+
+    monkeypatch.setattr(Dispatcher, "next", interrupted)
+    with pytest.raises(StopError):
+        pool.run(TaskDag([Task("a"), Task("b")]), [last, last])
+    returned.set()
     assert ended == [True]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
 from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
 from bpt.net import Net
+from bpt.operators.choice import WARM_UP
 from bpt.operators.local import LocalOperator
-from bpt.operators.task_dag import TaskDagOperator
+from bpt.operators.task_dag import InnerChoice, TaskDagOperator
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource, read_solver
 from bpt.solvers.solver import Solver
 from tests.golden_cases import GOLDEN
@@ -32,6 +37,11 @@ NET = (
 )
 SOLVER = """net: "net.prototxt" test_iter: 2 test_interval: 3 base_lr: 0.05 momentum: 0.9 weight_decay: 0.001
     lr_policy: "fixed" iter_size: 2 max_iter: 6 random_seed: 4 snapshot_prefix: "s" engine: CONTIGUOUS"""
+AUTO = "parallel_param { inner_param { engine: AUTO } }"
+
+
+def weights_of(solver: Solver) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in solver.net.named_parameters()}
 
 
 def trained(source: SolverSource, threads: int) -> dict[str, Tensor]:
@@ -45,14 +55,63 @@ def trained(source: SolverSource, threads: int) -> dict[str, Tensor]:
     solver = Solver(source, make_operator=make)
     solver.solve()
     scores = {f"test {edge}": value for edge, value in solver.tests[0].operator.values.items()}
-    weights = {name: value.detach() for name, value in solver.net.named_parameters()}
+    weights = weights_of(solver)
     assert bool(getattr(solver.train.operator, "timelines", {})) == (threads > 0)
     return weights | scores
 
 
-def test_six_iterations(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     shutil.copytree(GOLDEN / "lmdb" / "color_lmdb", tmp_path / "lmdb")
     (tmp_path / "net.prototxt").write_text(NET.replace('"lmdb"', f'"{tmp_path}/lmdb"'))
     (tmp_path / "solver.prototxt").write_text(SOLVER.replace('"s"', f'"{tmp_path}/s"'))
-    run = partial(trained, read_solver(str(tmp_path / "solver.prototxt")))
+    return tmp_path
+
+
+def source_of(folder: Path, *overrides: str) -> SolverSource:
+    return read_solver(str(folder / "solver.prototxt"), overrides)
+
+
+def test_six_iterations(folder: Path) -> None:
+    run = partial(trained, source_of(folder))
     assert_same(run(2), run(0), 1e-5)
+
+
+def dag_operator(net: Net, device: torch.device) -> TaskDagOperator:
+    return TaskDagOperator(net, device=device, threads=2, grain=TINY)
+
+
+def test_auto_trains_while_it_tries(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Train and test nets go on with what has been faster; the weights are those of the library."""
+    iterations = 2 * (WARM_UP + InnerChoice.trials) + 2
+    with caplog.at_level(logging.INFO, "bpt"):
+        run = Solver(source_of(folder, AUTO, f"max_iter: {iterations}"), make_operator=dag_operator)
+        run.solve()
+    told = [message for message in caplog.messages if message.startswith("Inner: ")]
+    assert [re.sub(r"[\d.e+]+ ms", "N ms", line) for line in told] in (
+        [f"Inner: {name} (LIBRARY N ms, TASK_DAG N ms an iteration)"] for name in ("LIBRARY", "TASK_DAG")
+    )
+    used = {built.operator.inner for built in (run.train, *run.tests) if isinstance(built.operator, TaskDagOperator)}
+    assert [pb.InnerParameter.Engine.Name(engine) for engine in used] == [told[0].split()[1]]
+    expected = Solver(source_of(folder, f"max_iter: {iterations}"))
+    expected.solve()
+    assert_same(weights_of(run), weights_of(expected), 1e-5)
+
+
+@pytest.mark.parametrize("engine", ["LIBRARY", "TASK_DAG"])
+def test_a_snapshot_settles_it_and_the_resumed_run_goes_on_alike(
+    folder: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit."""
+    value = pb.InnerParameter.Engine.Value(engine)
+    monkeypatch.setattr(InnerChoice, "_best", lambda choice: value)
+    source = source_of(folder, AUTO, "snapshot: 3")
+    straight = Solver(source, make_operator=dag_operator)
+    straight.solve()
+    resumed = Solver(source, make_operator=dag_operator, resume=f"{folder}/s_iter_3.solverstate")
+    for run in (straight, resumed):
+        assert isinstance(run.train.operator, TaskDagOperator)
+        assert run.train.operator.inner == value
+    resumed.solve()
+    ours, theirs = weights_of(resumed), weights_of(straight)
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())

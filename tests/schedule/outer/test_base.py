@@ -123,7 +123,7 @@ def test_what_a_lost_worker_had_comes_with_the_next_orders_of_the_others() -> No
 
 
 def test_a_worker_that_has_done_all_its_passes_takes_nothing_over() -> None:
-    """Nobody would train it; nor does one in its last pass. The second time, the finished one's process is gone, too."""
+    """Nobody would train it; nor does one in its last pass. The second time the finished one has died, too."""
     for also_dead in (False, True):
         schedule = Agwu(Udpa(12, 3), Fraction(1))
         schedule.begin([None] * 3)

@@ -116,7 +116,7 @@ def test_each_as_soon_as_what_it_needs_is_there() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(1))
     first = schedule.begin([None] * 2)
     rest = [*schedule.submitted(Report(0, Fraction(1))), *schedule.submitted(Report(1, Fraction(1)))]
-    replay = Replay([Settled(0, 1), *first, *rest], 2, Fraction(1))
+    replay = Replay([Settled(0, 1, 1), *first, *rest], 2, Fraction(1))
     assert replay.begin([1.0, 2.0]) == first
     replay.progressed(0, 5, 5.0)
     assert replay.submitted(Report(1, Fraction(1), accuracy=0.5)) == []  # what it reports does not count

@@ -38,14 +38,14 @@ def test_orders_and_submissions() -> None:
     report, trained = Report(0, Fraction(1), 2, 5, 0.5), np.zeros(3, np.float32)
 
     def work(server: ToServer) -> None:
-        server.tell(Settled(0, 1))
+        server.tell(Settled(0, 1, 1))
         seen.extend(server.order())
         server.tell(Progress(0, 3, 0.5))
         server.submit(report, trained)
         seen.extend(server.order())
 
     link = started(work)
-    assert event(link) == Settled(0, 1)
+    assert event(link) == Settled(0, 1, 1)
     assert link.poll() is None and link.idle
     link.send(order, weights)
     assert event(link) == Progress(0, 3, 0.5)

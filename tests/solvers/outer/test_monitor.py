@@ -10,7 +10,7 @@ import pytest
 
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
-from bpt.schedule.outer.instructions import Average
+from bpt.schedule.outer.instructions import Average, Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.schedule.weight_update import Update
 from bpt.solvers.outer.monitor import Monitor
@@ -123,8 +123,8 @@ def test_a_worker_that_is_gone(lines: pytest.LogCaptureFixture) -> None:
 
 def test_a_layout(lines: pytest.LogCaptureFixture) -> None:
     made, _, _ = monitor()
-    made.settled(0, pb.SolverParameter.CONTIGUOUS)
-    assert lines.messages == ["Engine: worker 0 (rank 1, host a) computes in CONTIGUOUS"]
+    made.settled(Settled(0, pb.SolverParameter.CONTIGUOUS, pb.InnerParameter.LIBRARY))
+    assert lines.messages == ["Engine: worker 0 (rank 1, host a) computes in CONTIGUOUS, by LIBRARY"]
 
 
 def test_the_loss_is_the_mean_of_the_newest_of_each_worker() -> None:

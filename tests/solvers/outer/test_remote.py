@@ -135,7 +135,7 @@ def test_many_rounds_count_as_in_eq_11() -> None:
 
 def test_what_is_told_comes_before_the_submission() -> None:
     words: list[Progress | Settled] = [
-        Settled(7, 2),
+        Settled(7, 2, 1),
         Progress(7, 5, 0.5, 1.5),
         Progress(7, 6, 0.75, 1.25, Action.STOP, True),
     ]

@@ -17,10 +17,10 @@ from bpt.solvers.outer.replay_log import RecordedRun, RunFacts, check_replay, re
 
 FACTS = RunFacts("abc", "def", "012", 60_000, 2, (1, 4), 2**63 + 1)
 INSTRUCTIONS: tuple[Instruction, ...] = (
-    Settled(1, 2),
+    Settled(1, 2, 0),
     Send(Order(0, 0, Fraction(1), Fraction(0), ((0, 5),), batch=1)),
     Merge(Update(0, 0, 0, 0.1, 1 / 3)),
-    Settled(0, 1),
+    Settled(0, 1, 1),
     Average((0, 1), (0.25, 0.75), 1),
     Descend(Update(1, 2, 3, 1.0, 1.0), Fraction(1, 3)),
     Cut(0, Fraction(7, 3), 5),
@@ -42,7 +42,7 @@ def log(tmp_path: Path) -> Path:
 def test_there_and_back(log: Path) -> None:
     recorded = read_log(str(log))
     assert recorded == RecordedRun(str(log), FACTS, INSTRUCTIONS)
-    assert recorded.engines == {0: 1, 1: 2}
+    assert recorded.engines == {0: (1, 1), 1: (2, 0)}
     assert len(log.read_text().splitlines()) == 1 + len(INSTRUCTIONS)
 
 

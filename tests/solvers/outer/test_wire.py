@@ -78,9 +78,9 @@ def test_progress(progress: Progress) -> None:
 
 @pytest.mark.parametrize("engine", [0, 1, 2])
 def test_settled(engine: int) -> None:
-    head = sent(wire.settled_head(Settled(5, engine)))
+    head = sent(wire.settled_head(Settled(5, engine, 1)))
     assert wire.kind_of(head) is Kind.SETTLED
-    assert wire.read_settled(head, 5) == Settled(5, engine)
+    assert wire.read_settled(head, 5) == Settled(5, engine, 1)
 
 
 def test_hurry() -> None:

@@ -16,6 +16,7 @@ from bpt.graph.part import WHOLE, Slice
 from bpt.operators.local import LocalOperator
 from bpt.operators.master_slave import MasterSlaveOperator
 from bpt.operators.peer import PeerOperator
+from bpt.operators.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
 from bpt.solvers.ranks import parallel as module
@@ -225,7 +226,17 @@ def test_parts_of_the_shards() -> None:
     assert on_ranks(2, parts, PEER) == [[first, second]] * 2
 
 
-@pytest.mark.parametrize(("text", "kind"), [("", LocalOperator), (PEER, PeerOperator), (MASTER, MasterSlaveOperator)])
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", LocalOperator),
+        (PEER, PeerOperator),
+        (MASTER, MasterSlaveOperator),
+        ("inner_param { engine: TASK_DAG }", TaskDagOperator),
+        ("inner_param { engine: AUTO }", TaskDagOperator),
+        (f"{PEER} inner_param {{ engine: AUTO }}", PeerOperator),
+    ],
+)
 def test_operators(text: str, kind: type) -> None:
     def operator(parallel: Parallel) -> type:
         net = net_of(parallel)

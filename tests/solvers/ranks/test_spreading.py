@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import torch
 
 from bpt.balance import Static, Uniform
 from bpt.comm.base import Communicator
@@ -209,6 +210,25 @@ def test_what_has_no_effect_is_told(
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(1, lambda comm: spread(source, graph, comm, CPU))
     assert caplog.messages == ([f"parallel_param: {remark}"] if remark else [])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more", "device", "remark"),
+    [
+        (1, "", CPU, ""),
+        (1, "", torch.device("cuda"), "on a GPU"),
+        (2, "num_shards: 2", CPU, "with num_shards above 1"),
+    ],
+)
+def test_where_auto_can_only_be_the_library(
+    tmp_path: Path, ranks: int, more: str, device: torch.device, remark: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = small_solver(tmp_path, text=solver_with(f"inner_param {{ engine: AUTO }} {more}"))
+    graph = train_plan(source).graph()
+    with caplog.at_level(logging.WARNING, "bpt"):
+        run_ranks(ranks, lambda comm: spread(source, graph, comm, device))
+    told = f"parallel_param: inner_param {{ engine: AUTO }} is LIBRARY {remark}"
+    assert caplog.messages == [told] * ranks * bool(remark)
 
 
 def test_looking_at_every_layer_of_many_ranks_shows_the_first_ones_samples(

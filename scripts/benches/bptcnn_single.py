@@ -1,0 +1,69 @@
+"""One process that trains what ``scripts/bench bptcnn`` compares with: plain ``bpt train``, but with a record of it.
+
+Seconds are those of training; while it is tested, the clock stands still, as tests of the others delay no worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+
+from bpt.allocator import keep_freed_memory
+from bpt.comm import failure
+from bpt.comm.base import Communicator
+from bpt.proto.solver import SolverSource, read_solver
+from bpt.report.log import start_logging
+from bpt.report.outer import NodeRow, RunRecord, TestRow, write_csv
+from bpt.solvers.outer.check import samples_of
+from bpt.solvers.scores import ScoreWatch
+from bpt.solvers.solver import Solver
+from bpt.solvers.speeds.rehearsal import batch_of
+
+
+def train(source: SolverSource, host: str) -> RunRecord:
+    """Train to the end, with tests on the way; the last weights are written as ``bpt train`` does."""
+    param = source.param
+    interval, last = param.test_interval, param.max_iter
+    param.test_interval = last + 1  # step() must not test, as that would count
+    param.test_initialization = False
+    solver = Solver(source)
+    batch, samples = batch_of(solver.net.graph), samples_of(solver.net, param.parallel_param.exchange)
+    record = RunRecord("LeNet, one process", weights=0, facts={"exchange": "none", "balance": "none"})
+    seconds = 0.0
+    while solver.iter < last:
+        start = time.perf_counter()
+        solver.step(min(interval - solver.iter % interval, last - solver.iter))
+        seconds += time.perf_counter() - start
+        record.tests.append(_test(solver, seconds, solver.iter * batch / samples))
+    record.seconds = seconds
+    passes = last * batch / samples
+    record.nodes.append(NodeRow(0, host, samples, passes, seconds, 0.0, 0.0, 0, 0, 0))
+    solver.snapshot()
+    solver.close()
+    return record
+
+
+def _test(solver: Solver, seconds: float, epoch: float) -> TestRow:
+    with ScoreWatch(solver.tests[0].operator.net) as watch:
+        scores = solver.test(0)
+    assert scores, "a signal has stopped it"
+    result = watch.result()
+    return TestRow(seconds, solver.iter, epoch, 0, 0, scores.loss, result.accuracy, result.auc)
+
+
+def main() -> int:
+    path, settings = sys.argv[1:]
+    keep_freed_memory()  # this and the next as the command line does
+
+    def command(world: Communicator) -> None:
+        start_logging()
+        gc.freeze()
+        source = read_solver(path, [settings])
+        write_csv(train(source, world.host), f"{source.param.snapshot_prefix}_run")
+
+    return failure.run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Runs bpt as its command line does, with each argument in turn: ``outer_ranks "3 train --solver=S" "2 train …"``.
+
+The number says on how many of the ranks; the others wait. It is all one launch, since every rank takes seconds to
+start, and no run draws figures, which takes seconds, too. When all ranks are there, each prints "at <time>".
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from unittest import mock
+
+from bpt.cli.main import COMMANDS, make_parser
+from bpt.comm import failure
+from bpt.comm.base import Communicator
+from bpt.commands.job import Job
+from bpt.report.outer import RunRecord
+from bpt.solvers.outer import serving
+
+
+def no_figures(record: RunRecord, folder: str) -> list[str]:
+    return []
+
+
+def main(world: Communicator) -> None:
+    world.Barrier()
+    print("at", time.time(), flush=True)
+    with mock.patch.object(serving, "draw", no_figures):
+        for line in sys.argv[1:]:
+            ranks, *words = shlex.split(line)
+            arguments = make_parser().parse_args(words)
+            group = world.Split(world.rank // int(ranks))
+            if world.rank < int(ranks):
+                COMMANDS[arguments.command].run(arguments, Job.enter(group))
+
+
+if __name__ == "__main__":
+    sys.exit(failure.run(main))

@@ -1,0 +1,252 @@
+"""The outer layer over MPI: what only real processes show: signals, a worker that is killed, folders that differ."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bpt.proto import bpt_pb2 as pb
+from bpt.report.outer import read_csv
+from tests.golden_cases import GOLDEN
+from tests.mpi.mpirun import all_end, in_session, mpirun, needs_mpi, started
+
+pytestmark = needs_mpi
+
+SECONDS = 10
+SAMPLES = 200
+C_W = 4 * (784 * 10 + 10)  # bytes of the net's weights
+NET = """
+name: "digits"
+layer { name: "digits" type: "Data" top: "data" top: "label" include { phase: TRAIN } transform_param { scale: 0.004 }
+  data_param { source: "digits_train_lmdb" batch_size: 10 backend: LMDB shuffle: true } }
+layer { name: "digits" type: "Data" top: "data" top: "label" include { phase: TEST } transform_param { scale: 0.004 }
+  data_param { source: "digits_test_lmdb" batch_size: 25 backend: LMDB } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+  inner_product_param { num_output: 10 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+SOLVER = """
+net: "net.prototxt" test_iter: 4 test_interval: 1000 base_lr: 0.05 momentum: 0.9 lr_policy: "fixed" max_iter: 100
+snapshot_prefix: "digits" random_seed: 3 parallel_param { exchange: AGWU balance: IDPA }
+"""
+TRAIN = "train --solver=solver.prototxt"
+
+
+def write(folder: Path, data: bool = True, net: str = NET) -> Path:
+    """Put the texts, and the data, into a new folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / "net.prototxt").write_text(net)
+    (folder / "solver.prototxt").write_text(SOLVER)
+    for name in ("digits_train_lmdb", "digits_test_lmdb") if data else ():
+        shutil.copytree(GOLDEN / "lmdb" / name, folder / name)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where ranks start, with all that they need."""
+    monkeypatch.chdir(write(tmp_path / "here"))
+    return Path.cwd()
+
+
+def program(*lines: str) -> list[str]:
+    return [sys.executable, "-m", "tests.mpi.outer_ranks", *lines]
+
+
+def texts(log: str) -> list[str]:
+    """What the lines of the log say, without time and place."""
+    return [re.sub(r"^[IWE]\d{4} [\d:.]+ +\d+ \S+\] ", "", line) for line in log.splitlines()]
+
+
+def weights(path: str) -> list[np.ndarray]:
+    net = pb.NetParameter.FromString(Path(path).read_bytes())
+    return [np.array(blob.data, np.float32) for layer in net.layer for blob in layer.blobs]
+
+
+class Running:
+    """Ranks that train, and what they have told so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.log: list[str] = []
+
+    def until(self, words: str) -> None:
+        """Read until a line begins with ``words``."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.log += texts(line)
+            if self.log[-1].startswith(words):
+                return
+        pytest.fail(f"no {words!r} in\n" + "\n".join(self.log[-50:]))
+
+    def signal(self, rank: int, number: signal.Signals) -> None:
+        """Send a signal to the process of a rank."""
+        mark = f"OMPI_COMM_WORLD_RANK={rank}".encode()
+        environments = {pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in in_session(self._process.pid)}
+        (process,) = [pid for pid, content in environments.items() if mark in content.split(b"\0")]
+        os.kill(process, number)
+
+    def end(self) -> int:
+        """Read to the end, see that no process is left, and return the exit status."""
+        assert self._process.stderr is not None
+        self.log += texts(self._process.stderr.read())
+        status = self._process.wait()
+        all_end(self._process.pid, seconds=2)
+        return status
+
+
+@contextmanager
+def running(ranks: int, *lines: str, options: tuple[str, ...] = ()) -> Iterator[Running]:
+    """``outer_ranks`` while it runs; whatever hangs is ended after a while."""
+    with started(ranks, program(*lines), options=options) as process:
+        timer = threading.Timer(120, process.kill)
+        timer.start()
+        try:
+            yield Running(process)
+        finally:
+            timer.cancel()
+
+
+def test_runs() -> None:
+    """AGWU with IDPA, the same run once more from its log, and a server that computes."""
+    done = mpirun(
+        3,
+        program(
+            f"3 {TRAIN}",
+            f"""3 {TRAIN} --replay=digits_run/replay.jsonl --set 'snapshot_prefix: "again"'""",
+            f"""2 {TRAIN} --set 'snapshot_prefix: "both" parallel_param {{ server: COLOCATED }}'""",
+        ),
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    log = texts(done.stderr)
+    assert log.count("Optimization Done.") == 3
+    assert "Parallel: AGWU, balance IDPA; server on rank 0; 2 computing nodes" in log
+    assert "Parallel: AGWU, balance IDPA; server on rank 0, which computes as well; 2 computing nodes" in log
+
+    record = read_csv("digits_run")
+    assert {row.worker: row.total for row in record.allocation}.keys() == {0, 1}
+    assert sum(row.samples for row in record.allocation) == SAMPLES
+    # K = 100 · 10 / 200 = 5 passes; Eq. 6 with A = 4: K' = 4 + floor(5 - 2.5) = 6
+    assert [node.passes for node in record.nodes] == [6, 6]
+    for node in record.nodes:
+        assert (node.bytes_sent, node.bytes_received) == (6 * C_W, 6 * C_W)
+    assert record.tests[-1].accuracy and record.tests[-1].accuracy > 0.5
+
+    for one, other in zip(weights("digits_iter_100.caffemodel"), weights("again_iter_100.caffemodel"), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+    both = read_csv("both_run").nodes
+    assert sum(node.samples_allocated for node in both) == SAMPLES
+    assert [node.passes for node in both] == [6, 6]
+    assert [node.bytes_sent for node in both] == [0, 6 * C_W]
+
+
+def test_signals() -> None:
+    """They are served on whichever rank they come, and the job ends when all is written."""
+    lines = [f"""3 {TRAIN} --set 'max_iter: 100000 snapshot_prefix: "run{run}"'""" for run in range(3)]
+    with running(3, *lines) as run:
+        for rank, number in ((0, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)):
+            run.until("Version 8:")
+            run.signal(rank, number)
+            run.until("Optimization stopped early.")
+        assert run.end() == 1
+    iteration = re.findall(r"Snapshotting solver state .*_iter_(\d+)", "\n".join(run.log))[-1]
+    (error,) = [line for line in run.log if line.startswith("error:")]
+    assert error == f"error: stopped by SIGTERM after {iteration} iterations; --snapshot auto goes on from there"
+    assert not any("MPI_ABORT" in line for line in run.log)
+    assert len(list(Path().glob("run?_iter_*.solverstate"))) == 3
+
+
+def test_a_worker_that_is_killed() -> None:
+    """Its samples go to the other two, and the run to its end."""
+    with running(4, f"4 {TRAIN} --set 'max_iter: 3000'", options=("--with-ft", "ulfm")) as run:
+        run.until("Version 20:")
+        run.signal(2, signal.SIGKILL)
+        assert run.end() == 0, "\n".join(run.log)
+    host = socket.gethostname()
+    lost = [line for line in run.log if line.startswith("Lost: ")]
+    assert len(lost) == 1
+    assert lost[0].startswith(f"Lost: worker 1 (rank 2, host {host}) is gone: it was killed, ")
+    (heirs,) = [line for line in run.log if line.startswith("The run goes on: ")]
+    assert re.fullmatch(r"The run goes on: its \d+ samples go to the other workers, with their next passes", heirs)
+    assert "Optimization Done." in run.log
+    nodes = read_csv("digits_run").nodes
+    assert nodes[0].samples_allocated + nodes[2].samples_allocated == SAMPLES
+    assert nodes[1].passes < nodes[0].passes == nodes[2].passes
+    assert Path("digits_iter_3000.caffemodel").exists()
+
+
+def test_data_that_the_server_ships(tmp_path: Path) -> None:
+    """The workers are in a folder without data."""
+    there = write(tmp_path / "there", data=False)
+    argv = program(f"3 {TRAIN} --set 'parallel_param {{ ship_data: true }}'")
+    done = mpirun(1, [*argv, ":", "-n", "2", "--wdir", str(there), *argv], timeout=120)
+    assert done.returncode == 0, done.stderr
+    record = read_csv("digits_run")
+    assert sum(node.samples_allocated for node in record.nodes) == SAMPLES
+    assert record.tests[-1].accuracy and record.tests[-1].accuracy > 0.5
+    # Eq. 11; records do not count
+    assert sum(node.bytes_sent + node.bytes_received for node in record.nodes) == 2 * C_W * 2 * 6
+
+
+def fail(there: Path | None = None) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Train on 3 ranks, the last one in ``there``, see that they end in time, and return the only error that is told.
+
+    Before that, start-up may take long on a busy machine.
+    """
+    argv = program(f"3 {TRAIN}")
+    last = ["--wdir", str(there)] if there else []
+    done = mpirun(2, [*argv, ":", "-n", "1", *last, *argv], timeout=120)
+    begun = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("at ")]
+    assert time.time() - min(begun) < SECONDS
+    assert "Traceback" not in done.stderr
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    return done, error
+
+
+def test_data_that_the_server_misses() -> None:
+    """Only it reads these. The workers learn so, and all leave in good order."""
+    shutil.rmtree("digits_test_lmdb")
+    done, error = fail()
+    assert done.returncode == 2
+    assert error.startswith("error: net.prototxt:6:16:") and 'layer "digits": digits_test_lmdb: no such folder' in error
+    assert "MPI_ABORT" not in done.stderr
+
+
+def test_data_that_one_worker_misses(tmp_path: Path) -> None:
+    done, error = fail(write(tmp_path / "there", data=False))
+    assert done.returncode
+    assert error.startswith(f"error: rank 2 (host {socket.gethostname()}): net.prototxt:4:16:")
+    assert "digits_train_lmdb: no such folder" in error
+
+
+def test_a_net_that_differs_on_one_worker(tmp_path: Path) -> None:
+    done, error = fail(write(tmp_path / "there", net=NET.replace("num_output: 10", "num_output: 11")))
+    assert done.returncode == 2
+    assert f"rank 2 on host {socket.gethostname()} differs from rank 0" in error and "network text" in error
+    assert "MPI_ABORT" not in done.stderr
+
+
+def test_data_that_differ_on_one_worker(tmp_path: Path) -> None:
+    """Its samples would not be those that the others do not have."""
+    there = write(tmp_path / "there")
+    shutil.rmtree(there / "digits_train_lmdb")
+    shutil.copytree(GOLDEN / "lmdb" / "digits_test_lmdb", there / "digits_train_lmdb")
+    done, error = fail(there)
+    assert done.returncode == 2
+    assert f"rank 2 on host {socket.gethostname()} differs from rank 0" in error
+    assert "(100 samples, not 200 samples)" in error

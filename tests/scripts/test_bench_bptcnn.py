@@ -1,0 +1,271 @@
+"""The arithmetic and the texts of ``scripts/bench bptcnn``; what it measures takes a quiet machine and root."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from benches import bptcnn, bptcnn_data, bptcnn_jobs
+from benches.bptcnn_jobs import JobError, Jobs, Work, cores_used
+from benches.bptcnn_results import (
+    RUNS,
+    Run,
+    most_waiting,
+    points_lost,
+    run_rows,
+    seconds_to,
+    standard_error,
+    table,
+    verdicts,
+)
+
+from bpt.data.datum import encode_datum
+from bpt.data.lmdb_source import LmdbSource
+from bpt.data.lmdb_writer import LmdbWriter
+from bpt.graph.spec import count
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import read_solver
+from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
+from bpt.report.outer import record as rows
+from bpt.solvers.nets import train_plan
+
+
+def node(worker: int, host: str, computed: float, waited: float, idle: float) -> NodeRow:
+    return NodeRow(worker, host, 100, 1.0, computed, waited, idle, 1, 0, 0)
+
+
+def update(worker: int, seconds: float, staleness: int) -> UpdateRow:
+    return UpdateRow(1, seconds, worker, "a", 0, staleness, 1.0, 1.0, 1.0, 1.0, 100, seconds, 0.0, 0.0)
+
+
+def seen_at(seconds: float, accuracy: float) -> rows.TestRow:
+    return rows.TestRow(seconds, 1, 1.0, 1, 0, 0.1, accuracy, math.nan)
+
+
+def run(seconds: float, accuracy: float, tested: float, waited: float = 0.1, seed: int = 1) -> Run:
+    """Two workers with ten seconds: b computes for 8 of them."""
+    record = RunRecord(
+        seconds=seconds,
+        nodes=[node(0, "a", 10.0, 0.0, 0.0), node(1, "b", 8.0, waited, 1.0)],
+        updates=[update(0, 10.0, 0), update(1, 8.0, 1)],
+        tests=[seen_at(4.0, tested - 0.1), seen_at(9.0, tested)],
+    )
+    return Run(seed, record, accuracy, others=0.25)
+
+
+def alone(seconds: float, accuracy: float, seed: int = 1) -> Run:
+    record = RunRecord(seconds=seconds, nodes=[node(0, "a", seconds, 0.0, 0.0)], tests=[seen_at(5.0, 0.98)])
+    return Run(seed, record, accuracy)
+
+
+FOUR = {
+    "SGWU+UDPA": [run(20.0, 0.97, 0.97)],
+    "AGWU+IDPA": [run(10.0, 0.97, 0.97), run(12.0, 0.98, 0.95, waited=0.6, seed=2)],
+    "one process": [alone(15.0, 0.983), alone(15.0, 0.975, seed=2)],
+}
+
+
+def test_seconds_to_an_accuracy_are_those_of_all_runs() -> None:
+    assert seconds_to(FOUR["AGWU+IDPA"], 0.95) == 9.0
+    assert seconds_to(FOUR["AGWU+IDPA"][:1], 0.87) == 4.0
+    assert seconds_to(FOUR["AGWU+IDPA"], 0.96) == math.inf  # the second one never reached it
+
+
+def test_points_lost() -> None:
+    assert points_lost(FOUR["AGWU+IDPA"], FOUR["one process"]) == pytest.approx(0.4)  # 97.9 - 97.5
+    assert points_lost(FOUR["one process"], FOUR["AGWU+IDPA"]) == pytest.approx(-0.4)
+
+
+def test_most_waiting() -> None:
+    # b: 0.1 of 10 s and 0.6 of 12 s
+    host, share = most_waiting(FOUR["AGWU+IDPA"])
+    assert host == "b" and share == pytest.approx((0.01 + 0.05) / 2)
+
+
+def test_standard_error() -> None:
+    assert standard_error([1.0, 2.0, 3.0]) == pytest.approx(1 / 3**0.5)
+    assert math.isnan(standard_error([1.0]))
+
+
+def test_table() -> None:
+    # waiting: (0.1 / 20 + 0.6 / 24) / 2; idle: (1 / 20 + 1 / 24) / 2; balance: 18 / 20
+    assert list(table(FOUR, 0.96)) == [
+        "way          seconds   least - most  x AGWU+IDPA  s to 0.96  waiting   idle  balance  staleness  accuracy %"
+        "     ±  points lost",
+        "SGWU+UDPA      20.00  20.00 - 20.00        1.818       9.00    0.25%  2.50%   0.9000       0.50       97.00"
+        "              +0.90",
+        "AGWU+IDPA      11.00  10.00 - 12.00        1.000    not all    1.50%  4.58%   0.9000       0.50       97.50"
+        "  0.50        +0.40",
+        "one process    15.00  15.00 - 15.00        1.364       5.00                                           97.90"
+        "  0.40",
+        "means of 2 runs, the ±: standard error of a mean. waiting, idle (at the end): of the nodes' time",
+        "cores that others used before and after a run: 0.15 in the mean, 0.25 at most",
+    ]
+
+
+def test_verdicts() -> None:
+    assert list(verdicts(FOUR)) == [
+        "AGWU+IDPA is the fastest: one process takes 1.364 times as long: reached",
+        "balance index of AGWU+IDPA: 0.9000, at least 0.95: missed",
+        "worker on b waits most of AGWU+IDPA: 3.00% of the run, at most 2%: missed",
+        "accuracy of AGWU+IDPA: +0.40 points lost against one process, at most 0.5: reached",
+    ]
+    assert list(verdicts({"SGWU+UDPA": FOUR["SGWU+UDPA"]})) == []
+
+
+def test_run_rows() -> None:
+    read = [dict(zip(RUNS, row, strict=True)) for row in run_rows(FOUR, 0.96)]
+    assert [(row["way"], row["seed"]) for row in read] == [
+        ("SGWU+UDPA", 1), ("AGWU+IDPA", 1), ("AGWU+IDPA", 2), ("one process", 1), ("one process", 2)
+    ]  # fmt: skip
+    assert read[2] == {
+        "way": "AGWU+IDPA", "seed": 2, "seconds": 12.0, "seconds_to_level": "", "waiting": pytest.approx(0.025),
+        "idle": pytest.approx(1 / 24), "balance_index": pytest.approx(0.9), "mean_staleness": 0.5,
+        "test_accuracy": 0.95, "windows_accuracy": 0.98, "others": 0.25,
+    }  # fmt: skip
+    assert read[3]["mean_staleness"] == ""
+
+
+def test_windows_are_all_parts_of_an_image() -> None:
+    image = np.arange(12, dtype=np.uint8).reshape(1, 3, 4)
+    parts = [part.tolist() for part in bptcnn_data.windows(image, 2)]
+    assert parts == [
+        [[[0, 1], [4, 5]]], [[[1, 2], [5, 6]]], [[[2, 3], [6, 7]]],
+        [[[4, 5], [8, 9]]], [[[5, 6], [9, 10]]], [[[6, 7], [10, 11]]],
+    ]  # fmt: skip
+    assert len(list(bptcnn_data.windows(np.zeros((1, 32, 32), np.uint8)))) * 360 == bptcnn.IMAGES
+
+
+def write_digits(folder: Path, train: int, test: int) -> None:
+    """Stand-ins for the digits: number i is an image whose pixels are i."""
+    for name, images in (("train_lmdb", train), ("test_lmdb", test)):
+        with LmdbWriter(folder / name) as writer:
+            for index in range(images):
+                writer.put(encode_datum(np.full((1, 32, 32), index, np.uint8), index % 10))
+
+
+@pytest.fixture
+def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "digits"
+    write_digits(folder, train=3, test=2)
+    monkeypatch.setattr(bptcnn_jobs, "DIGITS", folder)
+    return folder
+
+
+def read(path: Path) -> list[tuple[tuple[int, ...], int, float]]:
+    """Shape, pixel and label of each image."""
+    source = LmdbSource(str(path))
+    samples = [source.read(index) for index in range(len(source))]
+    source.close()
+    assert all(np.unique(sample.image).size == 1 for sample in samples)
+    return [(sample.image.shape, int(sample.image[0, 0, 0]), sample.label) for sample in samples]
+
+
+def test_images_are_repeated_until_there_are_enough(digits: Path, tmp_path: Path) -> None:
+    path = bptcnn_data.write_training(digits, tmp_path, 7)
+    assert read(path) == [((1, 32, 32), pixel, pixel) for pixel in (0, 1, 2, 0, 1, 2, 0)]
+    assert bptcnn_data.write_training(digits, tmp_path, 7) == path  # it is there
+
+
+def test_test_images_through_all_windows(digits: Path, tmp_path: Path) -> None:
+    assert read(bptcnn_data.write_windows(digits, tmp_path)) == [((1, 28, 28), pixel, pixel) for pixel in (0, 1)
+                                                                 for _ in range(25)]  # fmt: skip
+
+
+def test_the_solver_is_that_of_lenet(digits: Path, tmp_path: Path) -> None:
+    work = Work(samples=640, passes=10, batch=64, batches=5, tests=2)
+    assert work.iterations == 100
+    solver, windows = work.write(tmp_path)
+    source = read_solver(solver)
+    param = source.param
+    assert (param.max_iter, param.test_interval, list(param.test_iter), list(param.stepvalue)) == (100, 5, [4], [80])
+    assert (param.base_lr, param.momentum, param.gamma) == pytest.approx((0.004, 0.9, 0.1))
+    assert param.engine == pb.SolverParameter.CHANNELS_LAST
+    assert param.parallel_param.balance_param.num_batches == 5
+    graph = train_plan(source).graph()
+    assert graph.edges[0].shape == (64, 1, 28, 28)
+    assert sum(count(p.shape) for p in graph.learnable) == 431_080
+    (data,) = (layer for layer in graph.nodes if layer.type == "Data")
+    assert data.spec.param.data_param.shuffle
+    assert "crop_size" not in windows.read_text()
+
+
+def test_accuracy_is_of_all_images(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of LeNet that say 3, whatever they see: right for one image of two."""
+    write_digits(tmp_path / "more", train=1, test=4)
+    monkeypatch.setattr(bptcnn_jobs, "DIGITS", tmp_path / "more")
+    monkeypatch.setattr(bptcnn_data, "TESTED", 50)
+    _, windows = Work(640, 1, 64, 1, 1).write(tmp_path)
+    weights = pb.NetParameter(name="LeNet")
+    ip2 = weights.layer.add(name="ip2", type="InnerProduct")
+    ip2.blobs.add(data=[0.0] * 5000).shape.dim.extend([10, 500])
+    ip2.blobs.add(data=[float(label == 3) for label in range(10)]).shape.dim.extend([10])
+    (tmp_path / "three.caffemodel").write_bytes(weights.SerializeToString())
+    assert bptcnn_data.accuracy(windows, tmp_path / "three.caffemodel", 100) == pytest.approx(0.25)
+
+
+def test_cores_used() -> None:
+    # user nice system idle iowait irq softirq steal guest: 150 of 200 ticks in use, on two cores
+    before = "cpu  100 0 50 800 10 0 0 0 0 0\ncpu0 1 0 0\ncpu1 1 0 0\nintr 5\n"
+    after = "cpu  200 10 70 840 20 5 5 10 0 0\ncpu0 1 0 0\ncpu1 1 0 0\nintr 5\n"
+    assert cores_used(before, after) == pytest.approx(2 * 150 / 200)
+    assert cores_used(before, before) == 0.0
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What would have been called; a run leaves its record."""
+    called: list[list[str]] = []
+
+    def call(words: list[str], log: Path) -> None:
+        called.append(list(words))
+        setting = words[-1]
+        if "snapshot_prefix" in setting:
+            write_csv(FOUR["AGWU+IDPA"][0].record, setting.split('"')[1] + "_run")
+
+    monkeypatch.setattr(bptcnn_jobs, "call", call)
+    monkeypatch.setattr(bptcnn_jobs, "busy", lambda: 0.5)
+    return called
+
+
+def test_jobs_are_done_once(commands: list[list[str]], tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path / "solver.prototxt", 100, ["server", "a", "b"], tmp_path)
+    left = bptcnn.measure(jobs, (1, 2))
+    assert list(left) == ["SGWU+UDPA", "SGWU+IDPA", "AGWU+UDPA", "AGWU+IDPA", "one process"]
+    assert left["AGWU+IDPA"][2].weights == tmp_path / "AGWU+IDPA_2" / "run_iter_100.caffemodel"
+    assert left["AGWU+IDPA"][2].others == 0.5
+    assert left["AGWU+IDPA"][2].record.seconds == 10.0
+    done = len(commands)
+    assert done == 10
+    first, testbed = commands[0], str(bptcnn_jobs.TESTBED)
+    assert first[:6] == [testbed, "run", "--slots", "server:1,a:1,b:1", "--", "bpt"]
+    assert first[first.index("--set") + 1] == "parallel_param { exchange: SGWU balance: UNIFORM }"
+    assert first[-1] == f'random_seed: 1 snapshot_prefix: "{tmp_path / "SGWU+UDPA_1" / "run"}"'
+    assert commands[4][:6] == [testbed, "run", "--on", "a", "--", "python"]
+    second = [each[each.index("--set") + 1] for each in commands[5:9]]
+    assert "AGWU balance: IDPA" in second[0] and "SGWU balance: UNIFORM" in second[3]  # in the other order
+    bptcnn.measure(jobs, (1, 2))
+    assert len(commands) == done
+
+
+def test_runs_with_other_settings_are_not_taken(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    bptcnn.add_arguments(parser)
+    path = tmp_path / "settings.json"
+    bptcnn.keep_settings(parser.parse_args([]), path)
+    bptcnn.keep_settings(parser.parse_args(["--seeds", "5"]), path)  # more of the same
+    with pytest.raises(SystemExit, match="other settings"):
+        bptcnn.keep_settings(parser.parse_args(["--passes", "5"]), path)
+
+
+def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    with pytest.raises(JobError, match=r"(?s)exit status 3; .*log\.txt ends with\nno such thing"):
+        bptcnn_jobs.call([sys.executable, "-c", "import sys; print('no such thing'); sys.exit(3)"], log)
