@@ -1,7 +1,8 @@
 """Runs bpt as its command line does, with each argument in turn: ``outer_ranks "3 train --solver=S" "2 train …"``.
 
 The number says on how many of the ranks; the others wait. It is all one launch, since every rank takes seconds to
-start, and no run draws figures, which takes seconds, too. When all ranks are there, each prints "at <time>".
+start, and no run draws figures, which takes seconds, too, but for one with a plus: ``3+``. When all ranks are there,
+each prints "at <time>".
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ def no_figures(record: RunRecord, folder: str) -> list[str]:
 def main(world: Communicator) -> None:
     world.Barrier()
     print("at", time.time(), flush=True)
-    with mock.patch.object(serving, "draw", no_figures):
-        for line in sys.argv[1:]:
-            ranks, *words = shlex.split(line)
-            arguments = make_parser().parse_args(words)
-            group = world.Split(world.rank // int(ranks))
-            if world.rank < int(ranks):
+    for line in sys.argv[1:]:
+        number, *words = shlex.split(line)
+        ranks = int(number.rstrip("+"))
+        arguments = make_parser().parse_args(words)
+        group = world.Split(world.rank // ranks)
+        if world.rank < ranks:
+            with mock.patch.object(serving, "draw", serving.draw if "+" in number else no_figures):
                 COMMANDS[arguments.command].run(arguments, Job.enter(group))
 
 

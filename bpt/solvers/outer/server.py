@@ -74,8 +74,8 @@ class Server:
         self._reached = assignment.first  # the iteration that the newest version stands for
         self._epoch = 0.0
 
-    def run(self, frequencies: Sequence[float | None]) -> Outcome:
-        """Serve until every worker has stopped, and tell them how the run has ended.
+    def run(self, frequencies: Sequence[float | None]) -> None:
+        """Serve until every worker has stopped; ``end`` then lets them go.
 
         Args:
             frequencies: as for ``Idpa.first``.
@@ -98,7 +98,6 @@ class Server:
                 if not events:
                     time.sleep(PAUSE)
         self._finish()
-        return self._tell_all()
 
     def _serve(self, event: Event, bar: ProgressBar) -> None:
         match event:
@@ -210,17 +209,14 @@ class Server:
             self.stopped = True
         if self._param.snapshot_after_train:
             self._snapshot()
-        if self.stopped:
-            LOG.info("Optimization stopped early.")
-        elif self._param.test_iter:
+        if self._param.test_iter and not self.stopped:
             self._clerk.test(self._moment(), always=True)
         self._clerk.finish()
         self._monitor.record.tests.extend(self._clerk.tests)
-        if not self.stopped:
-            LOG.info("Optimization Done.")
+        LOG.info("Optimization stopped early." if self.stopped else "Optimization Done.")
 
-    def _tell_all(self) -> Outcome:
-        """Tell the workers how the run has ended, so that all ranks end alike."""
+    def end(self) -> Outcome:
+        """Tell the workers how the run has ended, when all is written, so that all ranks end alike."""
         outcome = Outcome(self._reached, self.terminated)
         for link in self._links:
             link.finish(outcome)

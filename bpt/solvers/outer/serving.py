@@ -204,10 +204,13 @@ class Serving:
                 stack.enter_context(signals)
             if colocated and solver:
                 colocated.start(lambda link: self._work(solver, link, threads))
-            outcome = server.run([node.frequency for node in nodes])
+            server.run([node.frequency for node in nodes])
+            if server.stopped:
+                record.iterations = 0  # Eq. 11 by what was submitted
+            self._report(record)
+            outcome = server.end()  # only now: a worker that has ended by SIGTERM gives the others a second
             if colocated:
                 colocated.join()
-        self._report(record)
         return outcome
 
     def _work(self, solver: Solver, link: ToServer, threads: int) -> None:
