@@ -122,6 +122,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.loss_history": 1002,
         "SolverState.random_seed": 1003,
         "SolverState.solver_type": 1004,
+        "SolverState.inner": 1005,
     }
     assert set(all_messages()) == OWN_MESSAGES | {row["scope"] for row in ROWS if row["kind"] == "field"}
 
