@@ -18,11 +18,13 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.report.log import number
 from bpt.report.timetable import caffe_lines, table
+from bpt.schedule.outer.making import OUTER
 from bpt.solvers import lr_policy
 from bpt.solvers.iteration import backward_pass, forward_pass
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
 from bpt.solvers.only_training import only_training
+from bpt.solvers.outer.check import apart
 from bpt.solvers.solver import Solver
 
 LOG = logging.getLogger("bpt")
@@ -45,6 +47,8 @@ def time_solver(source: SolverSource, device: torch.device, iterations: int) -> 
 
     Nothing is tested or written.
     """
+    if source.param.parallel_param.exchange in OUTER:
+        source = apart(source)  # as one of its workers trains: alone
     param = source.param
     only_training(param)
     param.ClearField("display")
