@@ -1,4 +1,8 @@
-"""The steps of which a rank's iteration is made. They print in a few characters: ``F0 B0 X0 W U``."""
+"""The steps of which a rank's iteration is made. They print in a few characters: ``F0 B0 X0 W U``.
+
+In a pipeline a step is one of a micro-batch, ``F0.2``, and values (``S``, ``R``) and diffs (``s``, ``r``) travel
+between stages.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,27 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
-class Forward:
-    """Run segment ``segment`` forward and keep what its backward needs."""
+class Draw:
+    """Run the layers without bottoms: a batch for the pass whose first micro-batch is ``micro``."""
 
-    segment: int
+    micro: int
 
     def __str__(self) -> str:
-        return f"F{self.segment}"
+        return f"D{self.micro}"
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Run segment ``segment`` forward and keep what its backward needs.
+
+    ``micro`` is the micro-batch, numbered through all passes of the iteration; ``None``: batches are not divided.
+    """
+
+    segment: int
+    micro: int | None = None
+
+    def __str__(self) -> str:
+        return f"F{self.segment}{_part(self.micro)}"
 
 
 @dataclass(frozen=True)
@@ -28,9 +46,34 @@ class Backward:
     """Run segment ``segment`` backward: diffs of its inputs, gradients of its parameters (added up)."""
 
     segment: int
+    micro: int | None = None
 
     def __str__(self) -> str:
-        return f"B{self.segment}"
+        return f"B{self.segment}{_part(self.micro)}"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Start to send the values of transfer ``transfer`` to the stage that reads them; or their diff back."""
+
+    transfer: int
+    micro: int
+    diff: bool = False
+
+    def __str__(self) -> str:
+        return f"{'s' if self.diff else 'S'}{self.transfer}.{self.micro}"
+
+
+@dataclass(frozen=True)
+class Recv:
+    """Wait for the values of transfer ``transfer``; or for their diff."""
+
+    transfer: int
+    micro: int
+    diff: bool = False
+
+    def __str__(self) -> str:
+        return f"{'r' if self.diff else 'R'}{self.transfer}.{self.micro}"
 
 
 @dataclass(frozen=True)
@@ -59,4 +102,8 @@ class Update:
         return "U"
 
 
-Instruction = Broadcast | Forward | Backward | Exchange | Wait | Update
+def _part(micro: int | None) -> str:
+    return "" if micro is None else f".{micro}"
+
+
+Instruction = Broadcast | Draw | Forward | Backward | Send | Recv | Exchange | Wait | Update
