@@ -8,6 +8,7 @@ run draws what the uninterrupted one would have drawn.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ class RunContext:
     columns: Share | None = None  # layers run on a slice of the features (axis 1) of all samples of their group
     sync_batch_norm: bool = False  # parallel_param's field of this name
     unweighted: bool = False  # balance_param { normalizer: UNIFORM }: each rank's mean counts alike
+    # A rank's share goes through the net in so many micro-batches; each is cut again, if there is another number.
+    cuts: tuple[int, ...] = ()
+    part: int | None = None  # which micro-batch the layers have now; None: the whole share
 
     def generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
         """A generator for what ``key`` names; the same every time it is asked for."""
@@ -56,9 +60,26 @@ class RunContext:
         """Like ``generator``, but different in every forward pass of training."""
         return self.generator(*key, self.iteration, self.micro, device=device)
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether layers have some samples of the batch only."""
+        return self.ranks > 1 or self.part is not None
+
+    def share(self, samples: int) -> Share:
+        """What layers have now of a batch whose text says so many samples: of this rank's share, the micro-batch."""
+        return self.part_of(self.split(samples))
+
+    def part_of(self, share: Share) -> Share:
+        """Of a share, the micro-batch that layers have now."""
+        number, parts = self.part or 0, math.prod(self.cuts)
+        for cut in self.cuts if self.part is not None else ():
+            parts //= cut
+            share = share.part(number // parts % cut, cut)
+        return share
+
     def own_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that this rank's share has of a blob whose shape, for the whole batch, is ``shape``."""
-        return (self.split(shape[0]).count, *shape[1:]) if self.ranks > 1 and shape else shape
+        """The shape that layers have now of a blob whose shape, for the whole batch, is ``shape``."""
+        return (self.share(shape[0]).count, *shape[1:]) if self.is_divided and shape else shape
 
     @contextmanager
     def on_slice(self, columns: Share, split: Callable[[int], Share]) -> Iterator[None]:

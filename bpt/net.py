@@ -33,6 +33,8 @@ class Net(nn.Module):
 
     Attributes:
         held: of ``graph.learnable`` what this rank holds, whole or a slice, in the same order.
+        sources_apart: layers without bottoms are run by ``draw``, and ``run`` leaves them out: the samples that they
+            make at once go through the other layers in micro-batches, and some of these on other ranks.
 
     Raises:
         LayerError: a filler does not fit its parameter, or a shared one has another shape or is not on this rank.
@@ -51,6 +53,7 @@ class Net(nn.Module):
         self.part = part
         self.held = tuple(param for param in graph.learnable if part.holds(param))
         self.context = context or RunContext()
+        self.sources_apart = False
         self.layers = nn.ModuleList()
         self._values: dict[int, nn.Parameter] = {}  # by Param.index
         for node in graph.nodes:
@@ -163,7 +166,7 @@ class Net(nn.Module):
         """
         grad = torch.is_grad_enabled()
         for node, layer in zip(self.graph.nodes[start:end], self.layers[start:end], strict=True):
-            if node.type == "Input":
+            if node.type == "Input" or (self.sources_apart and not node.bottoms):
                 continue  # the caller has set its tops
             bottoms = [
                 values[edge] if wanted else values[edge].detach()
@@ -178,6 +181,21 @@ class Net(nn.Module):
                 tops = tuple(map(place, tops))
             del bottoms
             values.update(zip(node.tops, tops, strict=True))
+
+    def draw(self, place: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> dict[int, Tensor]:
+        """Run the layers without bottoms that this rank holds: edge index → tensor. Input layers give zeros."""
+        values: dict[int, Tensor] = {}
+        for node in self.graph.nodes:
+            if node.bottoms or not self.part.runs(node.index):
+                continue
+            if node.type == "Input":
+                shapes = (self.context.own_shape(self.graph.edges[top].shape) for top in node.tops)
+                tops = tuple(map(torch.zeros, shapes))
+            else:
+                with torch.no_grad():
+                    tops = _call(self.layer(node), node, ())
+            values.update(zip(node.tops, map(place, tops), strict=True))
+        return values
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         sources = [edge for edge in self.graph.edges if self.graph.nodes[edge.producer].type == "Input"]

@@ -31,6 +31,12 @@ class Share:
             return ((begin, end),) if self.count else ()
         return (begin, self.total), (0, end - self.total)
 
+    def part(self, number: int, parts: int) -> Share:
+        """Part ``number`` of so many, consecutive and nearly equal: the longer ones, by a sample, come first."""
+        size, longer = divmod(self.count, parts)
+        start = number * size + min(number, longer)
+        return Share(self.start + start, size + (number < longer), self.total)
+
     def shift(self, part: float) -> int:
         """The samples by which shares are turned that are turned by ``part`` of the batch."""
         return int(part * self.total)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.networks import bpt_cnn, googlenet, resnet_cifar, resnet_imagenet, vgg
+from scripts.networks import bpt_cnn, googlenet, resattnet, resnet_cifar, resnet_imagenet, vgg
 
-FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn)
+FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn, resattnet)
 ROOT = Path(__file__).parents[1] / "prototxt"
 
 

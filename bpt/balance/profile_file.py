@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from bpt.balance.precision import Estimate
 from bpt.balance.profile import Facts, Profile, RankFacts, RankSpeed
-from bpt.errors import FileError
 from bpt.proto.atomic import atomic_file
+from bpt.proto.json_file import Place, read_json
 
 FORMAT = 1
 
@@ -32,20 +32,7 @@ def read_profile(path: str) -> Profile:
     Raises:
         FileError: it is missing, of another format, or damaged; it says where.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a profile: it is not text") from None
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{path}:{error.lineno}:{error.colno}", f"is not a profile: {error.msg}") from None
-    except RecursionError:
-        raise FileError(path, "is not a profile: it is nested too deep") from None
-    return _from_json(_Place(path, "", content))
+    return _from_json(read_json(path, "profile"))
 
 
 def _to_json(profile: Profile) -> dict[str, Any]:
@@ -70,7 +57,7 @@ def _point(size: int, point: Estimate) -> dict[str, Any]:
     return {"batch": size, "seconds": point.seconds, "half_width": half_width, "repeats": point.repeats}
 
 
-def _from_json(top: _Place) -> Profile:
+def _from_json(top: Place) -> Profile:
     number = top["format"].integer(least=0)
     if number != FORMAT:
         top["format"].refuse(f"is {number}, but this bpt reads profiles of format {FORMAT}; measure again")
@@ -84,7 +71,7 @@ def _from_json(top: _Place) -> Profile:
     return Profile(facts, tuple(speeds), top["batch"].integer(least=1), top["name"].text(), top["bpt"].text())
 
 
-def _points(points: _Place) -> Iterator[tuple[int, Estimate]]:
+def _points(points: Place) -> Iterator[tuple[int, Estimate]]:
     seen: set[int] = set()
     for point in points.entries():
         size = point["batch"].integer(least=1)
@@ -94,60 +81,3 @@ def _points(points: _Place) -> Iterator[tuple[int, Estimate]]:
         width = point["half_width"]
         half_width = math.inf if width.value is None else width.seconds()
         yield size, Estimate(point["seconds"].seconds(zero=False), half_width, point["repeats"].integer(least=1))
-
-
-class _Place:
-    """A value in a JSON file, and the way to it: ``ranks[1].points[0].seconds``."""
-
-    def __init__(self, path: str, way: str, value: Any) -> None:
-        self.path = path
-        self.way = way
-        self.value = value
-
-    def refuse(self, message: str) -> NoReturn:
-        raise FileError(self.path, f"{self.way or 'the file'} {message}")
-
-    def __getitem__(self, name: str) -> _Place:
-        if not isinstance(self.value, dict):
-            self.refuse("must be an object in braces")
-        way = f"{self.way}.{name}" if self.way else name
-        if name not in self.value:
-            raise FileError(self.path, f"is not a whole profile: {way} is missing")
-        return _Place(self.path, way, self.value[name])
-
-    def entries(self) -> list[_Place]:
-        """The entries of a list that is not empty."""
-        if not isinstance(self.value, list) or not self.value:
-            self.refuse("must be a list with at least one entry")
-        return [_Place(self.path, f"{self.way}[{index}]", value) for index, value in enumerate(self.value)]
-
-    def integer(self, least: int) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < least:
-            self.refuse(f"must be a whole number of at least {least}, found {self._shown}")
-        return self.value
-
-    def seconds(self, zero: bool = True) -> float:
-        """A number of at least 0, or above it."""
-        value = self.value
-        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-        if not number or (not value and not zero):
-            self.refuse(f"must be a number {'of at least' if zero else 'above'} 0, found {self._shown}")
-        return float(value)
-
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            self.refuse(f"must be a text, found {self._shown}")
-        return self.value
-
-    def settings(self) -> dict[str, str | int]:
-        """An object of texts and whole numbers."""
-        if not isinstance(self.value, dict):
-            self.refuse("must be an object in braces")
-        for name, value in self.value.items():
-            if not isinstance(value, str | int):
-                _Place(self.path, f"{self.way}.{name}", value).refuse("must be a text or a whole number")
-        return self.value
-
-    @property
-    def _shown(self) -> str:
-        return json.dumps(self.value)[:40]

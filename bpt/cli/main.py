@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import bpt
 from bpt.allocator import keep_freed_memory
-from bpt.cli import check, device_query, doctor, simulate, test, time, train
+from bpt.cli import check, device_query, doctor, explain, plan, simulate, test, time, train
 from bpt.cli.options import Parser
 from bpt.errors import UsageError
 
@@ -23,6 +23,8 @@ COMMANDS = {
     "check": check,
     "doctor": doctor,
     "simulate": simulate,
+    "plan": plan,
+    "explain": explain,
     "device_query": device_query,
 }
 
@@ -38,7 +40,9 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   mpirun -n 4 bpt train --solver S                       train on 4 ranks, as parallel_param says
   mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
+  bpt explain --model M --weights W --input scan.nii.gz  show what speaks for a class in a scan or an image
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
+  bpt plan --solver S --devices D                        place layers on the devices of a pipeline
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.
 Exit status: 0 done; 1 failed while running; 2 the command line or a file that you wrote is wrong.

@@ -19,6 +19,8 @@ class ProcessGrid:
         replica, stage, shard: this rank's place.
         across_replicas: the ranks with this one's stage and shard: they hold the same parameters.
         across_shards: the ranks with this one's replica and stage: they share model-parallel layers.
+        across_stages: the ranks with this one's replica and shard, in order of the stages: a pipeline.
+        in_replica: the ranks of this one's replica: they hold one net together.
         across_samples: the ranks with this one's stage.
     """
 
@@ -31,7 +33,9 @@ class ProcessGrid:
     shard: int
     across_replicas: Communicator
     across_shards: Communicator
+    across_stages: Communicator
     across_samples: Communicator
+    in_replica: Communicator
 
     @classmethod
     def make(cls, world: Communicator, stages: int = 1, shards: int = 1) -> ProcessGrid:
@@ -60,7 +64,9 @@ class ProcessGrid:
             shard,
             across_replicas=cart.Sub((True, False, False)),
             across_shards=cart.Sub((False, False, True)),
+            across_stages=cart.Sub((False, True, False)),
             across_samples=cart.Sub((True, False, True)),
+            in_replica=cart.Sub((False, True, True)),
         )
 
     @classmethod

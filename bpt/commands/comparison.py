@@ -120,7 +120,7 @@ def _train(solver: Solver, iterations: int) -> tuple[dict[int, Tensor], dict[int
 
 
 def _whole(solver: Solver, gradients: bool) -> dict[int, Tensor]:
-    """The gradients or values of all trained parameters, put together from the shards of the first replica."""
+    """The gradients or values of all trained parameters, put together from the ranks of the first replica."""
     parallel, net = solver.parallel, solver.net
     if parallel.grid.replica:
         return {}
@@ -131,14 +131,14 @@ def _whole(solver: Solver, gradients: bool) -> dict[int, Tensor]:
         if net.holds(param):
             value = net.value(param)
             mine = (torch.zeros_like(value) if value.grad is None else value.grad) if gradients else value
-        pieces = parallel.grid.across_shards.allgather(None if mine is None else mine.detach().cpu().clone())
-        if parallel.grid.shard == 0:
+        pieces = parallel.grid.in_replica.allgather(None if mine is None else mine.detach().cpu().clone())
+        if parallel.grid.in_replica.rank == 0:
             whole[param.index] = _joined(param, parts, pieces)
     return whole
 
 
 def _joined(param: Param, parts: Sequence[Part], pieces: Sequence[Tensor | None]) -> Tensor:
-    """A parameter from what each shard has of it."""
+    """A parameter from what each rank has of it."""
     held = [(part.slice_of(param), piece) for part, piece in zip(parts, pieces, strict=True) if piece is not None]
     slices = [(piece, own.axis) for own, piece in held if own is not None]
     return torch.cat([piece for piece, _ in slices], slices[0][1]) if slices else held[0][1]

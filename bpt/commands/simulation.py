@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bpt.commands.simulation_cluster import ClusterSource
 from bpt.commands.simulation_net import Facts, facts_of
 from bpt.errors import PrototxtError, UsageError, UserError, did_you_mean
 from bpt.graph.spec import Shape
@@ -16,6 +15,7 @@ from bpt.schedule.outer.simulation.cluster import Cluster
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
 from bpt.solvers.check import check_solver
+from bpt.solvers.cluster_file import ClusterSource
 from bpt.solvers.outer.check import apart, check_outer
 
 _EXCHANGE, _BALANCE = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance

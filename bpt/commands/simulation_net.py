@@ -58,7 +58,7 @@ def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts
         UserError: nothing says how many samples there are.
     """
     plan = train_plan(source)
-    graph = (_without_data(plan, shape) if shape else plan).graph()
+    graph = (without_data(plan, shape) if shape else plan).graph()
     batch = batch_of(graph)
     if not batch:
         raise PrototxtError(
@@ -103,7 +103,7 @@ def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
     return samples, record
 
 
-def _without_data(plan: NetPlan, shape: Shape) -> NetPlan:
+def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
     """The same net with Input layers in place of its data layers; each top but the first is one number a sample."""
     param = pb.NetParameter()
     param.CopyFrom(plan.source.param)

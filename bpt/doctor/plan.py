@@ -87,7 +87,7 @@ def _spread(
 ) -> tuple[Parallel, Part]:
     """The parallelisation, and what this rank holds of the training net."""
     parallel = spread(solver, next(iter(graphs.values())), ranks.world, device)
-    parts = [parallel.parts(graph)[parallel.grid.shard] for graph in graphs.values()]
+    parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
     parallel.close()
     return parallel, parts[0]
 

@@ -25,11 +25,16 @@ class Segment:
     outputs: tuple[int, ...]
 
 
-def cut(graph: LayerGraph, starts: Sequence[int] = (0,)) -> tuple[Segment, ...]:
-    """Cut ``graph`` into segments that begin at ``starts`` (ascending, the first 0)."""
+def cut(graph: LayerGraph, starts: Sequence[int] = (0,), sources_apart: bool = False) -> tuple[Segment, ...]:
+    """Cut ``graph`` into segments that begin at ``starts`` (ascending, the first 0).
+
+    Args:
+        sources_apart: what layers without bottoms make comes from outside of all segments.
+    """
     assert starts[0] == 0 and list(starts) == sorted(set(starts)) and starts[-1] < max(len(graph), 1)
     ends = [*starts[1:], len(graph)]
-    return tuple(_segment(graph, index, *span) for index, span in enumerate(zip(starts, ends, strict=True)))
+    spans = enumerate(zip(starts, ends, strict=True))
+    return tuple(_segment(graph, index, *span, sources_apart) for index, span in spans)
 
 
 def whole(graph: LayerGraph) -> tuple[Segment, ...]:
@@ -83,8 +88,8 @@ def starts_by_chunks(graph: LayerGraph, lengths: Sequence[int]) -> list[int]:
     return [0, *reversed([start for start in last[:-1] if start])]
 
 
-def _segment(graph: LayerGraph, index: int, start: int, end: int) -> Segment:
-    inside = range(start, end)
+def _segment(graph: LayerGraph, index: int, start: int, end: int, sources_apart: bool) -> Segment:
+    inside = {layer for layer in range(start, end) if graph.nodes[layer].bottoms or not sources_apart}
     inputs = {edge for node in graph.nodes[start:end] for edge in node.bottoms}
     outputs = [
         edge.index

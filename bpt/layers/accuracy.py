@@ -62,6 +62,13 @@ class Accuracy(Layer):
         along_samples = "" if axis else "its classes stand along axis 0, the samples"
         return super().mixes_samples(spec, bottoms) or along_samples
 
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        if len(spec.tops) == 2:
+            return "its second top counts the labels of each class"
+        left_out = spec.param.accuracy_param.HasField("ignore_label")
+        return "accuracy_param { ignore_label } leaves labels out" if left_out else ""
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.accuracy_param

@@ -88,6 +88,17 @@ class Layer(nn.Module):
                 return f'bottom "{name}" {shape} has another axis 0 than "{spec.bottom_names[0]}" {bottoms[0]}'
         return ""
 
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        """Why the samples of a batch cannot come in micro-batches, one behind the other; empty if they can.
+
+        ``of_whole_batch`` of a number that depends on the data needs all samples at the same time.
+
+        Returns:
+            A clause to go on from: ``"ignore_label leaves labels out"``.
+        """
+        return ""
+
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""
         self.blobs.append(values)
@@ -108,9 +119,9 @@ class Layer(nn.Module):
 
     def share_of(self, bottom: Tensor) -> Share:
         """Which samples of the whole batch ``bottom``, this layer's first, has on this rank."""
-        if self.context.ranks == 1:
+        if not self.context.is_divided:
             return whole_batch(bottom.shape[0])
-        share = self.context.split(self.samples)
+        share = self.context.share(self.samples)
         assert share.count == bottom.shape[0], (self.spec.name, share, tuple(bottom.shape))
         return share
 
@@ -121,11 +132,12 @@ class Layer(nn.Module):
             number: an int, that each of this rank's samples has an equal part in, is scaled (and stays 0 without
                 samples). A tensor, that depends on the data, is summed over the ranks: a collective call.
         """
-        if self.context.ranks == 1:
+        if not self.context.is_divided:
             return number
         if isinstance(number, Tensor):
+            assert self.context.part is None, f"{self.spec.name}: see counts_by_data"
             return self.context.total(number)
-        share = self.context.split(self.samples)
+        share = self.context.share(self.samples)
         assert number % max(share.count, 1) == 0, (self.spec.name, number, share)
         return number // max(share.count, 1) * share.total
 

@@ -61,6 +61,12 @@ class Loss(Layer):
             return pb.LossParameter.VALID if param.normalize else pb.LossParameter.BATCH_SIZE
         return self.default_normalization
 
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        layer = cls(spec, RunContext())
+        left_out = layer.ignore_label is not None and layer.normalization == pb.LossParameter.VALID
+        return "loss_param { ignore_label } leaves labels out of the normaliser" if left_out else ""
+
     def normalizer(self, samples: int, labels: int, valid: Tensor | int) -> Tensor | int:
         """What the sum is divided by under the text's ``normalization`` (Caffe: ``GetNormalizer``).
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from bpt.errors import BptError, RunError
 from bpt.failures import is_out_of_memory, kernel_error
 from bpt.graph.segments import Segment, whole
+from bpt.graph.transfers import wants_diff
 from bpt.net import Net
 from bpt.operators.layout import laid_out
 from bpt.proto import bpt_pb2 as pb
@@ -94,7 +95,7 @@ class LocalOperator:
         island = Island()
         env: dict[int, Tensor] = {}
         for edge, bottom in bottoms.items():
-            wants = grad and self._wants_diff(edge)
+            wants = grad and wants_diff(self.net.graph, edge)
             env[edge] = island.leaves[edge] = bottom.detach().requires_grad_(wants)
         with torch.set_grad_enabled(grad):
             self.net.run(segment.start, segment.end, env, set(segment.outputs), self._place)
@@ -106,19 +107,13 @@ class LocalOperator:
     def _fed(self, segment: Segment) -> list[int]:
         """Edges of the segment's Input layers; those that nobody has set hold zeros, as in Caffe."""
         graph = self.net.graph
+        if self.net.sources_apart:
+            return []
         edges = [e for node in graph.nodes[segment.start : segment.end] if node.type == "Input" for e in node.tops]
         for edge in edges:
             if edge not in self.values:
                 self.feed({edge: torch.zeros(self.net.context.own_shape(graph.edges[edge].shape))})
         return edges
-
-    def _wants_diff(self, edge: int) -> bool:
-        """Whether the layer that reads ``edge`` is to hand a diff back."""
-        consumer = self.net.graph.edges[edge].consumer
-        if consumer is None:
-            return False
-        node = self.net.graph.nodes[consumer]
-        return node.needs_backward and node.bottom_needs_diff[node.bottoms.index(edge)]
 
     def backward(self, index: int) -> None:
         """Run segment ``index`` backward: sets its inputs' diffs, adds to its parameters' ``.grad``."""
@@ -171,5 +166,6 @@ class LocalOperator:
         """The sum of all losses, each times its ``loss_weight``; a scalar on the device."""
         total = torch.zeros((), device=self.device)
         for edge in self.net.graph.losses:
-            total = total + self.values[edge.index].sum() * edge.loss_weight
+            if edge.index in self.values:  # or else it is made on another stage
+                total = total + self.values[edge.index].sum() * edge.loss_weight
         return total

@@ -8,6 +8,7 @@ from torch import Tensor
 from bpt.graph.model_parallel import Block
 from bpt.graph.part import slice_bounds
 from bpt.graph.spec import count
+from bpt.graph.transfers import wants_diff
 from bpt.operators.model_parallel import Bounds, ModelParallelOperator, apart, message, room, sizes, together
 from bpt.proto import bpt_pb2 as pb
 
@@ -64,7 +65,7 @@ class MasterSlaveOperator(ModelParallelOperator):
         """Whether a diff comes to the block's top: slaves must know without seeing it."""
         graph = self.net.graph
         needs = graph.nodes[block.start].needs_backward
-        return needs and (self._wants_diff(block.top) or bool(graph.edges[block.top].loss_weight))
+        return needs and (wants_diff(graph, block.top) or bool(graph.edges[block.top].loss_weight))
 
     def _bounds(self, block: Block) -> Bounds:
         """The slices of the block's top; the master's is empty."""
@@ -103,7 +104,7 @@ class MasterSlaveOperator(ModelParallelOperator):
         slices = message(apart(diff, bounds))
         # 4: Send sliced_top_vecs to slaves
         self.shards.Scatterv(slices, room(0).numpy(), sizes(bottom.shape[0], bounds), MASTER)
-        if self._wants_diff(block.bottom):
+        if wants_diff(self.net.graph, block.bottom):
             # 5: Reset diff's on bottom_vecs
             total = torch.zeros(bottom.numel())
             # 6: Recv & accumulate bottom_vecs from slaves

@@ -70,13 +70,15 @@ class Builder:
         LOG.info("Creating %s %s", what, plan.described_by)
         for note in plan.source.notes:
             LOG.info("%s", note)
-        part = self._parallel.parts(graph)[self._parallel.grid.shard]
+        part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
         context = self._context if graph.phase == pb.TRAIN else self._test_context
         net = make_net(graph, self._device, context, shared, part)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
         LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
         operator = self._make_operator(net, self._device)
-        return Built(plan, operator, Outputs(net, self._parallel.samples, self._parallel.has_outputs))
+        parallel = self._parallel
+        stages = parallel.grid.across_stages
+        return Built(plan, operator, Outputs(net, parallel.samples, stages, parallel.has_outputs))
 
     def _operator(self, net: Net, device: torch.device) -> LocalOperator:
         graph = net.graph

@@ -8,12 +8,13 @@ from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.solvers import lr_policy, snapshot, update_rules
+from bpt.solvers.pipelines.check import check_pipeline
 
 _AT_LEAST = {
     "max_iter": 0, "display": 0, "average_loss": 1, "iter_size": 1, "snapshot": 0, "test_interval": 0, "device_id": 0,
 }  # fmt: skip
 
-_EXCHANGES = (pb.ParallelParameter.ALLREDUCE, pb.ParallelParameter.TREE, pb.ParallelParameter.CGDP)
+_EXCHANGES = tuple(map(pb.ParallelParameter.Exchange.Value, ("ALLREDUCE", "TREE", "CGDP", "RING")))
 
 
 def check_solver(solver: SolverSource, writes: bool = True) -> None:
@@ -52,7 +53,7 @@ def _check_parallel(solver: SolverSource) -> None:
         if value < 1:
             refuse(f"{field} is {value}; it must be at least 1", field)
     if parallel.num_stages > 1:
-        refuse(f"num_stages: {parallel.num_stages} is not available yet; pipelines are to come", "num_stages")
+        check_pipeline(solver)
     if parallel.exchange not in _EXCHANGES:
         name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
         refuse(

@@ -64,7 +64,7 @@ class Checkpoint:
 
         def write() -> str:
             parts = self.parallel.parts(net.graph)
-            return snapshot.write(self.param, net, self.rule, saved, grid.across_shards, parts)
+            return snapshot.write(self.param, net, self.rule, saved, grid.in_replica, parts)
 
         return outcome_of_first(grid.world, None if grid.replica else write)
 

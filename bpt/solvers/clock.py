@@ -1,4 +1,5 @@
-"""How long a rank's instructions take, by phase (CGDP, Table 2): broadcast, forward, backward, exchange, update."""
+"""How long a rank's instructions take, by phase: those of CGDP's Table 2 (broadcast, forward, backward, exchange,
+update), and waiting for other stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,12 +11,26 @@ import torch
 
 from bpt.comm.counters import Traffic
 from bpt.device import CPU, finish
-from bpt.schedule.instructions import Backward, Broadcast, Exchange, Forward, Instruction, Update, Wait
+from bpt.schedule.instructions import (
+    Backward,
+    Broadcast,
+    Draw,
+    Exchange,
+    Forward,
+    Instruction,
+    Recv,
+    Send,
+    Update,
+    Wait,
+)  # fmt: skip
 
 PHASES = {
     Broadcast: "broadcast",
+    Draw: "forward",
     Forward: "forward",
     Backward: "backward",
+    Send: "pipeline",
+    Recv: "pipeline",
     Exchange: "exchange",
     Wait: "exchange",
     Update: "update",

@@ -13,6 +13,7 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.context import RunContext
 from bpt.device import CPU, use_line
 from bpt.net import Net
+from bpt.operators.staged import StagedOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.proto.text import to_text
@@ -28,6 +29,7 @@ from bpt.solvers.engine import Engine, Inner
 from bpt.solvers.iteration import Iteration
 from bpt.solvers.losses import SmoothedLoss
 from bpt.solvers.nets import test_plans, train_plan
+from bpt.solvers.pipelines.iteration import StagedIteration
 from bpt.solvers.ranks.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.solvers.ranks.balancing import SeenBalance
 from bpt.solvers.ranks.chunks import Chunks
@@ -59,6 +61,7 @@ class Solver:
             if there is any.
         make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
         batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
+        cuts: train in micro-batches without stages; see Staging.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Solver:
         resume: str = "",
         make_operator: MakeOperator | None = None,
         batch_factor: int | None = None,
+        cuts: tuple[int, ...] = (),
     ) -> None:
         self.param = source.param
         self.device = device
@@ -89,7 +93,7 @@ class Solver:
         train, tests = train_plan(source), test_plans(source)  # what is wrong in them shows before anything is built
         graph, *test_graphs = (plan.graph() for plan in (train, *tests))
         check_same(world, facts_of(self.param, graph, *test_graphs))
-        self.parallel = spread(source, graph, world, device, batch_factor, test_graphs)
+        self.parallel = spread(source, graph, world, device, batch_factor, test_graphs, cuts)
         resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(self.param, resume))
         self.context = RunContext(seed=seed)
         self.parallel.set_up(self.context)
@@ -135,7 +139,13 @@ class Solver:
         self._status = Status(parallel.grid.world, parallel.courier, signals)
         self._seen = SeenBalance(parallel, self.net.graph, self.clock)
         counters = parallel.grid.world.counters
-        self._iteration = Iteration(operator, self.exchange, self._status, self.context, self.clock, counters)
+        runs = self.exchange, self._status, self.context, self.clock, counters
+        self._iteration: Iteration | StagedIteration
+        if isinstance(operator, StagedOperator):
+            assert parallel.staging
+            self._iteration = StagedIteration(operator, parallel.staging.rule, *runs)
+        else:
+            self._iteration = Iteration(operator, *runs)
 
     def _share_weights(self) -> None:
         """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from bpt.netspec import L, NetSpec, P, Top
 from scripts.networks.layout import layout
@@ -13,6 +14,21 @@ from scripts.networks.layout import layout
 TRAIN = {"phase": P.Phase.TRAIN}
 TEST = {"phase": P.Phase.TEST}
 WEIGHT_AND_BIAS = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]
+
+
+class Samples(Protocol):
+    """What a network is trained on."""
+
+    @property
+    def kind(self) -> str:
+        """What a sample is, in the plural."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample as the net gets it."""
+
+    def read(self, n: NetSpec, train: int, test: int) -> Top:
+        """Add the layers that read batches of so many samples as ``data``, and return their labels."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +39,32 @@ class DataSet:
     test_source: str
     crop: int
     transform: dict[str, object]
+    kind: str = "images"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return 3, self.crop, self.crop
+
+    def read(self, n: NetSpec, train: int, test: int) -> Top:
+        transform = {"crop_size": self.crop, **self.transform}
+        n.data, n.label = L.Data(
+            name="data",
+            ntop=2,
+            include=TRAIN,
+            transform_param={"mirror": True, **transform},
+            data_param={"source": f"{self.folder}/train_lmdb", "batch_size": train, "backend": P.Data.LMDB},
+        )
+        # Both layers make the same blobs, each in its phase; so this one's tops cannot have names of their own.
+        n["data (test)"] = L.Data(
+            name="data",
+            ntop=0,
+            top=["data", "label"],
+            include=TEST,
+            transform_param=transform,
+            data_param={"source": f"{self.folder}/{self.test_source}", "batch_size": test, "backend": P.Data.LMDB},
+        )
+        label: Top = n.label
+        return label
 
 
 IMAGENET = DataSet("data/imagenet", "val_lmdb", 224, {"mean_value": [104, 117, 123]})
@@ -42,22 +84,25 @@ class Network:
         data: what it is trained on.
         batch_sizes: samples of a batch in training and in testing.
         solvers: file name → text.
+        suffix: of the other files' names, where a folder has more than one size of a network.
     """
 
     folder: str
     name: str
     about: str
     build: Callable[[NetSpec, Top | None], None]
-    data: DataSet
+    data: Samples
     batch_sizes: tuple[int, int]
     solvers: dict[str, str] = field(default_factory=dict)
+    suffix: str = ""
 
     def files(self) -> dict[str, str]:
         """Path under ``prototxt/`` → text."""
-        deploy = f"{self.name} for use: images in, probabilities of the classes out. See train_val.prototxt."
+        train_val = f"train_val{self.suffix}.prototxt"
+        deploy = f"{self.name} for use: {self.data.kind} in, probabilities of the classes out. See {train_val}."
         texts = {
-            "train_val.prototxt": _comment(self.about) + self._text(self._train_val()),
-            "deploy.prototxt": _comment(deploy) + self._text(self._deploy()),
+            train_val: _comment(self.about) + self._text(self._train_val()),
+            f"deploy{self.suffix}.prototxt": _comment(deploy) + self._text(self._deploy()),
             **self.solvers,
         }
         return {f"{self.folder}/{name}": text for name, text in texts.items()}
@@ -68,33 +113,13 @@ class Network:
         return layout(net)
 
     def _train_val(self) -> NetSpec:
-        n, data = NetSpec(), self.data
-        source = {"name": "data", "ntop": 2}
-        transform = {"crop_size": data.crop, **data.transform}
-        train, test = self.batch_sizes
-        n.data, n.label = L.Data(
-            **source,
-            include=TRAIN,
-            transform_param={"mirror": True, **transform},
-            data_param={"source": f"{data.folder}/train_lmdb", "batch_size": train, "backend": P.Data.LMDB},
-        )
-        # Both layers make the same blobs, each in its phase; so this one's tops cannot have names of their own.
-        n["data (test)"] = L.Data(
-            **{**source, "ntop": 0, "top": ["data", "label"]},
-            include=TEST,
-            transform_param=transform,
-            data_param={
-                "source": f"{data.folder}/{data.test_source}",
-                "batch_size": test,
-                "backend": P.Data.LMDB,
-            },
-        )
-        self.build(n, n.label)
+        n = NetSpec()
+        self.build(n, self.data.read(n, *self.batch_sizes))
         return n
 
     def _deploy(self) -> NetSpec:
         n = NetSpec()
-        n.data = L.Input(shape={"dim": [1, 3, self.data.crop, self.data.crop]})
+        n.data = L.Input(shape={"dim": [1, *self.data.shape]})
         self.build(n, None)
         return n
 

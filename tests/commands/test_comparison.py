@@ -182,7 +182,7 @@ def forget_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_norms_of_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank clips by its own slices."""
-    monkeypatch.setattr(Parallel, "sum_over_shards", lambda self, value: value)
+    monkeypatch.setattr(Parallel, "sum_over_replica", lambda self, value: value)
 
 
 def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.exchange.groups import Rank
 HOSTS = [None, ["a", "a", "b"], ["a", "b", "a"], ["a", "b", "c"]]
 HOST_IDS = ["one host", "two hosts", "ranks in turn", "a host each"]
 
-everybody_updates = pytest.mark.parametrize("kind", ["ALLREDUCE", "CGDP"])
+everybody_updates = pytest.mark.parametrize("kind", ["ALLREDUCE", "CGDP", "RING"])
 
 
 @everybody_updates

@@ -26,6 +26,7 @@ SYNC = "sync_batch_norm: true "
 PEERS = "num_shards: {} "
 MASTER = "num_shards: {} fc_param {{ scheme: MASTER_SLAVE }} "
 TREE = "exchange: TREE "
+RING = "exchange: RING "
 UNEVEN = "balance: STATIC "
 CGDP = "exchange: CGDP cgdp_param {{ chunk_size: {} }} "
 SEARCHED = "exchange: CGDP cgdp_param { interval: 1 step: 2 range: 2 } "
@@ -41,6 +42,7 @@ ROWS: dict[int, list[Row]] = {
     2: [
         ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", ""),
         ("lenet", 10, SGD + "iter_size: 2", TREE),
+        ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", RING),
         ("lenet", 10, SGD, UNEVEN),
         ("cifar10_quick", 9, ADAM, ""),
         ("alexnet", 7, SGD + "clip_gradients: 5", PEERS.format(2)),
@@ -56,6 +58,7 @@ ROWS: dict[int, list[Row]] = {
         ("alexnet", 7, SGD, ""),
         ("googlenet", 4, SGD, PEERS.format(3)),
         ("resnet20", 7, SGD, SYNC + TREE),
+        ("resnet20", 7, SGD, SYNC + UNEVEN + RING),
         ("resnet20", 7, SGD, SYNC + UNEVEN),
     ],
     4: [
@@ -64,6 +67,8 @@ ROWS: dict[int, list[Row]] = {
         ("lenet", 3, SGD, "batch_scope: REPLICA"),
         ("cifar10_quick", 3, SGD, ""),  # a rank without samples
         ("alexnet", 7, SGD, PEERS.format(2)),
+        ("lenet", 10, ADAM, RING + PEERS.format(2)),
+        ("cifar10_quick", 3, SGD, RING),  # a rank without samples
         ("resnet20", 3, SGD, SYNC),  # a rank without samples
     ],
 }

@@ -1,4 +1,4 @@
-"""Blocks: layers that one task runs after each other, since each of them alone would be too little for a task."""
+"""Blocks: layers of one branch that a task runs after each other."""
 
 from __future__ import annotations
 
@@ -50,17 +50,16 @@ class Block:
 
 def group(
     graph: LayerGraph, nodes: Sequence[Node], ways: Mapping[int, Way], seconds: Mapping[int, float],
-    outputs: Collection[int], grain: float,
+    outputs: Collection[int],
 ) -> list[Block]:  # fmt: skip
     """The blocks of a segment, in an order in which they can run.
 
-    A layer joins the block that makes its only bottom if either of them is too small for a task of its own. Branches
-    stay apart, so that they can run side by side.
+    A layer joins the block that makes its only bottom if it is split alike: its tasks could only run after those of the
+    block, each after one. Branches stay apart, so that they can run side by side.
 
     Args:
         ways, seconds: of each layer, by its index in the graph; Input layers have none.
         outputs: edges that must be there when the segment is done.
-        grain: what a task should take at least.
     """
     blocks: list[Block] = []
     maker: dict[int, Block] = {}
@@ -71,7 +70,7 @@ def group(
         block = maker.get(node.bottoms[0]) if len(node.bottoms) == 1 else None
         if block is not None and node.bottoms[0] not in outputs and _leads(block, node, way):
             block.way = way
-        elif block is None or node.bottoms[0] in outputs or not _joins(block, node, way, cost, grain):
+        elif block is None or node.bottoms[0] in outputs or not _joins(block, node, way):
             block = Block(len(blocks), [], way, 0.0)
             blocks.append(block)
         block.nodes.append(node)
@@ -93,11 +92,9 @@ def _leads(block: Block, node: Node, way: Way) -> bool:
     return node.bottom_needs_diff[0] == all(inner.needs_backward for inner in block.nodes)
 
 
-def _joins(block: Block, node: Node, way: Way, cost: float, grain: float) -> bool:
+def _joins(block: Block, node: Node, way: Way) -> bool:
     if len(block.nodes[-1].tops) > 1 or way.pinned or block.way.pinned:
         return False
     if block.way.kind == Kind.AREAS:
         return node.type in POINTWISE and way.kind == Kind.WHOLE
-    if way != block.way or way.kind not in (Kind.WHOLE, Kind.SAMPLES):
-        return False
-    return min(cost, block.seconds) / way.parts < grain or node.type in POINTWISE
+    return way == block.way and way.kind in (Kind.WHOLE, Kind.SAMPLES)

@@ -22,6 +22,7 @@ from bpt.operators.task_dag.books import Read, Work
 from bpt.operators.task_dag.costs import BACKWARD
 from bpt.operators.task_dag.draft import Draft
 from bpt.operators.task_dag.execute import backward_error, differentiate, forward_error, run_layer
+from bpt.operators.task_dag.layers_block import calls_of
 from bpt.operators.task_dag.run import WHOLE, DagIsland, Key, like
 from bpt.operators.task_dag.ways import rows_of
 
@@ -49,7 +50,7 @@ def _forward(block: Block, draft: Draft, read: Read, part: int, area: Area) -> W
     (bottom,), (top,) = block.bottoms, block.tops
     convolution = draft.net.layer(block.nodes[0])
     assert isinstance(convolution, Convolution)
-    others = [(draft.net.layer(node), node) for node in block.nodes[1:]]
+    others = calls_of(block, draft)[1:]
     places = draft.net.graph.edges[top].shape[ROWS:]
 
     def work(run: DagIsland) -> None:
@@ -63,8 +64,8 @@ def _forward(block: Block, draft: Draft, read: Read, part: int, area: Area) -> W
         except (RuntimeError, MemoryError) as error:
             raise forward_error(block.nodes[0], error, [leaf]) from error
         env = {block.nodes[0].tops[0]: y}
-        for layer, node in others:
-            env.update(zip(node.tops, run_layer(layer, node, env, run.grad), strict=True))
+        for call, node in others:
+            env.update(zip(node.tops, run_layer(call, node, env, run.grad), strict=True))
         y = env[top]
         whole = run.room(("top", top), lambda: like((*y.shape[:ROWS], *places), y.detach()))
         whole.narrow(ROWS, area.first, area.last - area.first).copy_(y.detach())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from bpt.errors import BptError, RunError
 from bpt.failures import kernel_error
 from bpt.graph.layer_graph import Node
-from bpt.layers.base import Layer
+
+Call = Callable[..., Tensor | tuple[Tensor, ...]]  # what makes a layer's tops from its bottoms
 
 
-def run_layer(layer: Layer, node: Node, values: Mapping[int, Tensor], grad: bool) -> tuple[Tensor, ...]:
+def run_layer(call: Call, node: Node, values: Mapping[int, Tensor], grad: bool) -> tuple[Tensor, ...]:
     """The layer's tops, as ``Net.run`` computes them.
 
     Args:
+        call: the layer, or what gives the same numbers.
         values: its bottoms, by edge.
         grad: whether backward will follow.
     """
@@ -26,7 +28,7 @@ def run_layer(layer: Layer, node: Node, values: Mapping[int, Tensor], grad: bool
     ]
     try:
         with torch.set_grad_enabled(grad and node.needs_backward):
-            tops = layer(*bottoms)
+            tops = call(*bottoms)
     except BptError:
         raise
     except (RuntimeError, MemoryError) as error:

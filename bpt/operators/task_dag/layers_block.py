@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+import torch
 from torch import Tensor
 
 from bpt.graph.layer_graph import Node
-from bpt.layers.base import Layer
+from bpt.layers.activation import ReLU
+from bpt.layers.convolution import Convolution
 from bpt.operators.local import Island
 from bpt.operators.task_dag.blocks import Block
 from bpt.operators.task_dag.books import Read, Work
 from bpt.operators.task_dag.costs import BACKWARD
 from bpt.operators.task_dag.draft import Draft
-from bpt.operators.task_dag.execute import differentiate, run_layer
+from bpt.operators.task_dag.execute import Call, differentiate, run_layer
+from bpt.operators.task_dag.pointwise import convolve, is_pointwise
 from bpt.operators.task_dag.run import WHOLE, DagIsland, Key
 
 Reads = Mapping[int, Read]
+Calls = Sequence[tuple[Call, Node]]
+
+
+def calls_of(block: Block, draft: Draft) -> Calls:
+    """What runs each layer of the block: the layer itself, or what is faster within a task and gives the same."""
+    calls: list[tuple[Call, Node]] = []
+    before = None
+    for node in block.nodes:
+        layer = draft.net.layer(node)
+        call: Call = layer
+        if is_pointwise(layer):
+            call = partial(convolve, layer)
+        elif isinstance(layer, ReLU) and not layer.slope and isinstance(before, Convolution):
+            call = torch.relu_  # nobody else reads what the convolution has made, its own backward neither
+        calls.append((call, node))
+        before = layer
+    return calls
 
 
 def forward_tasks(block: Block, draft: Draft) -> None:
@@ -29,15 +50,14 @@ def forward_tasks(block: Block, draft: Draft) -> None:
             tasks, reads[edge] = draft.values.read(edge, bounds, part)
             needs += tasks
         key = (block.index, part if bounds else WHOLE)
-        layers = [(draft.net.layer(node), node) for node in block.nodes]
-        work = _forward(block, draft, key, reads, layers)
+        work = _forward(block, draft, key, reads, calls_of(block, draft))
         made.append([draft.tasks.add(block.part_name(part), block.seconds / parts, needs, work, pinned)])
     for edge in block.tops:
         draft.values.note(edge, made, bounds)
     draft.close(block, made)
 
 
-def _forward(block: Block, draft: Draft, key: Key, reads: Reads, layers: Sequence[tuple[Layer, Node]]) -> Work:
+def _forward(block: Block, draft: Draft, key: Key, reads: Reads, calls: Calls) -> Work:
     def work(run: DagIsland) -> None:
         island = Island()
         env: dict[int, Tensor] = {}
@@ -46,8 +66,8 @@ def _forward(block: Block, draft: Draft, key: Key, reads: Reads, layers: Sequenc
             assert value is not None
             wants = run.grad and run.flows[edge] and draft.wants[edge]
             env[edge] = island.leaves[edge] = value.detach().requires_grad_(wants)
-        for layer, node in layers:
-            tops = run_layer(layer, node, env, run.grad)
+        for call, node in calls:
+            tops = run_layer(call, node, env, run.grad)
             if not node.bottoms:
                 tops = tuple(map(run.place, tops))
             for edge in node.bottoms:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from bpt.graph.segments import Segment
+from bpt.graph.transfers import wants_diff
 from bpt.net import Net
 from bpt.operators.local import LocalOperator
 from bpt.operators.task_dag.costs import GRAIN
 from bpt.operators.task_dag.library import release_library_threads
+from bpt.operators.task_dag.memory import share_heap
 from bpt.operators.task_dag.plan import Plan, batches, make_plan
 from bpt.operators.task_dag.pool import Pool
 from bpt.operators.task_dag.run import WHOLE, DagIsland
@@ -55,6 +57,7 @@ class TaskDagOperator(LocalOperator):
         self.inner: int = pb.InnerParameter.TASK_DAG
         self.timelines: dict[tuple[int, str], Timeline] = {}
         self._plans: dict[tuple[object, ...], Plan] = {}
+        share_heap()
         self._pool = Pool(self.threads)
         self._stop = weakref.finalize(self, self._pool.stop)  # also when the program ends
 
@@ -74,7 +77,7 @@ class TaskDagOperator(LocalOperator):
 
     def plan(self, index: int) -> Plan:
         """The tasks of segment ``index``, for the blobs' shapes as they are now."""
-        key = (index, self.net.graph, batches(self.net) if self.net.context.ranks > 1 else ())
+        key = (index, self.net.graph, batches(self.net) if self.net.context.is_divided else ())
         if key not in self._plans:
             self._plans[key] = make_plan(self.net, self.segments[index], self.threads, self.grain)
         return self._plans[key]
@@ -85,7 +88,7 @@ class TaskDagOperator(LocalOperator):
         plan = self.plan(index)
         run = DagIsland(grad=grad, place=self._place)
         for edge, bottom in bottoms.items():
-            run.leaves[edge] = bottom.detach().requires_grad_(grad and self._wants_diff(edge))
+            run.leaves[edge] = bottom.detach().requires_grad_(grad and wants_diff(self.net.graph, edge))
             run.values[edge, WHOLE] = bottom.detach()
             run.flows[edge] = run.leaves[edge].requires_grad
         release_library_threads()

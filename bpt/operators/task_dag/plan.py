@@ -59,9 +59,13 @@ class Plan:
 
 def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
     """Decompose a segment for so many threads, into tasks of at least ``grain`` seconds."""
-    nodes = [node for node in net.graph.nodes[segment.start : segment.end] if node.type != "Input"]
+    nodes = [
+        node
+        for node in net.graph.nodes[segment.start : segment.end]
+        if node.type != "Input" and (node.bottoms or not net.sources_apart)
+    ]
     ways, seconds = _ways(net, nodes, threads, grain)
-    blocks = group(net.graph, nodes, ways, seconds, segment.outputs, grain)
+    blocks = group(net.graph, nodes, ways, seconds, segment.outputs)
     given = {edge for block in blocks for edge in block.bottoms} - {edge for block in blocks for edge in block.tops}
     forward = Draft(net, segment, threads, grain)
     for edge in given:

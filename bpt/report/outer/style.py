@@ -62,7 +62,7 @@ def new_figure(
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write ``figure`` as a PNG file.
+    """Write ``figure`` as a PNG file or, if ``path`` ends in ``.svg``, as SVG.
 
     Raises:
         WriteError: it could not be written.
@@ -70,7 +70,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     for axes in figure.axes:
         _tidy(axes)
     content = io.BytesIO()
-    figure.savefig(content, format="png")
+    figure.savefig(content, format="svg" if Path(path).suffix.lower() == ".svg" else "png")
     with atomic_file(path) as file:
         file.write(content.getvalue())
     return Path(path)

@@ -16,18 +16,32 @@ from bpt.net import Net
 
 
 class Outputs:
-    """Puts the output blobs of ``net`` together; its calls are collective over ``samples``.
+    """Puts the output blobs of ``net`` together; its calls are collective over ``samples`` and ``stages``.
 
     Losses and accuracies are summands on each rank and are added up; other blobs have a row a sample, and are put
     one behind the other in the order of the batch.
     """
 
-    def __init__(self, net: Net, samples: Communicator | None = None, present: bool = True) -> None:
-        """``samples``: the ranks that share a batch; by default this one alone. ``present``: it has outputs."""
+    def __init__(
+        self,
+        net: Net,
+        samples: Communicator | None = None,
+        stages: Communicator | None = None,
+        present: bool = True,
+    ) -> None:
+        """
+        Args:
+            samples: the ranks that share a batch and run the same layers; by default this one alone.
+            stages: those that run the others; none by default.
+            present: this rank has outputs.
+        """
         self._net = net
         self._samples = samples or SerialCommunicator()
+        self._stages = stages or SerialCommunicator()
         self._present = present
         self.edges = net.graph.outputs if present else ()
+        if self._stages.size > 1:
+            self.edges = tuple(edge for edge in self.edges if net.part.runs(edge.producer))
 
     def whole(self, values: Mapping[int, Tensor]) -> dict[str, Tensor]:
         """Blob name → its values for the whole batch, on the CPU if there are several ranks.
@@ -35,9 +49,11 @@ class Outputs:
         Args:
             values: this rank's, by edge index.
         """
-        if self._samples.size == 1:
+        if self._samples.size == self._stages.size == 1:
             return {edge.blob: values[edge.index].float() for edge in self.edges}
-        return {edge.blob: self._combine(edge, values[edge.index].float().cpu().contiguous()) for edge in self.edges}
+        own = {edge.blob: self._combine(edge, values[edge.index].float().cpu().contiguous()) for edge in self.edges}
+        found = {blob: value for stage in self._stages.allgather(own) for blob, value in stage.items()}
+        return {edge.blob: found[edge.blob] for edge in self._net.graph.outputs if edge.blob in found}
 
     def total(self, loss: float) -> float:
         """The sum of a loss of this rank and those of the others."""
@@ -45,9 +61,12 @@ class Outputs:
             return 0.0
         sums = torch.tensor([loss], dtype=torch.float64)
         self._samples.Allreduce(sums.numpy())
+        self._stages.Allreduce(sums.numpy())
         return sums.item()
 
     def _combine(self, edge: Edge, value: Tensor) -> Tensor:
+        if self._samples.size == 1:
+            return value
         node = self._net.graph.nodes[edge.producer]
         if not edge.shape or node.tops.index(edge.index) < LAYERS[node.type].sums_over_samples:
             value = value.clone()

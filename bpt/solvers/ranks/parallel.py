@@ -18,13 +18,17 @@ from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.segments import Segment, cut, starts_by_chunks, starts_by_size
+from bpt.graph.stages import borders, part_of
 from bpt.net import Net
+from bpt.operators.links import Links
 from bpt.operators.local import LocalOperator
 from bpt.operators.master_slave import MasterSlaveOperator
 from bpt.operators.peer import PeerOperator
+from bpt.operators.staged import StagedOperator
 from bpt.operators.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
+from bpt.solvers.pipelines.staging import Staging
 from bpt.solvers.speeds.rehearsal import batch_of
 from bpt.solvers.update_rules.among import Among
 
@@ -42,10 +46,16 @@ class Parallel:
         balance: says which rank gets how many samples.
         batch_factor: a batch has so many times the samples that the text says; by default as many as there are
             replicas under ``batch_scope: REPLICA``, else 1.
+        staging: which stage of a pipeline runs which layers; ``None``: there are no stages.
     """
 
     def __init__(
-        self, param: pb.ParallelParameter, grid: ProcessGrid, balance: Balance, batch_factor: int | None = None
+        self,
+        param: pb.ParallelParameter,
+        grid: ProcessGrid,
+        balance: Balance,
+        batch_factor: int | None = None,
+        staging: Staging | None = None,
     ) -> None:
         self.param = param
         self.grid = grid
@@ -60,6 +70,8 @@ class Parallel:
         self._for_samples = self.samples.Dup()
         self._for_slices = grid.across_replicas.Dup()
         self.courier = Courier(grid.world)
+        self.staging = staging
+        self._links = Links(grid.across_stages.Dup()) if staging else None
 
     @property
     def is_alone(self) -> bool:
@@ -69,7 +81,7 @@ class Parallel:
     @property
     def has_outputs(self) -> bool:
         """Whether this rank runs the layers that make the net's outputs; a slave does not."""
-        return self.param.fc_param.scheme == PEER or self.grid.shard == 0
+        return self.grid.shards == 1 or self.param.fc_param.scheme == PEER or self.grid.shard == 0
 
     @property
     def ranks_with_samples(self) -> range:
@@ -103,7 +115,10 @@ class Parallel:
         return host.to(tensor.device)
 
     def parts(self, graph: LayerGraph) -> tuple[Part, ...]:
-        """What each shard holds of a net."""
+        """What each rank of a replica holds of a net: each stage, or each shard."""
+        if self.staging:
+            stages = self.staging.stages(graph)
+            return tuple(part_of(graph, stages, stage) for stage in range(self.grid.stages))
         if self.grid.shards == 1:
             return (WHOLE,)
         return model_parallel.parts(graph, self.param.fc_param.scheme, self.grid.shards)
@@ -111,23 +126,29 @@ class Parallel:
     def segments(
         self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()
     ) -> tuple[Segment, ...]:
-        """How a net is cut: at model-parallel layers and, to ``overlap`` the exchange, at enough parameters.
+        """How a net is cut: between stages, at model-parallel layers and, to ``overlap`` the exchange, at enough
+        parameters.
 
         Args:
             chunks: their numbers of trained layers, from the top down; instead of enough parameters.
         """
-        starts = {0}
+        starts = borders(self.staging.stages(graph)) if self.staging else {0}
         if self.grid.shards > 1:
             starts |= set(model_parallel.starts(graph, self.param.fc_param.scheme))
         if overlap and not self.is_alone:
             starts |= set(starts_by_chunks(graph, chunks) if chunks else starts_by_size(graph, SEGMENT))
             if self.grid.shards > 1:
                 starts -= model_parallel.inside(graph, self.param.fc_param.scheme)
-        return cut(graph, sorted(starts))
+        return cut(graph, sorted(starts), sources_apart=self.staging is not None)
 
     def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> LocalOperator:
         """What executes the segments of ``net`` on this rank."""
         inner = self.param.inner_param
+        if self.staging:
+            assert self._links
+            stages, training = self.staging.stages(net.graph), net.graph.phase == pb.TRAIN
+            cuts = self.staging.cuts if training else (1,)
+            return StagedOperator(net, segments, device, links=self._links, stages=stages, cuts=cuts)
         if self.grid.shards == 1:
             if inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu":
                 return TaskDagOperator(net, segments, device, threads=inner.num_threads)
@@ -178,7 +199,7 @@ class Parallel:
     def among(self, net: Net, exchange: Exchange) -> Among:
         """What the update rule of ``net`` must know of the other ranks; a collective call."""
         frozen = frozenset(exchange.frozen())
-        return Among(frozen, self.counted(net), self.sum_over_shards, self.updates(net, frozen))
+        return Among(frozen, self.counted(net), self.sum_over_replica, self.updates(net, frozen))
 
     def counted(self, net: Net) -> frozenset[int]:
         """``id`` of the parameters that this rank counts in sums over a replica: each is counted by one rank."""
@@ -192,7 +213,7 @@ class Parallel:
             frozen: ``id`` of the parameters that another rank updates.
         """
         own = (id(net.value(p)) for p in self._trained(net))
-        return self.sum_over_shards(not frozen or any(own_id not in frozen for own_id in own)) > 0
+        return self.sum_over_replica(not frozen or any(own_id not in frozen for own_id in own)) > 0
 
     @staticmethod
     def _trained(net: Net) -> list[Param]:
@@ -205,17 +226,19 @@ class Parallel:
 
         return [Bucket(values(False), self._for_samples), Bucket(values(True), self._for_slices)]
 
-    def sum_over_shards(self, value: float) -> float:
+    def sum_over_replica(self, value: float) -> float:
         """The sum of a number over the ranks of this replica."""
-        if self.grid.shards == 1:
+        if self.grid.in_replica.size == 1:
             return value
         total = torch.tensor([value], dtype=torch.float64)
-        self.grid.across_shards.Allreduce(total.numpy())
+        self.grid.in_replica.Allreduce(total.numpy())
         return total.item()
 
     def close(self) -> None:
         """End what runs beside the solver."""
         self.courier.close()
+        if self._links:
+            self._links.close()
 
     @cached_property
     def described(self) -> str:
@@ -224,6 +247,8 @@ class Parallel:
         names.append(f"balance {pb.ParallelParameter.Balance.Name(self.param.balance)}")
         if self.grid.shards > 1:
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}")
+        if self.staging:
+            names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"
 
 

@@ -13,6 +13,9 @@ from bpt.errors import LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.solvers.pipelines.placing import described, stage
+from bpt.solvers.pipelines.staging import Staging
+from bpt.solvers.ranks.agreement import outcome_of_first
 from bpt.solvers.ranks.arranging import arrange
 from bpt.solvers.ranks.balancing import static_balance
 from bpt.solvers.ranks.parallel import Parallel
@@ -27,12 +30,14 @@ def spread(
     device: torch.device,
     batch_factor: int | None = None,
     tests: Sequence[LayerGraph] = (),
+    cuts: tuple[int, ...] = (),
 ) -> Parallel:
     """The parallelisation of ``solver``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
 
     Args:
         batch_factor: see Parallel.
         tests: the test nets, which are spread alike.
+        cuts: micro-batches of a run without stages; see Staging.
 
     Raises:
         PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
@@ -46,10 +51,15 @@ def spread(
             solver.origin("parallel_param", "inner_param", "engine"),
         )
     grid = arrange(solver, (graph, *tests), world)
+
+    def staged() -> Staging | None:
+        return stage(solver, graph)
+
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:
         balance = static_balance(solver, graph, grid, device)
-    parallel = Parallel(param, grid, balance, batch_factor)
+    staging = Staging.alone(graph, cuts) if cuts else outcome_of_first(world, None if world.rank else staged)
+    parallel = Parallel(param, grid, balance, batch_factor, staging)
     try:
         for each in (graph, *tests):
             parallel.parts(each)
@@ -59,6 +69,9 @@ def spread(
         raise PrototxtError(f"parallel_param: {error}", solver.origin("parallel_param", "num_shards")) from None
     if world.size > 1:
         LOG.info("Parallel: %s", parallel.described)
+    if staging and param.num_stages > 1:
+        for line in described(staging):
+            LOG.info("%s", line)
     for remark in _unused(param, device):
         LOG.warning("parallel_param: %s", remark)
     return parallel

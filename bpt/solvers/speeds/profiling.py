@@ -43,7 +43,7 @@ def profile(
         FileError: there is no such folder to write to.
         WriteError: the file could not be written.
     """
-    if problem := world.bcast(_no_place_for(path) if world.rank == 0 else ""):
+    if problem := world.bcast(no_place_for(path) if world.rank == 0 else ""):
         raise FileError(path, problem)
     param = solver.param
     only_training(param)
@@ -90,7 +90,7 @@ def facts(param: pb.SolverParameter, graph: LayerGraph, device: torch.device, wo
         graph: the training net.
         world: all ranks.
     """
-    ranks = world.allgather(RankFacts(world.host, _model_of(device), torch.get_num_threads()))
+    ranks = world.allgather(RankFacts(world.host, model_of(device), torch.get_num_threads()))
     settings: dict[str, str | int] = {
         "engine": pb.SolverParameter.Engine.Name(param.engine),
         "type": param.type,
@@ -132,7 +132,7 @@ def _log_prospects(result: Profile) -> None:
     )
 
 
-def _no_place_for(path: str) -> str:
+def no_place_for(path: str) -> str:
     """Why no file can be written at ``path``; empty if it can. Better known before a long measurement than after."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
@@ -144,7 +144,7 @@ def _no_place_for(path: str) -> str:
     return ""
 
 
-def _model_of(device: torch.device) -> str:
+def model_of(device: torch.device) -> str:
     """The kind of a device and its model: a host may have got another one under its old name."""
     if device.type == "cuda":
         return f"cuda ({torch.cuda.get_device_name(device)})"

@@ -1,4 +1,4 @@
-"""Blocks: what is too small for a task of its own joins its neighbour, and branches stay apart."""
+"""Blocks: layers that are split alike join, and branches stay apart."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from tests.operators.task_dag.nets import LOSS, convolution, fully_connected, im
 SAMPLES = Way(Kind.SAMPLES, 2, 6)
 
 
-def grouped(
-    graph: LayerGraph, ways: dict[str, Way], seconds: dict[str, float], outputs: tuple[str, ...] = ()
-) -> list[str]:
-    """The names of the blocks, with 2 ms a layer and a grain of 1 ms."""
+def grouped(graph: LayerGraph, ways: dict[str, Way], outputs: tuple[str, ...] = ()) -> list[str]:
+    """The names of the blocks, with 2 ms a layer."""
     nodes = graph.nodes[1:]
     own_ways = {node.index: ways.get(node.name, Way()) for node in nodes}
-    own_seconds = {node.index: seconds.get(node.name, 2e-3) for node in nodes}
+    seconds = dict.fromkeys(own_ways, 2e-3)
     kept = [graph.blobs[name].index for name in outputs]
-    blocks: list[Block] = group(graph, nodes, own_ways, own_seconds, kept, 1e-3)
+    blocks: list[Block] = group(graph, nodes, own_ways, seconds, kept)
     assert sum(len(block.nodes) for block in blocks) == len(nodes)
+    assert all(block.seconds == pytest.approx(2e-3 * len(block.nodes)) for block in blocks)
     return [block.name for block in blocks]
 
 
@@ -37,28 +36,36 @@ CHAIN = image_net(
 )
 
 
-def test_element_wise_layers_join_and_small_ones() -> None:
+def test_layers_that_are_split_alike_join() -> None:
     alike = dict.fromkeys(("a", "a_relu", "Pooling a p", "f", "TanH f t"), SAMPLES)
-    last = ["score", "SoftmaxWithLoss score y loss"]
-    assert grouped(CHAIN, alike, {}) == ["a..a_relu", "Pooling a p", "f..TanH f t", *last]
-    small = {"Pooling a p": 1e-3}  # of two parts, 0.5 ms each
-    assert grouped(CHAIN, alike, small)[0] == "a..Pooling a p"
+    assert grouped(CHAIN, alike) == ["a..TanH f t", "score", "SoftmaxWithLoss score y loss"]
 
 
 def test_layers_that_are_split_unlike_each_other_stay_apart() -> None:
     ways = {"a": SAMPLES, "a_relu": SAMPLES}
-    assert grouped(CHAIN, ways, {"Pooling a p": 0.0})[:2] == ["a..a_relu", "Pooling a p..TanH f t"]
+    assert grouped(CHAIN, ways)[:2] == ["a..a_relu", "Pooling a p..score"]
+    other = ways | {"Pooling a p": Way(Kind.SAMPLES, 3, 6)}
+    assert grouped(CHAIN, other)[:3] == ["a..a_relu", "Pooling a p", "f..score"]
+
+
+def test_what_only_the_calling_thread_may_run_stays_apart() -> None:
+    ways = {"Pooling a p": Way(pinned=True), "f": Way(pinned=True)}
+    assert grouped(CHAIN, ways)[:4] == ["a..a_relu", "Pooling a p", "f", "TanH f t..score"]
+
+
+def test_only_element_wise_layers_join_areas() -> None:
+    assert grouped(CHAIN, {"a": Way(Kind.AREAS, 2)})[:2] == ["a..a_relu", "Pooling a p..score"]
 
 
 def test_element_wise_layers_lead_those_split_by_neurons() -> None:
     neurons = Way(Kind.NEURONS, 2)
-    names = grouped(CHAIN, {"f": neurons, "score": neurons}, {})
-    assert names[-4:] == ["Pooling a p", "f", "TanH f t..score", "SoftmaxWithLoss score y loss"]
+    names = grouped(CHAIN, {"f": neurons, "score": neurons})
+    assert names[-4:] == ["a..Pooling a p", "f", "TanH f t..score", "SoftmaxWithLoss score y loss"]
 
 
 def test_what_must_be_there_at_the_end_is_not_hidden_in_a_block() -> None:
     neurons = Way(Kind.NEURONS, 2)
-    names = grouped(CHAIN, {"f": neurons, "score": neurons}, {}, outputs=("t",))
+    names = grouped(CHAIN, {"f": neurons, "score": neurons}, outputs=("t",))
     assert names[-4:] == ["f", "TanH f t", "score", "SoftmaxWithLoss score y loss"]
 
 
@@ -71,7 +78,7 @@ def test_branches_do_not_join_what_they_come_from() -> None:
         + fully_connected("score", "both", 5)
         + LOSS
     )
-    names = grouped(graph, {}, dict.fromkeys((node.name for node in graph.nodes), 0.0))
+    names = grouped(graph, {})
     assert names[0].startswith("stem..")  # with its Split
     assert names[1:3] == ["left", "right"]
 

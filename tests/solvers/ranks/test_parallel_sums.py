@@ -153,7 +153,7 @@ def test_each_parameter_is_counted_once_in_a_replica(text: str) -> None:
         net = net_of(parallel)
         counted = parallel.counted(net)
         own = sum(value.numel() for value in named(net).values() if id(value) in counted)
-        assert parallel.sum_over_shards(own) == 28 + 9 + 25 + 12 + 6
+        assert parallel.sum_over_replica(own) == 28 + 9 + 25 + 12 + 6
         return own, len(counted)
 
     expected = {
@@ -167,7 +167,7 @@ def test_each_parameter_is_counted_once_in_a_replica(text: str) -> None:
 
 def test_sums_over_the_shards() -> None:
     def total(parallel: Parallel) -> float:
-        return parallel.sum_over_shards(10.0**parallel.grid.world.rank)
+        return parallel.sum_over_replica(10.0**parallel.grid.world.rank)
 
     assert on_ranks(2, total) == [1, 10]
     assert on_ranks(4, total, PEER) == [11, 11, 1100, 1100]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.commands.simulation_cluster import ClusterSource
 from bpt.errors import PrototxtError
 from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server
+from bpt.solvers.cluster_file import ClusterSource
 from tests.net_cases import PROTOTXT
 
 CLUSTERS = sorted((PROTOTXT / "clusters").glob("*.prototxt"))
@@ -43,6 +43,12 @@ def test_zero_is_without_limit(tmp_path: Path) -> None:
     assert cluster.server.update_rate == cluster.nodes[0].bandwidth == cluster.nodes[0].fails == math.inf
 
 
+def test_memory_of_each_node(tmp_path: Path) -> None:
+    """In MiB; without one, or at 0, there is no limit."""
+    text = "node { gflops: 1 count: 2 memory: 1.5 } node { gflops: 1 } node { gflops: 1 memory: 0 }"
+    assert source(tmp_path, text).memories == (1_572_864, 1_572_864, math.inf, math.inf)
+
+
 def test_spread_is_drawn_from_the_seed_for_each_kind(tmp_path: Path) -> None:
     kind = "node { count: 3 samples_per_second: 1 spread: 0.3 }"
     drawn = source(tmp_path, kind * 2)
@@ -70,6 +76,7 @@ def test_spread_is_drawn_from_the_seed_for_each_kind(tmp_path: Path) -> None:
         ("node { gflops: 1 noise: nan }", "1:18", "noise is nan; it must be finite and at least 0"),
         ("node { gflops: 1 latency: -1 }", "1:18", "latency is -1; it must be finite and at least 0"),
         ("node { gflops: 1 bandwidth: -1 }", "1:18", "bandwidth is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 memory: -1 }", "1:18", "memory is -1; it must be finite and at least 0"),
         ("node { gflops: 1 fails: -1 }", "1:18", "fails is -1; it must be finite and at least 0"),
         ("node { gflops: 1 change { } }", "1:18", "a change needs at: the seconds after the start"),
         ("node { gflops: 1 change { at: 1 factor: 0 } }", "1:33", "factor is 0; it must be finite and above 0"),
@@ -97,4 +104,4 @@ def test_a_file_that_is_not_there() -> None:
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
 def test_the_examples(path: Path) -> None:
     nodes = len(ClusterSource(str(path)).cluster(45e6, 0).nodes)
-    assert nodes == {"three_unlike": 3, "thirty_nodes": 30, "ten_thousand": 10_000}[path.stem]
+    assert nodes == {"two_unlike": 2, "three_unlike": 3, "thirty_nodes": 30, "ten_thousand": 10_000}[path.stem]

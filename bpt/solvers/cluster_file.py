@@ -1,4 +1,4 @@
-"""Reads the cluster that ``bpt simulate`` makes up: a ClusterParameter in text format."""
+"""Reads a cluster: a ClusterParameter in text format, as ``bpt simulate`` and ``bpt plan`` take it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bpt.schedule.outer.simulation.cluster import NEVER, WITHOUT_LIMIT, Cluster,
 
 _MBIT = 1e6 / 8  # bytes
 _MB = 1e6
+_MIB = 2**20
 _SPEEDS = ("samples_per_second", "gflops")
 _LEAST, _MOST = 1e-9, 1e15  # samples a second
 _SPREAD = 10  # standard deviation of ln speed: already from one hundred-thousandth to a hundred thousand times
@@ -40,6 +41,11 @@ class ClusterSource:
     def path(self) -> str:
         """Of the file."""
         return self._parsed.path
+
+    @property
+    def memories(self) -> tuple[float, ...]:
+        """Bytes of memory of each node, in the order of ``cluster``; infinite: without limit."""
+        return tuple(param.memory * _MIB or WITHOUT_LIMIT for param in self.param.node for _ in range(param.count))
 
     def cluster(self, flops: float, seed: int, colocated: bool = False) -> Cluster:
         """The cluster, for a net of which a sample costs so many ``flops`` in training.
@@ -98,7 +104,7 @@ class ClusterSource:
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        for field in (*positive, "spread", "noise", "latency", "bandwidth", "fails"):
+        for field in (*positive, "spread", "noise", "latency", "bandwidth", "memory", "fails"):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
             where: _Path = ("node", index, "change", number)

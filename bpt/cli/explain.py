@@ -1,0 +1,114 @@
+"""``bpt explain``: where in a scan or an image a net has found what speaks for a class."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, weights_of, words
+from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "show where a net has found what speaks for a class (Grad-CAM)"
+DESCRIPTION = """\
+Runs a classifier on one scan (NIfTI, for nets with three spatial axes) or image (PNG, JPEG; two axes) and shows by
+Grad-CAM where a layer has found what speaks for a class. Of a scan it writes PREFIX.nii.gz, the heat map from 0 to 1 on
+the scan's own grid, to lay over it in any viewer, and PREFIX.png, three planes through the map's maximum; of an image
+PREFIX.png.
+
+  bpt explain --model deploy.prototxt --weights W.caffemodel --input scan.nii.gz
+  bpt explain --model M --weights W --input scan.nii.gz --layer conv4 --class 1 --output patient7
+
+The model is a deploy text, or a train_val text, whose data layer is replaced by the file. docs/explain.md tells how
+class scores, layer and intensities are found.
+"""
+INTENSITIES = ("RAW", "Z_SCORE", "MIN_MAX")
+
+
+def add_arguments(parser: Parser) -> None:
+    add_model(parser)
+    add_weights(parser, "the trained weights: .caffemodel, or HDF5")
+    parser.flag("input", "the scan (.nii, .nii.gz) or the image (.png, .jpg)", metavar="FILE", default="")
+    parser.flag(
+        "layer",
+        "whose maps: the name of a layer or of its top; default: the last one with spatial axes before the scores",
+        metavar="NAME",
+        default="",
+    )
+    parser.flag("class", "which class, from 0; default: the predicted one", metavar="N", type=number, dest="chosen")
+    parser.flag(
+        "output",
+        "how the names of the written files begin; default: the input's name and _cam, in this folder",
+        metavar="PREFIX",
+        default="",
+    )
+    parser.flag(
+        "intensity",
+        "what is done to the intensities; default: what the model's data layer says, or Z_SCORE",
+        metavar="|".join(INTENSITIES),
+        choices=INTENSITIES,
+        default="",
+    )
+    parser.flag(
+        "mean",
+        "numbers to subtract, one or one a channel (blue, green, red)",
+        metavar="X[,X...]",
+        type=numbers,
+        default=(),
+    )
+    parser.flag("scale", "a factor, after the mean", metavar="X", type=real)
+    add_gpu(parser, default="the CPU")
+    add_state(parser)
+
+
+def number(text: str) -> int:
+    """A whole number of at least 0, for argparse."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
+    return int(text)
+
+
+def real(text: str) -> float:
+    """A finite number, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f'takes a number, found "{text}"')
+    return value
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers separated by commas, for argparse."""
+    return tuple(map(real, text.split(",")))
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "model", "the network to explain")
+    need(arguments, "weights", "the trained model")
+    need(arguments, "input", "the scan or the image")
+    weights = weights_of(arguments)
+    if job.world.size > 1:
+        raise UsageError("bpt explain runs on one process; leave mpirun out")
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.explain import Request, explain
+
+    request = Request(
+        model=arguments.model,
+        weights=weights,
+        input=arguments.input,
+        layer=arguments.layer,
+        chosen=arguments.chosen,
+        output=arguments.output,
+        intensity=arguments.intensity,
+        mean=arguments.mean,
+        scale=arguments.scale,
+        level=arguments.level,
+        stages=words(arguments.stage),
+    )
+    for line in explain(request, job.begin(gpu=arguments.gpu)):
+        print(line)

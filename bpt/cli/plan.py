@@ -1,0 +1,134 @@
+"""``bpt plan``: which device runs which layers of a pipeline, and how long an iteration takes then."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positive, set_state
+from bpt.cli.simulate import shape
+from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+    from bpt.proto.solver import SolverSource
+
+HELP = "place the layers of a network on the devices of a pipeline"
+DESCRIPTION = """\
+Cuts the training net into the stages of a pipeline, by the allocator that parallel_param { pipeline_param } names, and
+plays an iteration by its schedule on a virtual clock. Shows which layers each device runs, its load and memory, what
+travels between devices, how long an iteration takes and how much of it devices wait (the bubble), and beside it one
+device alone and an even split: the one that would be best if all devices were alike. Nothing is trained.
+
+  bpt plan --solver prototxt/googlenet/solver.prototxt --devices 4 --shape 3x224x224
+  bpt plan --solver prototxt/lenet/solver.prototxt --devices prototxt/clusters/two_unlike.prototxt --figure plan.png
+  bpt plan --solver S --devices D --set 'parallel_param { pipeline_param { allocator: GABRA schedule: ONE_F_ONE_B } }'
+
+Devices that differ are described by a cluster file, whose first node runs the first stage (memory is in MiB, bandwidth
+in Mbit/s, latency in seconds), or by a profile that mpirun ... bpt time --profile has written:
+
+  node { name: "large" gflops: 100 memory: 4096 bandwidth: 1000 latency: 0.0002 }
+  node { name: "small" gflops: 40 memory: 2048 bandwidth: 1000 latency: 0.0002 }
+
+A layer counts by its floating-point operations, unless it was measured on this machine:
+
+  bpt plan --solver S --measure costs.json --devices D
+  bpt plan --solver S --devices D --set 'parallel_param { pipeline_param { costs: "costs.json" } }'
+
+What was chosen here is what training does with the same pipeline_param { devices, costs, ... }. docs/plan.md explains
+all that is shown.
+"""
+ITERATIONS = 10
+
+
+def add_arguments(parser: Parser) -> None:
+    add_solver(parser)
+    parser.flag(
+        "devices",
+        "the devices, one a stage: a cluster file, a profile, or how many there are, if they are alike; default: "
+        "pipeline_param { devices }, else num_stages devices that are alike",
+        metavar="FILE|N",
+        default="",
+    )
+    parser.flag(
+        "shape",
+        "shape of a sample (3x224x224), to do without the data set",
+        metavar="CxHxW",
+        type=shape,
+        default=(),
+    )
+    parser.flag(
+        "figure",
+        "draw layers by stage, and what each device does when, to this file (.png or .svg)",
+        metavar="FILE",
+        default="",
+    )
+    parser.flag(
+        "measure",
+        "time each layer on this machine, write that to this file and plan by it; alone, if no devices are known",
+        metavar="FILE",
+        default="",
+    )
+    parser.flag(
+        "iterations",
+        f"passes that --measure times; default {ITERATIONS}",
+        metavar="N",
+        type=positive,
+        default=None,
+    )
+    add_gpu(parser, default="with --measure, what solver_mode says, if it is set, else the CPU")
+    add_state(parser)
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "solver", "what to train")
+    if job.world.size > 1:
+        raise UsageError("bpt plan runs on one process; leave mpirun out")
+    if arguments.measure and arguments.shape:
+        raise UsageError("--measure trains on the data set; --shape does without it: leave one of them out")
+    for flag in ("gpu", "iterations"):
+        if getattr(arguments, flag) and not arguments.measure:
+            raise UsageError(f"--{flag} goes with --measure")
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.plan import plan_solver
+    from bpt.commands.plan_devices import choose_devices
+    from bpt.proto.solver import read_solver
+    from bpt.report.plan_figure import check_figure, draw
+    from bpt.report.plan_tables import lines
+
+    if arguments.figure:
+        check_figure(arguments.figure)
+    source = read_solver(arguments.solver, arguments.set)
+    set_state(source.param, arguments)
+    source, stages = choose_devices(source, arguments.devices)
+    if not stages and not arguments.measure:
+        raise UsageError(
+            "bpt plan needs to know the devices: --devices FILE or --devices N, or num_stages in the solver's "
+            "parallel_param"
+        )
+    if arguments.measure:
+        _measure(arguments, job, source)
+    if not stages:
+        return
+    plan = plan_solver(source, arguments.shape)
+    for line in lines(plan):
+        print(line)
+    if arguments.figure:
+        draw(plan, arguments.figure)
+
+
+def _measure(arguments: argparse.Namespace, job: Job, source: SolverSource) -> None:
+    """Measure costs, and let the solver name their file."""
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.plan_measure import measure
+
+    device = job.begin(source.param, arguments.gpu)
+    costs = measure(source, device, arguments.iterations or ITERATIONS, arguments.measure)
+    source.param.parallel_param.pipeline_param.costs = arguments.measure
+    print(
+        f"{arguments.measure}: {len(costs.layers)} layers of {costs.net or 'the net'} in batches of {costs.batch}: "
+        f"forward {costs.forward * 1e3:.4g} ms, backward {costs.backward * 1e3:.4g} ms, update "
+        f"{costs.update * 1e3:.4g} ms ({costs.machine}, threads: {costs.threads})"
+    )
+    print()

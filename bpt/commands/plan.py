@@ -1,0 +1,78 @@
+"""What ``bpt plan`` does: places a solver's training net on devices, and says how an iteration goes then."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from bpt.commands.plan_outlook import DELAYED, outlook
+from bpt.commands.simulation_net import without_data
+from bpt.graph.spec import Shape
+from bpt.placement.allocate import allocate
+from bpt.placement.placement import Placement
+from bpt.placement.problem import Device, Problem
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.report.plan import Alone, Plan
+from bpt.solvers.check import check_solver
+from bpt.solvers.nets import train_plan
+from bpt.solvers.outer.check import apart
+from bpt.solvers.pipelines.check import check_pipeline
+from bpt.solvers.pipelines.costs import read_costs_of
+from bpt.solvers.pipelines.placing import check_micro_batches, place
+from bpt.solvers.speeds.rehearsal import batch_of
+
+_Pipeline = pb.PipelineParameter
+
+
+def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
+    """Place the training net on ``num_stages`` devices as ``pipeline_param`` says, and see how an iteration goes.
+
+    Args:
+        shape: of a sample; the data set is not opened then. (): that of the data.
+
+    Raises:
+        PrototxtError, FileError: the solver, its net, its devices or costs are wrong, or the net does not fit them.
+    """
+    check_solver(apart(source), writes=False)
+    check_pipeline(source)
+    parallel = source.param.parallel_param
+    param, passes = parallel.pipeline_param, source.param.iter_size
+    plan = train_plan(source)
+    graph = (without_data(plan, shape) if shape else plan).graph()
+    if param.micro_batches > 1 and param.schedule != DELAYED:
+        check_micro_batches(graph, parallel.sync_batch_norm)
+    costs = read_costs_of(source, graph)
+    problem, placement = place(source, graph)
+    update = 0.0 if costs is None else costs.update
+    even = even_split(problem)
+    return Plan(
+        graph,
+        problem,
+        allocator=_Pipeline.Allocator.Name(param.allocator),
+        schedule=_Pipeline.Schedule.Name(param.schedule),
+        batch=batch_of(graph),
+        passes=passes,
+        costs="floating-point operations" if costs is None else f"measured on {costs.machine}",
+        known=costs is not None or bool(param.devices),
+        chosen=outlook(graph, problem, placement.starts, placement.stages, passes, update),
+        even=outlook(graph, problem, even.starts, even.stages, passes, update),
+        alone=alone(problem, passes, update),
+        convergence=tuple(enumerate(placement.convergence)),
+        objective=_Pipeline.Objective.Name(param.objective),
+    )
+
+
+def even_split(problem: Problem) -> Placement:
+    """What BLOCK finds if nothing is known of the devices but their number."""
+    speed = math.fsum(device.speed for device in problem.devices) / len(problem.devices)
+    alike = replace(problem, devices=tuple(Device(device.name, speed) for device in problem.devices))
+    return allocate(alike, pb.PipelineParameter(allocator=_Pipeline.BLOCK))
+
+
+def alone(problem: Problem, passes: int, update: float) -> Alone:
+    """The fastest device with the whole net."""
+    number = max(range(len(problem.devices)), key=lambda index: problem.devices[index].speed)
+    device = problem.devices[number]
+    needed = sum(cost.parameters + cost.activations for cost in problem.costs)
+    return Alone(number, (passes * problem.work + update) / device.speed, needed <= device.memory)

@@ -1,0 +1,104 @@
+"""Reads volumes, such as brain scans, from NIfTI files (``.nii``, ``.nii.gz``)."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.errors import FileError, UserError, did_you_mean
+
+Volume: TypeAlias = NDArray[np.float32]
+"""A volume (D, H, W)."""
+
+
+def import_nibabel() -> ModuleType:
+    """The module ``nibabel``; a UserError that says how to install it if it is missing."""
+    try:
+        import nibabel  # noqa: PLC0415  optional package
+    except ImportError:
+        raise UserError("NIfTI volumes need the package nibabel: pip install 'bpt[volume]'") from None
+    return nibabel
+
+
+def open_nifti(path: str | os.PathLike[str]) -> Any:
+    """The NIfTI image in the file at ``path``, as nibabel has it, its header checked and its voxels not yet read.
+
+    Raises:
+        FileError: missing, not a NIfTI file, not one volume of numbers, or with an affine that is no map of space.
+        UserError: the package nibabel is missing.
+    """
+    nibabel = import_nibabel()
+    if not Path(path).is_file():
+        raise FileError(path, _missing(Path(path)))
+    try:
+        image = nibabel.load(path)
+    except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
+        raise FileError(path, f"is not a NIfTI file: {_line(error)}") from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise FileError(path, f"is not a NIfTI file, or a damaged one: {_line(error)}") from None
+    if not isinstance(image, nibabel.Nifti1Pair):  # that of NIfTI-2 is one, too
+        raise FileError(path, f"is a file of nibabel's {type(image).__name__}, not NIfTI")
+    _check_shape(path, image.shape)
+    if image.get_data_dtype().kind not in "fiub":
+        raise FileError(path, f"holds voxels of type {image.get_data_dtype()}, not numbers")
+    affine = image.affine
+    if not np.isfinite(affine).all() or not np.linalg.det(affine[:3, :3]):
+        raise FileError(path, "has an affine that does not map voxels to places of space")
+    return image
+
+
+def read_nifti(path: str | os.PathLike[str]) -> Volume:
+    """The voxels of the file at ``path``, with the file's scale applied: (D, H, W).
+
+    The axes are flipped and exchanged, never resampled, to the closest canonical ones: the first runs from left to
+    right, the second from back to front, the third from below to above (RAS+; nibabel: ``as_closest_canonical``). A
+    file that does not say how it is oriented has NIfTI's default, whose first axis runs from right to left.
+
+    Raises:
+        FileError: see ``open_nifti``; the voxels cannot be read, or some are not finite numbers.
+        UserError: the package nibabel is missing.
+    """
+    image = open_nifti(path)
+    orientations = import_nibabel().orientations
+    try:
+        voxels = image.get_fdata(dtype=np.float32, caching="unchanged")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise FileError(path, f"is a damaged NIfTI file: {_line(error)}") from None
+    bad = voxels.size - np.count_nonzero(np.isfinite(voxels))
+    if bad:
+        raise FileError(path, f"has {bad} of {voxels.size} voxels that are not finite numbers (NaN or infinite)")
+    oriented = orientations.apply_orientation(
+        voxels.reshape(voxels.shape[:3]), orientations.io_orientation(image.affine)
+    )
+    return np.ascontiguousarray(oriented)
+
+
+def _check_shape(path: object, shape: tuple[int, ...]) -> None:
+    """Accept one volume: three axes, and perhaps further ones of length 1."""
+    text = "×".join(map(str, shape))
+    if len(shape) < 3:
+        raise FileError(path, f"is an image of {text}, not a volume with three axes")
+    if max(shape[3:], default=1) > 1:
+        raise FileError(path, f"holds several volumes, {text}; only one can be read, so write one by itself")
+    if not min(shape):
+        raise FileError(path, f"has no voxels: {text}")
+
+
+def _missing(path: Path) -> str:
+    if path.exists():
+        return "is not a file"
+    try:
+        return f"no such file{did_you_mean(path.name, os.listdir(path.parent))}"
+    except OSError:
+        return f'no such file: there is no folder "{path.parent}"'
+
+
+def _line(error: Exception) -> str:
+    """The first line of what a package says."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

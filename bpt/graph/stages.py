@@ -1,0 +1,69 @@
+"""Which stage of a pipeline runs which layers. A placement tells it of the training net; a test net follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.part import Part
+from bpt.graph.transfers import is_source
+
+
+def spread_over(graph: LayerGraph, starts: Sequence[int], stages: Sequence[int]) -> tuple[int, ...]:
+    """The stage of each layer of the training net.
+
+    Args:
+        starts: the first layer of each partition, ascending from 0.
+        stages: of each partition.
+    """
+    ends = [*starts[1:], len(graph)]
+    spans = zip(starts, ends, stages, strict=True)
+    return tuple(stage for start, end, stage in spans for _ in range(start, end))
+
+
+def alike(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
+    """The stage of each layer of another net that shares parameters with the training net.
+
+    A layer goes where the training net's layer of its name is (``stage_of``), any other one where the last of its
+    bottoms is made. A layer without bottoms does not cut the run that it stands in.
+    """
+    stages: list[int] = []
+    for node in graph.nodes:
+        stages.append(stage_of.get(node.name, _behind(graph, node, stages)))
+    return tuple(stages)
+
+
+def _behind(graph: LayerGraph, node: Node, stages: Sequence[int]) -> int:
+    makers = [graph.edges[edge].producer for edge in node.bottoms]
+    if makers:
+        return stages[max(makers)]
+    return stages[-1] if stages else 0
+
+
+def borders(stages: Sequence[int]) -> set[int]:
+    """The layers at which a run on one stage begins, the first included. ``stages``: of each layer."""
+    return {layer for layer, stage in enumerate(stages) if not layer or stage != stages[layer - 1]}
+
+
+def part_of(graph: LayerGraph, stages: Sequence[int], stage: int) -> Part:
+    """What ``stage`` holds: its layers, and on stage 0 all layers without bottoms."""
+    own = {node.index for node in graph.nodes if (0 if is_source(node) else stages[node.index]) == stage}
+    return Part(frozenset(own))
+
+
+def bound_together(graph: LayerGraph) -> tuple[tuple[int, int], ...]:
+    """Runs of layers ``[start, end)`` that one stage must run, ascending: they overlap nowhere.
+
+    A Split stays with the layer whose blob it copies, so that a blob goes straight to each stage that reads it; and
+    layers with common parameters stay together, with all between them.
+    """
+    spans = [(graph.edges[node.bottoms[0]].producer, node.index + 1) for node in graph.nodes if node.type == "Split"]
+    owners = [(graph.params[param.owner].layer, param.layer) for param in graph.params if param.shared]
+    spans += [(min(pair), max(pair) + 1) for pair in owners]
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return tuple(joined)

@@ -1,0 +1,158 @@
+"""What placements of given partitions ask of each device: seconds and bytes, for many placements at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.placement.problem import Problem
+from bpt.proto import bpt_pb2 as pb
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+ROUNDING = 1e-9  # relative: nearer numbers are equal
+
+
+def lacking(needed: Floats, there: Floats | float) -> Floats:
+    """What is needed beyond what is there; 0 where that is less than rounding."""
+    found: Floats = np.where(needed <= there * (1 + ROUNDING), 0.0, needed - there)
+    return found
+
+
+class Loads:
+    """The partitions of a problem, as arrays.
+
+    A chromosome is the device of each partition, in order of the net; most methods take K of them, (K, n).
+
+    Args:
+        problem: whose layers are divided.
+        starts: the first layer of each partition, ascending from 0; all of them may be cut there.
+
+    Attributes:
+        n, m: numbers of partitions and devices.
+        work, parameters, activations: (n,) of the partitions, without layers that run on stage 0 for all.
+        speeds, memory: (m,) of the devices.
+        source_memory: bytes on stage 0 of layers without bottoms.
+        producers: (C,) the partition that makes each crossing; -1: a layer without bottoms, on stage 0.
+        readers: for each crossing the partitions that read it, ascending, without the producer.
+        seconds: (C,) that it takes to one device, and back.
+        bytes: (C,) that it takes at a device that reads it.
+    """
+
+    def __init__(self, problem: Problem, starts: Sequence[int]) -> None:
+        assert starts[0] == 0 and set(starts) <= set(problem.cuts), (starts, problem.together)
+        self.problem = problem
+        self.starts = tuple(starts)
+        self.n = len(starts)
+        self.m = len(problem.devices)
+        sources = set(problem.sources)
+        part = np.searchsorted(np.asarray(starts), np.arange(len(problem.costs)), side="right") - 1
+        self.work = np.zeros(self.n)
+        self.parameters = np.zeros(self.n)
+        self.activations = np.zeros(self.n)
+        self.source_memory = 0.0
+        for layer, cost in enumerate(problem.costs):
+            self.work[part[layer]] += cost.work
+            if layer in sources:
+                self.source_memory += cost.parameters + cost.activations
+            else:
+                self.parameters[part[layer]] += cost.parameters
+                self.activations[part[layer]] += cost.activations
+        self.speeds = np.array([device.speed for device in problem.devices], dtype=np.float64)
+        self.memory = np.array([device.memory for device in problem.devices], dtype=np.float64)
+        self._cross(part, sources)
+
+    def _cross(self, part: NDArray[np.intp], sources: set[int]) -> None:
+        link, messages = self.problem.link, self.problem.micro_batches
+        merged: dict[tuple[int, tuple[int, ...]], list[float]] = {}
+        for crossing in self.problem.crossings:
+            producer = -1 if crossing.producer in sources else int(part[crossing.producer])
+            readers = tuple(sorted({int(part[layer]) for layer in crossing.readers} - {producer}))
+            if readers:
+                total = merged.setdefault((producer, readers), [0.0, 0.0])
+                total[0] += link.seconds(crossing.bytes, messages) * (1 + crossing.diff)
+                total[1] += crossing.bytes
+        self.producers = np.array([producer for producer, _ in merged], dtype=np.int64)
+        self.readers = tuple(readers for _, readers in merged)
+        self.seconds = np.array([total[0] for total in merged.values()])
+        self.bytes = np.array([total[1] for total in merged.values()])
+        pairs = [(index, reader) for index, readers in enumerate(self.readers) for reader in readers]
+        self._pair_crossing = np.array([index for index, _ in pairs], dtype=np.int64)
+        self._pair_reader = np.array([reader for _, reader in pairs], dtype=np.int64)
+
+    def one_hot(self, genes: Ints) -> NDArray[np.bool_]:
+        """(K, n, m): whether a partition is on a device."""
+        found: NDArray[np.bool_] = genes[:, :, None] == np.arange(self.m)
+        return found
+
+    def reach(self, genes: Ints) -> NDArray[np.bool_]:
+        """(K, C, m): whether a crossing is sent to a device."""
+        rows = np.arange(len(genes))[:, None]
+        sent = np.zeros((len(genes), len(self.readers), self.m), dtype=np.bool_)
+        sent[rows, self._pair_crossing, genes[:, self._pair_reader]] = True
+        sent[rows, np.arange(len(self.readers)), self._makers(genes)] = False
+        return sent
+
+    def _makers(self, genes: Ints) -> Ints:
+        """(K, C): the device that sends."""
+        return np.where(self.producers < 0, 0, genes[:, self.producers])
+
+    def times(self, genes: Ints) -> Floats:
+        """(K, m): seconds of each device: its work, and what it sends and receives."""
+        times: Floats = self.working(genes) + self.communication(genes)
+        return times
+
+    def working(self, genes: Ints) -> Floats:
+        """(K, m): seconds in which a device computes."""
+        seconds: Floats = np.einsum("kij,i->kj", self.one_hot(genes), self.work) / self.speeds
+        return seconds
+
+    def communication(self, genes: Ints) -> Floats:
+        """(K, m): seconds in which a device sends and receives values and diffs."""
+        if not len(self.seconds):
+            return np.zeros((len(genes), self.m))
+        sent = self.reach(genes)
+        received: Floats = np.einsum("kcj,c->kj", sent, self.seconds)
+        given = sent.sum(2) * self.seconds
+        makers = self._makers(genes) + self.m * np.arange(len(genes))[:, None]
+        sums = np.bincount(makers.ravel(), given.ravel(), minlength=len(genes) * self.m)
+        return received + sums.reshape(len(genes), self.m)
+
+    def alive(self, genes: Ints) -> Floats:
+        """(K, n): how much of a batch's activations a partition holds at once, as a part of one batch.
+
+        GPIPE: all micro-batches run forward before one runs backward. SEQUENTIAL: a batch is one micro-batch.
+        ONE_F_ONE_B: a block, which is a run of partitions on one device, holds one micro-batch for itself and one for
+        each block behind it. DELAYED: the same with whole batches.
+        """
+        rule = self.problem.rule
+        if rule not in (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.DELAYED):
+            return np.ones(genes.shape)
+        begins = np.zeros(genes.shape, dtype=np.int64)
+        begins[:, 1:] = genes[:, 1:] != genes[:, :-1]
+        block = np.cumsum(begins, 1)
+        behind: Floats = (block[:, -1:] - block + 1).astype(np.float64)
+        if rule == pb.PipelineParameter.DELAYED:
+            return behind
+        return np.minimum(behind / self.problem.micro_batches, 1.0)
+
+    def held(self, genes: Ints) -> Floats:
+        """(K, m): bytes of each device: parameters, activations alive at once, and blobs received from others."""
+        alive = self.alive(genes)
+        total: Floats = np.einsum("kij,ki->kj", self.one_hot(genes), self.parameters + alive * self.activations)
+        total[:, 0] += self.source_memory
+        if not len(self.bytes):
+            return total
+        rows = np.arange(len(genes))[:, None]
+        kept = np.zeros((len(genes), len(self.readers), self.m))
+        # The first partition that reads a blob on a device keeps it longest; of equal targets numpy writes the last.
+        order = np.lexsort((-self._pair_reader, self._pair_crossing))
+        crossing, reader = self._pair_crossing[order], self._pair_reader[order]
+        kept[rows, crossing, genes[:, reader]] = alive[:, reader]
+        kept *= self.reach(genes)
+        total += np.einsum("kcj,c->kj", kept, self.bytes)
+        return total

@@ -1,0 +1,74 @@
+"""MANUAL: layers name the stage that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bpt.errors import LayerError, PrototxtError
+from bpt.placement.infeasible import infeasible
+from bpt.placement.loads import Loads, lacking
+from bpt.placement.placement import Placement, joined
+from bpt.placement.problem import Problem
+
+FIELD = "parallel_param { stage }"
+
+
+def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
+    """Place each layer on the stage that it names, or on that of the layer before it; the first ones on stage 0.
+
+    Args:
+        marks: one a layer: the stage that it names, or ``None``. Layers without bottoms run on stage 0 in any case;
+            what they name counts for the layers behind them.
+
+    Raises:
+        LayerError: a stage that there is not, or layers that must stay together on several stages.
+        PrototxtError: a stage has no layers, or a device too little memory.
+    """
+    assert len(marks) == len(problem.costs), (len(marks), len(problem.costs))
+    m = len(problem.devices)
+    for layer, mark in enumerate(marks):
+        if mark is not None and not 0 <= mark < m:
+            raise LayerError(
+                problem.costs[layer].name, f"{FIELD}: there is no stage {mark}; the stages are 0 to {m - 1}"
+            )
+    stages: list[int] = []
+    for mark in marks:
+        before = stages[-1] if stages else 0
+        stages.append(before if mark is None else mark)
+    _skip_sources(problem, stages)
+    for start, end in problem.together:
+        _check_together(problem, stages, start, end)
+    empty = sorted(set(range(m)) - set(stages))
+    if empty:
+        raise PrototxtError(
+            f"no layer names stage {empty[0]} (device {problem.devices[empty[0]].name}); put it on one with "
+            "parallel_param { stage }, or set a smaller num_stages"
+        )
+    starts, devices = joined(range(len(stages)), stages)
+    loads = Loads(problem, starts)
+    genes = np.array(devices, dtype=np.int64)
+    if lacking(loads.held(genes[None])[0], loads.memory).any():
+        raise infeasible(loads, genes, "the stages that the layers name do not fit")
+    return Placement(starts, devices)
+
+
+def _skip_sources(problem: Problem, stages: list[int]) -> None:
+    """Layers without bottoms cut no run: each stands with the layer before it, the first ones with the one behind."""
+    sources = set(problem.sources)
+    first = next((layer for layer in range(len(stages)) if layer not in sources), 0)
+    stages[:first] = [stages[first]] * first
+    for layer in range(first + 1, len(stages)):
+        if layer in sources:
+            stages[layer] = stages[layer - 1]
+
+
+def _check_together(problem: Problem, stages: Sequence[int], start: int, end: int) -> None:
+    for layer in range(start + 1, end):
+        if stages[layer] != stages[start]:
+            raise LayerError(
+                problem.costs[layer].name,
+                f'{FIELD}: it must run on the same stage as layer "{problem.costs[start].name}", whose parameters or '
+                f"blobs it shares; that one is on stage {stages[start]}, this one on {stages[layer]}",
+            )

@@ -1,0 +1,139 @@
+"""What placements are judged by: the time of a step, or the paper's profit; both within the devices' limits."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from bpt.placement.loads import Floats, Ints, Loads, lacking
+
+UNFIT = 1e100  # scores from here on are those of placements that no device must be given
+
+
+class Objective(Protocol):
+    """Judges chromosomes, (K, n) at a time. Lower scores are better."""
+
+    loads: Loads
+
+    def cost(self, genes: Ints) -> Floats:
+        """(K,): what is to be as small as possible."""
+
+    def fitness(self, genes: Ints) -> Floats:
+        """(K,): positive, and the greater the better: what a roulette wheel and a convergence show."""
+
+    def lack(self, genes: Ints) -> Floats:
+        """(K, m): how far each device's limits are exceeded; 0: not at all."""
+
+    def pressed(self, genes: Ints) -> Ints:
+        """(K,): the device that must be relieved first."""
+
+
+class StepTime:
+    """STEP_TIME: the seconds of the slowest device, which is what a full pipeline takes for a batch.
+
+    A device's time is the work of its partitions over its speed, and all that it sends or receives: activations and,
+    where they are wanted, diffs. A blob goes once to each device that reads it. Memory is the limit.
+    """
+
+    def __init__(self, loads: Loads) -> None:
+        self.loads = loads
+
+    def cost(self, genes: Ints) -> Floats:
+        """The slowest device's seconds."""
+        slowest: Floats = self.loads.times(genes).max(1)
+        return slowest
+
+    def fitness(self, genes: Ints) -> Floats:
+        """1 / time; no work at all counts as the shortest time there is."""
+        return 1.0 / np.maximum(self.cost(genes), np.finfo(np.float64).tiny)
+
+    def lack(self, genes: Ints) -> Floats:
+        """Memory beyond the device's, as a part of what the whole net needs there."""
+        return _lack_of_memory(self.loads, genes)
+
+    def pressed(self, genes: Ints) -> Ints:
+        """The device that lacks most, or else the slowest one."""
+        return _pressed(self.lack(genes), self.loads.times(genes))
+
+    def bound(self) -> float:
+        """A time that no placement can beat: all devices busy to the end, or the heaviest partition on the fastest."""
+        loads = self.loads
+        return float(max(loads.work.sum() / loads.speeds.sum(), loads.work.max() / loads.speeds.max()))
+
+
+class Profit:
+    """PROFIT: Eq. 5 of the Hybrid paper, ``z = Σ_i Σ_j x_ij c_ij`` with ``c_ij = p_i / d_j`` (Eq. 3), as printed.
+
+    The load ``p_i`` of a partition is its share of the net's work, forward and backward, so that ``Σ p_i = 1``. The
+    capacity ``d_j`` of a device is in the same unit: the share of the net's work that it does in ``T`` seconds,
+    ``d_j = speed_j · T / work``. The paper says nothing of units, and of speeds alone (``Σ d_j = 1``) Eq. 6 could only
+    be met by placements without any idle time, of which there are none in general. ``T`` is therefore the time that
+    the slowest device of a reference placement computes: Eq. 6 then says that no device works longer than that, and
+    there is always a placement that meets it, namely this one.
+
+    Maximising ``z`` fills the weakest devices first, for they have the smallest ``d_j`` (Eq. 5 knows neither time nor
+    communication). Memory is a limit besides Eq. 6; Eq. 7 and 8 hold because a chromosome names one device for each
+    partition.
+
+    Args:
+        reference: (n,) the placement whose slowest device's time is ``T``.
+
+    Attributes:
+        p: (n,) the loads.
+        d: (m,) the capacities.
+    """
+
+    def __init__(self, loads: Loads, reference: Ints) -> None:
+        self.loads = loads
+        work = float(loads.work.sum()) or 1.0
+        self.p = loads.work / work
+        self.d = loads.speeds * max(float(loads.working(reference[None]).max()), np.finfo(np.float64).tiny) / work
+
+    def profit(self, genes: Ints) -> Floats:
+        """(K,): z of Eq. 5, which is f of Eq. 9."""
+        z: Floats = (self.p / self.d[genes]).sum(1)
+        return z
+
+    def cost(self, genes: Ints) -> Floats:
+        """The profit, negative."""
+        return -self.profit(genes)
+
+    def fitness(self, genes: Ints) -> Floats:
+        """The profit."""
+        return self.profit(genes)
+
+    def filled(self, genes: Ints) -> Floats:
+        """(K, m): the left side of Eq. 6."""
+        total: Floats = np.einsum("kij,i->kj", self.loads.one_hot(genes), self.p)
+        return total
+
+    def lack(self, genes: Ints) -> Floats:
+        """Load beyond the capacity, and memory beyond the device's as a part of what the whole net needs there."""
+        found: Floats = lacking(self.filled(genes), self.d) + _lack_of_memory(self.loads, genes)
+        return found
+
+    def pressed(self, genes: Ints) -> Ints:
+        """The device that lacks most, or else the one with most of its capacity left to others, the strongest."""
+        return _pressed(self.lack(genes), np.where(self.loads.one_hot(genes).any(1), self.d, 0.0))
+
+
+def score(objective: Objective, genes: Ints) -> Floats:
+    """(K,): the cost of those that leave no device without a partition and exceed no limit; of others above UNFIT."""
+    empty = (~objective.loads.one_hot(genes).any(1)).sum(1)
+    lack = objective.lack(genes).sum(1) + empty
+    found: Floats = np.where(lack > 0, UNFIT * (1 + lack), objective.cost(genes))
+    return found
+
+
+def _lack_of_memory(loads: Loads, genes: Ints) -> Floats:
+    if not np.isfinite(loads.memory).any():
+        return np.zeros((len(genes), loads.m))
+    held = loads.held(genes)
+    found: Floats = lacking(held, loads.memory) / np.maximum(held.sum(1, keepdims=True), 1.0)
+    return found
+
+
+def _pressed(lack: Floats, otherwise: Floats) -> Ints:
+    found: Ints = np.where(lack.any(1), lack.argmax(1), otherwise.argmax(1))
+    return found

@@ -1,0 +1,104 @@
+"""What a schedule must know of a pipeline: which stage has which segments, and what travels between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+
+class Flow(Protocol):
+    """A blob that one stage makes and another reads. It is sent once a micro-batch, straight to where it is used.
+
+    Attributes:
+        index: its number, by which instructions name it.
+        source: the segment that makes it; ``None``: a layer without bottoms (data), which stage 0 runs in ``Draw``.
+        target: the first segment on the reading stage that reads it. Its backward is the last that adds to the diff.
+        from_stage, to_stage: of source and target; they differ.
+        diff: whether a diff goes back. Never if ``source`` is ``None``.
+    """
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def source(self) -> int | None: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def from_stage(self) -> int: ...
+    @property
+    def to_stage(self) -> int: ...
+    @property
+    def diff(self) -> bool: ...
+
+
+class Block(NamedTuple):
+    """A maximal run of consecutive segments on one stage; they run one right after the other."""
+
+    stage: int
+    segments: range
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Segments on stages.
+
+    Micro-batches are numbered through all passes of an iteration: from 0 to ``passes * micro_batches - 1``.
+
+    Attributes:
+        stages: the stage of each segment, in the order of the net. Every stage from 0 on has a segment. Segments of a
+            stage need not be neighbours (GABRA).
+        flows: what crosses stages.
+        passes: the solver's iter_size; each pass draws a batch.
+        micro_batches: parts of the batch of each pass.
+        broadcast: an iteration starts by taking over the weights.
+        overlap: a segment's gradients are exchanged right after its last backward; else after that of all segments.
+    """
+
+    stages: tuple[int, ...]
+    flows: tuple[Flow, ...]
+    passes: int = 1
+    micro_batches: int = 1
+    broadcast: bool = False
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        assert self.stages and set(self.stages) == set(range(max(self.stages) + 1)), self.stages
+        assert self.passes >= 1 and self.micro_batches >= 1, (self.passes, self.micro_batches)
+        assert len({flow.index for flow in self.flows}) == len(self.flows), self.flows
+        for flow in self.flows:
+            assert flow.from_stage != flow.to_stage == self.stages[flow.target], flow
+            if flow.source is None:
+                assert flow.from_stage == 0 and not flow.diff, flow
+            else:
+                assert 0 <= flow.source < flow.target and flow.from_stage == self.stages[flow.source], flow
+
+    @property
+    def depth(self) -> int:
+        """Number of stages."""
+        return max(self.stages) + 1
+
+    @property
+    def micros(self) -> int:
+        """Micro-batches of an iteration."""
+        return self.passes * self.micro_batches
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The maximal runs of segments on one stage, in the order of the net."""
+        blocks, start = [], 0
+        for stage, run in groupby(self.stages):
+            length = sum(1 for _ in run)
+            blocks.append(Block(stage, range(start, start + length)))
+            start += length
+        return tuple(blocks)
+
+    def blocks_on(self, stage: int) -> tuple[int, ...]:
+        """The numbers of the blocks of ``stage``."""
+        return tuple(number for number, block in enumerate(self.blocks) if block.stage == stage)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether each stage has one block, in order: block i on stage i."""
+        return [block.stage for block in self.blocks] == list(range(self.depth))

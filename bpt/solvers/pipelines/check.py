@@ -1,0 +1,81 @@
+"""Refuses a pipeline that contradicts itself or what it is combined with, before anything is built."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from bpt.errors import PrototxtError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+
+
+def check_pipeline(solver: SolverSource) -> None:
+    """Raise a PrototxtError, at the field that is wrong, unless a run with several stages makes sense."""
+    parallel = solver.param.parallel_param
+    param = parallel.pipeline_param
+    stages = f"num_stages: {parallel.num_stages}"
+
+    def refuse(message: str, *path: str) -> NoReturn:
+        raise PrototxtError(f"parallel_param: {message}", solver.origin("parallel_param", *path))
+
+    for field, least in (("micro_batches", 1), ("partitions", 0)):
+        value = getattr(param, field)
+        if value < least:
+            refuse(f"{field} is {value}; it must be at least {least}", "pipeline_param", field)
+    for field, least in (("population", 2), ("generations", 0)):
+        value = getattr(param.gabra_param, field)
+        if value < least:
+            refuse(f"{field} is {value}; it must be at least {least}", "pipeline_param", "gabra_param", field)
+    if not 0 <= param.gabra_param.crossover <= 1:
+        refuse(
+            f"crossover is {param.gabra_param.crossover:g}; it must be from 0 to 1",
+            "pipeline_param", "gabra_param", "crossover",
+        )  # fmt: skip
+    if 0 < param.partitions < parallel.num_stages:
+        refuse(
+            f"partitions: {param.partitions} are too few for {stages}: every stage runs one at least",
+            "pipeline_param", "partitions",
+        )  # fmt: skip
+    if parallel.num_shards > 1:
+        refuse(
+            f"num_shards: {parallel.num_shards} does not go with {stages}: a fully connected layer on a stage of its "
+            "own is on no other rank already; leave num_shards out",
+            "num_shards",
+        )
+    if parallel.balance == pb.ParallelParameter.STATIC:
+        refuse(
+            f"balance: STATIC gives shares to ranks by their speed, but with {stages} a pipeline trains a share; place "
+            "layers by speed instead: pipeline_param { devices: … }",
+            "balance",
+        )
+    if parallel.inner_param.engine == pb.InnerParameter.TASK_DAG:
+        refuse(f"inner_param {{ engine: TASK_DAG }} does not go with {stages}; leave it out", "inner_param", "engine")
+    if parallel.exchange == pb.ParallelParameter.CGDP and parallel.cgdp_param.chunking == pb.CgdpParameter.MODEL:
+        refuse(
+            f"cgdp_param {{ chunking: MODEL }} measures all layers on each rank, which has some of them with {stages}; "
+            "set chunk_size, or leave chunking out",
+            "cgdp_param", "chunking",
+        )  # fmt: skip
+    if solver.param.debug_info:
+        raise PrototxtError(
+            f"debug_info: true looks at every layer, and with {stages} no rank has them all", solver.origin("debug_info")
+        )
+    if param.schedule == pb.PipelineParameter.DELAYED:
+        _check_delayed(solver)
+
+
+def _check_delayed(solver: SolverSource) -> None:
+    param = solver.param
+
+    def refuse(message: str, *path: str) -> NoReturn:
+        raise PrototxtError(f"pipeline_param: schedule: DELAYED {message}", solver.origin(*path))
+
+    if param.iter_size > 1:
+        refuse(f"applies the gradient of one batch at a time; iter_size is {param.iter_size}, set 1", "iter_size")
+    if param.clip_gradients >= 0:
+        refuse(
+            "updates stages with gradients of different iterations, which have no norm together; leave clip_gradients "
+            "out", "clip_gradients",
+        )  # fmt: skip
+    if param.parallel_param.exchange == pb.ParallelParameter.TREE:
+        refuse("goes with exchange: ALLREDUCE, RING or CGDP, not TREE", "parallel_param", "exchange")

@@ -1,0 +1,99 @@
+"""Decides which stage runs which layers of a run's nets, as ``pipeline_param`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bpt.errors import PrototxtError
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.stages import spread_over
+from bpt.layers import LAYERS
+from bpt.placement.allocate import allocate
+from bpt.placement.placement import Placement
+from bpt.placement.problem import Problem, problem_of
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
+from bpt.solvers.pipelines.costs import measured_costs
+from bpt.solvers.pipelines.devices import devices_of
+from bpt.solvers.pipelines.staging import Staging
+
+DELAYED = pb.PipelineParameter.DELAYED
+
+
+def stage(source: SolverSource, graph: LayerGraph) -> Staging | None:
+    """The stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
+
+    Raises:
+        PrototxtError: the net cannot be placed on ``num_stages`` devices, or not in micro-batches.
+        FileError: that of the devices or of the costs is missing or damaged.
+    """
+    parallel = source.param.parallel_param
+    if parallel.num_stages == 1:
+        return None
+    param = parallel.pipeline_param
+    cuts = (1,) if param.schedule == DELAYED else (param.micro_batches,)
+    if cuts[0] > 1:
+        check_micro_batches(graph, parallel.sync_batch_norm)
+    _, placement = place(source, graph)
+    of_layers = spread_over(graph, placement.starts, placement.stages)
+    if param.schedule == DELAYED and list(of_layers) != sorted(of_layers):
+        raise PrototxtError(
+            "pipeline_param: schedule: DELAYED needs stages of consecutive layers, in order; set allocator: BLOCK",
+            source.origin("parallel_param", "pipeline_param", "schedule"),
+        )
+    return Staging(tuple(node.name for node in graph.nodes), of_layers, param.schedule, cuts)
+
+
+def place(source: SolverSource, graph: LayerGraph) -> tuple[Problem, Placement]:
+    """What the allocator of ``pipeline_param`` makes of the training net, and what it was asked."""
+    parallel = source.param.parallel_param
+    param = parallel.pipeline_param
+    devices, link = devices_of(source, graph, parallel.num_stages)
+    problem = problem_of(graph, devices, link, param, measured_costs(source, graph))
+    try:
+        return problem, allocate(problem, param, manual_stages(graph))
+    except PrototxtError as error:  # it knows of no place
+        raise PrototxtError(
+            f"pipeline_param: {error}", source.origin("parallel_param", "pipeline_param", "allocator")
+        ) from None
+
+
+def manual_stages(graph: LayerGraph) -> list[int | None]:
+    """The stage that each layer's text names."""
+    params = (node.spec.param.parallel_param for node in graph.nodes)
+    return [param.stage if param.HasField("stage") else None for param in params]
+
+
+def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
+    """Refuse layers that need all samples of a batch at the same time."""
+    for node in graph.nodes:
+        for reason in _reasons(node.type, node.spec.param, sync_batch_norm):
+            raise node.spec.error(f"{reason}; set pipeline_param {{ micro_batches: 1 }}")
+        counts = LAYERS[node.type].counts_by_data(node.spec)
+        if counts:
+            raise node.spec.error(
+                f"{counts}, so what a micro-batch counts for is known only when all of them are there; set "
+                "pipeline_param { micro_batches: 1 }"
+            )
+
+
+def _reasons(type_: str, param: pb.LayerParameter, sync_batch_norm: bool) -> Iterator[str]:
+    stored = param.batch_norm_param
+    if type_ != "BatchNorm" or (stored.HasField("use_global_stats") and stored.use_global_stats):
+        return
+    if stored.sync if stored.HasField("sync") else sync_batch_norm:
+        yield (
+            "is to normalise by the whole batch (sync), whose micro-batches are never there together: leave that out, "
+            "and each micro-batch is normalised by itself, or"
+        )
+
+
+def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
+    """A line a stage: its first and last layer, and their number."""
+    for number in range(max(staging.of_layers) + 1):
+        names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
+        device = f" ({devices[number]})" if devices else ""
+        layers = f"{len(names)} layer{'s' * (len(names) != 1)}"
+        yield f"Stage {number}{device}: {layers}, {names[0]} … {names[-1]}" if len(names) > 1 else (
+            f"Stage {number}{device}: layer {names[0]}"
+        )

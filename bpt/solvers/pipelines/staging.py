@@ -1,0 +1,49 @@
+"""Staging: which stage of a pipeline runs which layers, and in what order micro-batches go through them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.stages import alike
+from bpt.proto import bpt_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How a run's nets are spread over the stages of its pipelines.
+
+    Attributes:
+        layers: the names of the training net's layers, in order.
+        of_layers: the stage of each of them; those of test nets follow.
+        rule: of ``pb.PipelineParameter.Schedule``.
+        cuts: in training, a rank's share is cut into so many micro-batches, that travel one behind the other; each of
+            them into so many, if there is another number, and so on.
+    """
+
+    layers: tuple[str, ...]
+    of_layers: tuple[int, ...]
+    rule: int
+    cuts: tuple[int, ...]
+
+    @classmethod
+    def alone(cls, graph: LayerGraph, cuts: tuple[int, ...]) -> Staging:
+        """One process that runs all layers of ``graph``, micro-batch by micro-batch."""
+        names = tuple(node.name for node in graph.nodes)
+        return cls(names, (0,) * len(graph), pb.PipelineParameter.SEQUENTIAL, cuts)
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a pass in training."""
+        return math.prod(self.cuts)
+
+    def stages(self, graph: LayerGraph) -> tuple[int, ...]:
+        """The stage of each layer of a net of the run."""
+        if tuple(node.name for node in graph.nodes) == self.layers:
+            return self.of_layers
+        return alike(graph, dict(zip(self.layers, self.of_layers, strict=True)))
+
+    def __str__(self) -> str:
+        rule = pb.PipelineParameter.Schedule.Name(self.rule)
+        return f"pipeline {rule}" + (f" of {self.micro_batches} micro-batches" if self.micro_batches > 1 else "")

@@ -1,0 +1,39 @@
+"""Runs the checks of ``tests/comm/ring_checks.py`` on each rank, over the first 2, 3, … ranks.
+
+Prints ``passed <check> <number of ranks>`` on rank 0 of those. With ``--chunks`` pieces go in many messages; with
+``--patient`` ranks sleep while they wait.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from bpt.comm import ring
+from bpt.comm.launch import world
+from tests.comm.ring_checks import CHECKS
+
+
+def main() -> None:
+    if "--chunks" in sys.argv:
+        ring.CHUNK = 24  # bytes
+    everybody = world()
+    everybody.patient = "--patient" in sys.argv
+    for size in range(2, everybody.size + 1):
+        comm = everybody.Split(int(everybody.rank < size))
+        if everybody.rank >= size:
+            continue
+        for check in CHECKS:
+            try:
+                check(comm)
+                comm.Barrier()
+            except BaseException:
+                sys.stderr.write(f"rank {comm.rank} of {size}: {check.__name__}\n{traceback.format_exc()}")
+                sys.stderr.flush()
+                everybody.Abort()
+            if comm.rank == 0:
+                print("passed", check.__name__, size, flush=True)
+
+
+if __name__ == "__main__":
+    main()

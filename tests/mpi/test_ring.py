@@ -1,0 +1,29 @@
+"""Ring all-reduce over MPI: one launch does all checks for 2, 3 and 4 ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from tests.comm.ring_checks import CHECKS
+from tests.mpi.mpirun import mpirun, needs_mpi
+
+pytestmark = needs_mpi
+
+# Messages of more than so many bytes wait for their receivers.
+NOTHING_IS_EAGER = {"OMPI_MCA_btl_sm_eager_limit": "64", "OMPI_MCA_btl_self_eager_limit": "64"}
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [((), {}), (("--patient",), NOTHING_IS_EAGER), (("--chunks",), {})],
+    ids=["as usual", "patient, nothing is eager", "chunks"],
+)
+def test_ring(options: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    done = mpirun(4, [sys.executable, "-m", "tests.mpi.ring_ranks", *options], env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    passed = [f"passed {check.__name__} {size}" for size in (2, 3, 4) for check in CHECKS]
+    assert sorted(done.stdout.splitlines()) == sorted(passed)

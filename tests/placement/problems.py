@@ -1,0 +1,110 @@
+"""Problems by hand and at random, and a plain reckoning of what a placement costs, layer by layer."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+from bpt.placement.costs import Cost
+from bpt.placement.placement import Placement
+from bpt.placement.problem import Crossing, Device, Link, Problem
+from bpt.proto import bpt_pb2 as pb
+
+Param = pb.PipelineParameter
+
+
+def chain(work: Sequence[float], devices: Sequence[Device], **more: object) -> Problem:
+    """Layers one behind the other, with so much work each; each hands 8 bytes to the next."""
+    costs = tuple(Cost(f"l{i}", w / 4, 3 * w / 4, 12, 8) for i, w in enumerate(work))
+    crossings = tuple(Crossing(i, (i + 1,), 8.0) for i in range(len(work) - 1))
+    return Problem(costs, crossings, tuple(devices), **more)  # type: ignore[arg-type]
+
+
+def stages_of(placement: Placement, layers: int) -> list[int]:
+    """The stage of each layer."""
+    ends = [*placement.starts[1:], layers]
+    return [s for a, b, s in zip(placement.starts, ends, placement.stages, strict=True) for _ in range(a, b)]
+
+
+def seconds(problem: Problem, stages: Sequence[int]) -> list[float]:
+    """Of each device, from the stage of each layer."""
+    run_on = [0 if layer in problem.sources else stage for layer, stage in enumerate(stages)]
+    total = [0.0] * len(problem.devices)
+    for cost, stage in zip(problem.costs, run_on, strict=True):
+        total[stage] += (cost.forward + cost.backward) / problem.devices[stage].speed
+    for crossing in problem.crossings:
+        maker = run_on[crossing.producer]
+        for reader in {run_on[layer] for layer in crossing.readers} - {maker}:
+            one_way = problem.micro_batches * problem.link.latency + crossing.bytes / problem.link.bandwidth
+            for end in (maker, reader):
+                total[end] += one_way * (2 if crossing.diff else 1)
+    return total
+
+
+def memory(problem: Problem, stages: Sequence[int]) -> list[float]:
+    """Bytes of each device."""
+    total = [0.0] * len(problem.devices)
+    blocks = [0]
+    for before, stage in pairwise(stages):
+        blocks.append(blocks[-1] + (before != stage))
+    in_flight = [blocks[-1] - block + 1 for block in blocks]
+    if problem.rule == Param.ONE_F_ONE_B:
+        alive = [min(1.0, count / problem.micro_batches) for count in in_flight]
+    elif problem.rule == Param.DELAYED:
+        alive = [float(count) for count in in_flight]
+    else:
+        alive = [1.0] * len(stages)
+    for layer, cost in enumerate(problem.costs):
+        if layer in problem.sources:
+            total[0] += cost.parameters + cost.activations
+        else:
+            total[stages[layer]] += cost.parameters + alive[layer] * cost.activations
+    for crossing in problem.crossings:
+        maker = 0 if crossing.producer in problem.sources else stages[crossing.producer]
+        for reader in {stages[layer] for layer in crossing.readers} - {maker}:
+            first = min(layer for layer in crossing.readers if stages[layer] == reader)
+            total[reader] += alive[first] * crossing.bytes
+    return total
+
+
+def fits(problem: Problem, stages: Sequence[int]) -> bool:
+    """Whether each device has the memory."""
+    return all(
+        need <= device.memory * (1 + 1e-9)
+        for need, device in zip(memory(problem, stages), problem.devices, strict=True)
+    )
+
+
+def random_problem(
+    seed: int, layers: int, devices: int, tight: bool = False, rule: int = Param.GPIPE, sources: bool = True
+) -> Problem:
+    """A net with skip connections on unlike devices. ``tight``: memory is scarce, often too scarce."""
+    rng = random.Random(seed)
+    fed = sources and rng.random() < 0.5
+    costs = []
+    for i in range(layers):
+        forward = 0.0 if fed and not i else rng.lognormvariate(0, 1)
+        costs.append(Cost(f"l{i}", forward, 2 * forward, rng.randrange(50), rng.randrange(99)))
+    crossings = []
+    for i in range(layers - 1):
+        further = rng.sample(range(i + 1, layers), min(rng.choice((0, 0, 1, 3)), layers - 1 - i))
+        crossings.append(
+            Crossing(i, tuple(sorted({i + 1, *further})), float(rng.randrange(1, 40)), bool(i) or not fed)
+        )
+    share = sum(cost.parameters + cost.activations for cost in costs) / devices
+    link = Link(rng.choice((0.0, 0.01)), rng.choice((math.inf, 300.0, 40.0, 10.0)))
+    return Problem(
+        tuple(costs),
+        tuple(crossings),
+        tuple(
+            Device(f"d{j}", rng.uniform(0.5, 2), rng.uniform(0.8, 2.2) * share if tight else math.inf)
+            for j in range(devices)
+        ),
+        link,
+        rule=rule,
+        micro_batches=rng.choice((1, 4)),
+        sources=(0,) if fed else (),
+        together=((0, 2),) if fed else (),
+    )

@@ -1,0 +1,117 @@
+"""The virtual clock, worked by hand; bubbles by the formula."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpt.schedule.instructions import Backward, Draw, Exchange, Forward, Instruction, Recv, Send, Update, Wait
+from bpt.schedule.pipeline import streams
+from bpt.schedule.pipeline.simulation import EqualTimes, Event, simulate
+from tests.schedule.pipeline.made import DELAYED, GPIPE, ONE_F_ONE_B, SEQUENTIAL, chain
+
+
+def test_gpipe_on_two_stages() -> None:
+    times = EqualTimes(forwards=1, backwards=2, transfers=0.5, exchanges=3, updates=0.25)
+    trace = simulate(streams(GPIPE, chain((0, 1), micro_batches=2)), times)
+    assert sorted(trace.events) == sorted(
+        [
+            Event(0, "compute", "F0.0", 0, 1),
+            Event(0, "to 1", "S0.0", 1, 1.5),
+            Event(0, "compute", "F0.1", 1, 2),
+            Event(0, "to 1", "S0.1", 2, 2.5),
+            Event(1, "compute", "F1.0", 1.5, 2.5),
+            Event(1, "compute", "F1.1", 2.5, 3.5),
+            Event(1, "compute", "B1.0", 3.5, 5.5),
+            Event(1, "to 0", "s0.0", 5.5, 6),
+            Event(1, "compute", "B1.1", 5.5, 7.5),
+            Event(1, "to 0", "s0.1", 7.5, 8),
+            Event(1, "exchange", "X1", 7.5, 10.5),
+            Event(1, "compute", "U", 10.5, 10.75),
+            Event(0, "compute", "B0.0", 6, 8),
+            Event(0, "compute", "B0.1", 8, 10),
+            Event(0, "exchange", "X0", 10, 13),
+            Event(0, "compute", "U", 13, 13.25),
+        ]
+    )
+    assert [event.start for event in trace.events] == sorted(event.start for event in trace.events)
+    assert trace.ends == (13.25, 10.75)
+    assert trace.busy == (6.25, 6.25)
+    assert trace.waiting == (7.0, 4.5)  # for the first diff and the exchange; for the first values and the exchange
+    assert trace.peaks == {0: 2, 1: 2}
+    assert (trace.time, trace.steps, trace.left) == (13.25, (13.25,), ())
+    assert trace.bubbles == (1 - 6.25 / 13.25, 1 - 6.25 / 13.25)
+    assert trace.bubble == pytest.approx(7 / 13.25)
+
+
+def test_links() -> None:
+    """Messages to stage 1 queue up; the one to stage 2 has a link of its own; none holds stage 0 up."""
+    every: list[list[Instruction]] = [
+        [Draw(0), Forward(0, 0), Send(0, 0), Send(1, 0), Send(2, 0), Forward(1, 0)],
+        [Recv(1, 0), Recv(0, 0), Send(3, 0)],
+        [Recv(2, 0), Recv(3, 0)],
+    ]
+    trace = simulate(every, EqualTimes(transfers=4))
+    assert {event.label: (event.stream, event.start, event.end) for event in trace.events} == {
+        "F0.0": ("compute", 0, 1),
+        "F1.0": ("compute", 1, 2),
+        "S0.0": ("to 1", 1, 5),
+        "S1.0": ("to 1", 5, 9),
+        "S2.0": ("to 2", 1, 5),
+        "S3.0": ("to 2", 9, 13),
+    }
+    assert trace.ends == (2, 9, 13)
+    assert trace.waiting == (0, 9, 13)
+
+
+def test_exchanges_go_on_beside_backward_one_after_the_other() -> None:
+    stream: list[Instruction] = [Backward(1, 0), Exchange(1), Backward(0, 0), Exchange(0), Wait(), Update()]
+    trace = simulate([stream], EqualTimes(backwards=2, exchanges=5, updates=1))
+    assert [(event.label, event.start, event.end) for event in trace.events] == [
+        ("B1.0", 0, 2),
+        ("X1", 2, 7),
+        ("B0.0", 2, 4),
+        ("X0", 7, 12),
+        ("U", 12, 13),
+    ]
+
+
+def test_times_are_asked_for_by_stage_segment_and_flow() -> None:
+    class Times(EqualTimes):
+        def forward(self, stage: int, segment: int) -> float:
+            return {(0, 0): 1, (1, 1): 8}[stage, segment]
+
+        def backward(self, stage: int, segment: int) -> float:
+            return {(0, 0): 2, (1, 1): 16}[stage, segment]
+
+        def transfer(self, flow: int, diff: bool) -> float:
+            return {(0, False): 4, (0, True): 32}[flow, diff]
+
+    assert simulate(streams(SEQUENTIAL, chain((0, 1))), Times()).time == 1 + 2 + 4 + 8 + 16 + 32
+
+
+@pytest.mark.parametrize("rule", [GPIPE, ONE_F_ONE_B])
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("micros", [1, 2, 5, 8])
+def test_bubble(rule: int, stages: int, micros: int) -> None:
+    """K equal stages, M micro-batches: (K-1) / (M+K-1) (Huang et al. 2019, section 2.3); 1F1B has the same."""
+    trace = simulate(streams(rule, chain(range(stages), micro_batches=micros)), EqualTimes(forwards=1, backwards=2))
+    assert trace.bubble == pytest.approx((stages - 1) / (micros + stages - 1))
+    assert trace.time == 3 * (micros + stages - 1)
+
+
+def test_bubble_of_a_sequence() -> None:
+    trace = simulate(streams(SEQUENTIAL, chain(range(4), micro_batches=3)), EqualTimes())
+    assert (trace.time, trace.bubble) == (3 * 4 * 3, 0.75)
+
+
+def test_delayed_gradients_fill_the_pipeline() -> None:
+    """Once full, an iteration takes what one stage takes; the last two diffs under way are never received."""
+    trace = simulate(streams(DELAYED, chain(range(3)), iterations=6), EqualTimes())
+    assert [later - sooner for sooner, later in zip(trace.steps, trace.steps[1:], strict=False)] == [3.0] * 5
+    assert trace.left == ("s0.4", "s1.5")
+    assert trace.peaks == {0: 3, 1: 2, 2: 1}
+
+
+def test_nothing_to_do() -> None:
+    trace = simulate([[], []], EqualTimes())
+    assert (trace.time, trace.bubble, trace.bubbles, trace.peak(range(1))) == (0, 0, (0, 0), 0)

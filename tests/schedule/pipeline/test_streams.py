@@ -1,0 +1,148 @@
+"""The instructions of the exact schedules, as one reads them, and the textbook's orders."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bpt.schedule.pipeline import Pipeline, instructions, streams
+from tests.schedule.pipeline.made import EXACT, GPIPE, ONE_F_ONE_B, SEQUENTIAL, chain, make_flow, text
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (
+            GPIPE,
+            [
+                "D0 F0.0 S0.0 F0.1 S0.1 r0.0 B0.0 r0.1 B0.1 X0 W U",
+                "R0.0 F1.0 R0.1 F1.1 B1.0 s0.0 B1.1 s0.1 X1 W U",
+            ],
+        ),
+        (
+            ONE_F_ONE_B,
+            [
+                "D0 F0.0 S0.0 F0.1 S0.1 r0.0 B0.0 r0.1 B0.1 X0 W U",
+                "R0.0 F1.0 B1.0 s0.0 R0.1 F1.1 B1.1 s0.1 X1 W U",
+            ],
+        ),
+        (
+            SEQUENTIAL,
+            [
+                "D0 F0.0 S0.0 r0.0 B0.0 F0.1 S0.1 r0.1 B0.1 X0 W U",
+                "R0.0 F1.0 B1.0 s0.0 R0.1 F1.1 B1.1 s0.1 X1 W U",
+            ],
+        ),
+    ],
+)
+def test_two_stages(rule: int, expected: list[str]) -> None:
+    pipeline = chain((0, 1), micro_batches=2)
+    assert [text(instructions(rule, pipeline, stage)) for stage in range(2)] == expected
+    assert [text(stream) for stream in streams(rule, pipeline, iterations=2)] == [f"{its} {its}" for its in expected]
+
+
+# Huang et al. 2019, Fig. 2 (c); the backward passes in the order of the micro-batches.
+GPIPE_ORDER = "F{0}.0 F{0}.1 F{0}.2 F{0}.3 B{0}.0 B{0}.1 B{0}.2 B{0}.3 X{0} W U"
+# Narayanan et al. 2021 (Megatron-LM), Fig. 4: n stages below the top, n + 1 forward passes come before the first
+# backward pass.
+ONE_F_ONE_B_ORDERS = [
+    "F{0}.0 B{0}.0 F{0}.1 B{0}.1 F{0}.2 B{0}.2 F{0}.3 B{0}.3 X{0} W U",
+    "F{0}.0 F{0}.1 B{0}.0 F{0}.2 B{0}.1 F{0}.3 B{0}.2 B{0}.3 X{0} W U",
+    "F{0}.0 F{0}.1 F{0}.2 B{0}.0 F{0}.3 B{0}.1 B{0}.2 B{0}.3 X{0} W U",
+    "F{0}.0 F{0}.1 F{0}.2 F{0}.3 B{0}.0 B{0}.1 B{0}.2 B{0}.3 X{0} W U",
+]
+SEQUENTIAL_ORDER = "F{0}.0 B{0}.0 F{0}.1 B{0}.1 F{0}.2 B{0}.2 F{0}.3 B{0}.3 X{0} W U"
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_textbook_orders_of_four_micro_batches(stages: int) -> None:
+    pipeline = chain(range(stages), micro_batches=4)
+    for stage in range(stages):
+        begin = "" if stage else "D0 "
+        for rule, order in (
+            (GPIPE, GPIPE_ORDER),
+            (ONE_F_ONE_B, ONE_F_ONE_B_ORDERS[stages - 1 - stage]),
+            (SEQUENTIAL, SEQUENTIAL_ORDER),
+        ):
+            assert text(instructions(rule, pipeline, stage), messages=False) == begin + order.format(stage)
+
+
+@given(stages=st.integers(1, 6), micros=st.integers(1, 12))
+def test_order_of_1f1b(stages: int, micros: int) -> None:
+    """Some forward passes, then backward and forward in turn, then the rest of the backward passes."""
+    pipeline = chain(range(stages), micro_batches=micros)
+    for stage in range(stages):
+        ahead = min(stages - stage, micros)
+        expected = [f"F{stage}.{micro}" for micro in range(ahead)]
+        for micro in range(micros):
+            expected.append(f"B{stage}.{micro}")
+            if micro + ahead < micros:
+                expected.append(f"F{stage}.{micro + ahead}")
+        done = text(instructions(ONE_F_ONE_B, pipeline, stage), messages=False).removeprefix("D0 ")
+        assert done == " ".join([*expected, f"X{stage}", "W", "U"])
+
+
+def test_skip_connections_data_and_several_segments_on_a_stage() -> None:
+    """Stage 0 has segments 0 and 1, and both feed segment 3, one without a diff; labels (flow 9) go to segment 3."""
+    stages = (0, 0, 1, 1)
+    flows = (
+        make_flow(9, None, 3, stages, diff=False),
+        make_flow(4, 1, 2, stages),
+        make_flow(2, 0, 3, stages),
+        make_flow(7, 1, 3, stages, diff=False),
+    )
+    pipeline = Pipeline(stages, flows, micro_batches=2)
+    assert [text(instructions(SEQUENTIAL, pipeline, stage)) for stage in range(2)] == [
+        "D0 S9.0 S9.1 F0.0 S2.0 F1.0 S4.0 S7.0 r4.0 B1.0 r2.0 B0.0 "
+        "F0.1 S2.1 F1.1 S4.1 S7.1 r4.1 B1.1 X1 r2.1 B0.1 X0 W U",
+        "R4.0 F2.0 R2.0 R7.0 R9.0 F3.0 B3.0 s2.0 B2.0 s4.0 R4.1 F2.1 R2.1 R7.1 R9.1 F3.1 B3.1 s2.1 X3 B2.1 s4.1 X2 W U",
+    ]
+
+
+def test_broadcast_first_and_exchange_last_without_overlap() -> None:
+    pipeline = Pipeline((0, 0, 0), (), passes=2, broadcast=True, overlap=False)
+    expected = "C D0 F0.0 F1.0 F2.0 B2.0 B1.0 B0.0 D1 F0.1 F1.1 F2.1 B2.1 B1.1 B0.1 X2 X1 X0 W U"
+    assert {text(instructions(rule, pipeline, 0)) for rule in EXACT} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (GPIPE, "D0 F0.0 F0.1 B0.0 B0.1 D2 F0.2 F0.3 B0.2 B0.3 X0 W U"),  # the memory of one pass
+        (ONE_F_ONE_B, "D0 F0.0 F0.1 B0.0 D2 F0.2 B0.1 F0.3 B0.2 B0.3 X0 W U"),  # no gap between passes
+        (SEQUENTIAL, "D0 F0.0 B0.0 F0.1 B0.1 D2 F0.2 B0.2 F0.3 B0.3 X0 W U"),
+    ],
+)
+def test_two_passes(rule: int, expected: str) -> None:
+    pipeline = chain((0, 1), passes=2, micro_batches=2)
+    assert text(instructions(rule, pipeline, 0), messages=False) == expected
+
+
+def test_a_stage_with_two_blocks() -> None:
+    """There and back: stage 0 has the first and the last block. Worked by hand with forward 1 and backward 2."""
+    pipeline = chain((0, 1, 0), micro_batches=3)
+    assert [text(instructions(GPIPE, pipeline, stage)) for stage in range(2)] == [
+        "D0 F0.0 S0.0 F0.1 S0.1 F0.2 S0.2 R1.0 F2.0 R1.1 F2.1 R1.2 F2.2 "
+        "B2.0 s1.0 B2.1 s1.1 B2.2 s1.2 X2 r0.0 B0.0 r0.1 B0.1 r0.2 B0.2 X0 W U",
+        "R0.0 F1.0 S1.0 R0.1 F1.1 S1.1 R0.2 F1.2 S1.2 r1.0 B1.0 s0.0 r1.1 B1.1 s0.1 r1.2 B1.2 s0.2 X1 W U",
+    ]
+    assert [text(instructions(ONE_F_ONE_B, pipeline, stage), messages=False) for stage in range(2)] == [
+        "D0 F0.0 F0.1 F2.0 B2.0 F2.1 B2.1 B0.0 B0.1 F0.2 F2.2 B2.2 X2 B0.2 X0 W U",
+        "F1.0 F1.1 B1.0 B1.1 F1.2 B1.2 X1 W U",
+    ]
+
+
+def test_stage_0_draws_for_others() -> None:
+    """The net begins on stage 1, so stage 0 draws the second batch as soon as stage 1 wants it, before its own work.
+
+    Stage 1 is ready for micro-batch 2 at time 6, when stage 0 runs B1.1 (5 to 7).
+    """
+    stages = (1, 0)
+    flows = (make_flow(0, None, 0, stages, diff=False), make_flow(1, 0, 1, stages))
+    pipeline = Pipeline(stages, flows, passes=2, micro_batches=2)
+    assert [text(instructions(ONE_F_ONE_B, pipeline, stage)) for stage in range(2)] == [
+        "D0 S0.0 S0.1 R1.0 F1.0 B1.0 s1.0 R1.1 F1.1 D2 S0.2 S0.3 B1.1 s1.1 "
+        "R1.2 F1.2 B1.2 s1.2 R1.3 F1.3 B1.3 s1.3 X1 W U",
+        "R0.0 F0.0 S1.0 R0.1 F0.1 S1.1 r1.0 B0.0 R0.2 F0.2 S1.2 r1.1 B0.1 R0.3 F0.3 S1.3 r1.2 B0.2 r1.3 B0.3 X0 W U",
+    ]
