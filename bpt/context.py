@@ -48,7 +48,8 @@ class RunContext:
     columns: Share | None = None  # layers run on a slice of the features (axis 1) of all samples of their group
     sync_batch_norm: bool = False  # parallel_param's field of this name
     unweighted: bool = False  # balance_param { normalizer: UNIFORM }: each rank's mean counts alike
-    # A rank's share goes through the net in so many micro-batches; each is cut again, if there is another number.
+    # A rank's share goes through the net in so many micro-batches. If there are several numbers, parts are cut again;
+    # the last number is that of the micro-batches of a rank, and those before stand for ranks.
     cuts: tuple[int, ...] = ()
     part: int | None = None  # which micro-batch the layers have now; None: the whole share
 
@@ -59,6 +60,11 @@ class RunContext:
     def pass_generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
         """Like ``generator``, but different in every forward pass of training."""
         return self.generator(*key, self.iteration, self.micro, device=device)
+
+    @property
+    def turns(self) -> bool:
+        """Whether ranks get other samples of a batch in each epoch: they, or cuts that stand for ranks, are several."""
+        return self.ranks > 1 or math.prod(self.cuts[:-1]) > 1
 
     @property
     def is_divided(self) -> bool:

@@ -22,6 +22,7 @@ from tests.net_cases import PROTOTXT, graph_in, read_net, with_inputs
 
 FILES = sorted(str(path.relative_to(PROTOTXT)) for path in PROTOTXT.rglob("*.prototxt"))
 SOLVERS = [path for path in FILES if Path(path).name.startswith("solver")]
+DATA_LAYERS = ("Data", "VolumeData")
 FOLDERS = sorted({str(Path(path).parent) for path in FILES} - {"clusters"})  # of networks
 
 
@@ -48,6 +49,24 @@ def residual_cifar(depth: int) -> int:
     )
 
 
+def residual_attention(blocks: tuple[int, ...]) -> int:
+    """Convolutions without bias, each with a scale and a shift for every channel, and the classifier of two classes.
+
+    Behind each block of stages 2 to 4 stands self-attention: f and g to an eighth of the channels, h to as many, all
+    with bias, and gamma. Their first blocks have a projection for shortcut.
+    """
+
+    def conv(kernel: int, inputs: int, outputs: int) -> int:
+        return kernel * inputs * outputs + 2 * outputs
+
+    total = conv(27, 1, 64) + 2 * blocks[0] * conv(27, 64, 64)
+    for channels, number in zip((128, 256, 512), blocks[1:], strict=True):
+        total += conv(27, channels // 2, channels) + conv(1, channels // 2, channels)
+        total += (2 * number - 1) * conv(27, channels, channels)
+        total += number * ((channels + 1) * (channels // 8 + channels // 8 + channels) + 1)
+    return total + fully_connected(512, 2)
+
+
 def bpt_cnn(convolutions: int, filters: int, hidden: int, neurons: int) -> int:
     """224x224 images, pooled by 4 twice: 14x14 pixels reach the fully connected layers."""
     conv = (27 + 1) * filters + (convolutions - 1) * (9 * filters + 1) * filters
@@ -69,6 +88,8 @@ PARAMETERS = {
     "resnet110": residual_cifar(110),
     "resnet50": 25_557_032,
     "resnet152": 60_192_808,
+    "resattnet18_3d": residual_attention((2, 2, 2, 2)),
+    "resattnet34_3d": residual_attention((3, 4, 6, 3)),
     "staticlb_mnist": 21_840,  # StaticLB, Table 1
     "staticlb_cifar10": 176_034,  # StaticLB, Table 2
     "bpt_cnn/case1": bpt_cnn(2, 4, 3, 500),
@@ -80,8 +101,9 @@ PARAMETERS = {
     "bpt_cnn/case7": bpt_cnn(10, 12, 7, 2000),
 }
 
-# Test images of each data set.
+# Test images, or volumes, of each data set.
 TEST_IMAGES = {
+    "data/brains/test.txt": 80,
     "data/digits/test_lmdb": 360,
     "data/mnist/test_lmdb": 10_000,
     "data/cifar10/test_lmdb": 10_000,
@@ -133,7 +155,8 @@ def test_residual_shortcut_takes_every_second_pixel_and_adds_zeros() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_outputs(folder: str) -> None:
-    classes = 10 if "cifar10" in _source(folder) or "mnist" in _source(folder) or folder == "lenet" else 1000
+    few = {"data/brains": 2, "data/cifar10": 10, "data/digits": 10, "data/mnist": 10}
+    classes = few.get(str(Path(_source(folder)).parent), 1000)
     (prob,) = deploy(folder).outputs
     assert (prob.blob, prob.shape) == ("prob", (1, classes))
     weights = [edge.loss_weight for edge in train_val(folder, pb.TRAIN).losses]
@@ -142,7 +165,11 @@ def test_outputs(folder: str) -> None:
 
 
 def _source(folder: str) -> str:
-    return read_net(f"{folder}/train_val.prototxt").layer[0].data_param.source
+    return _data_source(read_net(f"{folder}/train_val.prototxt").layer[0])
+
+
+def _data_source(layer: pb.LayerParameter) -> str:
+    return layer.volume_data_param.source if layer.type == "VolumeData" else layer.data_param.source
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -168,11 +195,15 @@ def test_mnist_and_digits_share_their_layers() -> None:
 def test_a_test_sees_every_image_once(path: str) -> None:
     solver = read_text(PROTOTXT / path, pb.SolverParameter).message
     net = read_net(str(Path(solver.net).relative_to("prototxt")))
-    for phase, sources in ((pb.TRAIN, {"train_lmdb"}), (pb.TEST, {"test_lmdb", "val_lmdb"})):
-        (data,) = (spec for spec in filter_layers(layer_specs(net), make_state(phase)) if spec.type == "Data")
-        assert Path(data.param.data_param.source).name in sources
+    train, test = (
+        next(spec.param for spec in filter_layers(layer_specs(net), make_state(phase)) if spec.type in DATA_LAYERS)
+        for phase in (pb.TRAIN, pb.TEST)
+    )
+    assert Path(_data_source(train)).name in ("train_lmdb", "train.txt")
+    assert Path(_data_source(test)).name in ("test_lmdb", "val_lmdb", "test.txt")
     if path != "resnet110/solver_warmup.prototxt":  # too short for a test
-        assert list(solver.test_iter) == [TEST_IMAGES[data.param.data_param.source] / data.param.data_param.batch_size]
+        batch = (test.volume_data_param if test.type == "VolumeData" else test.data_param).batch_size
+        assert list(solver.test_iter) == [TEST_IMAGES[_data_source(test)] / batch]
 
 
 @pytest.mark.parametrize("path", SOLVERS)

@@ -153,3 +153,11 @@ def whole(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f'takes a whole number, found "{text}"') from None
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """A shape such as 3x224x224, for argparse."""
+    extents = text.split("x")
+    if not all(extent.isascii() and extent.isdigit() and int(extent) for extent in extents):
+        raise argparse.ArgumentTypeError(f'takes a shape such as 3x224x224, found "{text}"')
+    return tuple(map(int, extents))

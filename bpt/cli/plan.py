@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positive, set_state
-from bpt.cli.simulate import shape
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positive, set_state, shape
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:

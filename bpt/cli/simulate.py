@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_solver, add_state, need, positive, set_state
+from bpt.cli.options import Parser, add_solver, add_state, need, positive, set_state, shape
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,14 +56,6 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("nodes", "write a row for each node to this file, as CSV", metavar="FILE", default="")
     parser.flag("png", "draw what each node does to this file", metavar="FILE", default="")
     add_state(parser)
-
-
-def shape(text: str) -> tuple[int, ...]:
-    """A shape such as 3x224x224, for argparse."""
-    words = text.split("x")
-    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
-        raise argparse.ArgumentTypeError(f'takes a shape such as 3x224x224, found "{text}"')
-    return tuple(map(int, words))
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:

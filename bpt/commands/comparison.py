@@ -14,10 +14,12 @@ from torch import Tensor
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import Part
+from bpt.layers.batch_norm import stored_statistics
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.report.columns import columns
 from bpt.solvers.only_training import only_training
+from bpt.solvers.ranks.parallel import Parallel
 from bpt.solvers.solver import Solver
 
 LOG = logging.getLogger("bpt")
@@ -98,12 +100,23 @@ def _compare(source: SolverSource, device: torch.device, world: Communicator, it
         if world.rank != 0:
             return []
         seed, replicas = solver.context.seed, solver.parallel.batch_factor
+        cuts = _cuts(solver.parallel, solver.net.graph)
     LOG.info("Now the same on one process")
+    if cuts:
+        LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(cuts))
     reference.param.random_seed = seed
     reference.param.ClearField("parallel_param")
-    with Solver(reference, device=device, batch_factor=replicas) as solver:
+    with Solver(reference, device=device, batch_factor=replicas, cuts=cuts) as solver:
         alone = _train(solver, iterations)
         return list(_compared(solver.net.graph, spread, alone))
+
+
+def _cuts(parallel: Parallel, graph: LayerGraph) -> tuple[int, ...]:
+    """The micro-batches that one process must have to normalise by what the ranks do; none if all the same."""
+    by_batch = any(node.type == "BatchNorm" and not stored_statistics(node.spec) for node in graph.nodes)
+    if not by_batch or parallel.staging is None or parallel.staging.micro_batches == 1:
+        return ()
+    return (parallel.grid.replicas, *parallel.staging.cuts)
 
 
 def _train(solver: Solver, iterations: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
@@ -166,8 +179,7 @@ def _excepted(graph: LayerGraph, param: Param) -> str:
     reader = graph.edges[node.tops[0]].consumer if node.tops else None
     if param.blob == 1 and node.type in ("Convolution", "InnerProduct") and reader is not None:
         after = graph.nodes[reader]
-        stored = after.spec.param.batch_norm_param
-        if after.type == "BatchNorm" and not (stored.HasField("use_global_stats") and stored.use_global_stats):
+        if after.type == "BatchNorm" and not stored_statistics(after.spec):
             return f'a bias before BatchNorm "{after.name}": its true gradient is 0, what is there is rounding'
     return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from bpt.commands.explain_image import Picture
 from bpt.commands.explain_input import Rule, Subject, check_outputs, peak, prefix_of, rule_of
 from bpt.commands.explain_net import ExplainedNet, explained_net, find_layer, layer_of
 from bpt.commands.explain_scan import Scan
-from bpt.errors import UserError
+from bpt.errors import FileError, UserError
 from bpt.graph.layer_graph import Edge
 from bpt.net import Net
 from bpt.report.outer.style import check_matplotlib
@@ -23,6 +24,7 @@ from bpt.solvers.making import make_net
 from bpt.solvers.snapshot import load_weights, weight_files
 
 LOG = logging.getLogger("bpt")
+VOLUMES = (".nii", ".nii.gz")
 MOST = 5  # classes that are listed, besides the explained one
 SUBJECTS: dict[int, type[Scan] | type[Picture]] = {2: Picture, 3: Scan}  # by the number of spatial axes
 
@@ -68,16 +70,16 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
     prefix = prefix_of(request.output, request.input)
     outputs = subject.outputs(prefix)
     check_outputs(outputs, request.input)
+    net = _load(explained, request.weights, device)
+    sample = torch.from_numpy(subject.sample)[None].to(device)
+    found = grad_cam(net, sample, layer, explained.scores, request.chosen)
+    probabilities = torch.softmax(found.scores, 0) if explained.by_softmax else None
+
     yield subject.told
     yield f'Class scores: blob "{explained.scores.blob}", {explained.found}'
     if explained.left_out:
         yield f"Left out, as they need more than the input: {', '.join(explained.left_out)}"
     yield _about(explained, layer, request.layer)
-
-    net = _load(explained, request.weights, device)
-    sample = torch.from_numpy(subject.sample)[None].to(device)
-    found = grad_cam(net, sample, layer, explained.scores, request.chosen)
-    probabilities = torch.softmax(found.scores, 0) if explained.by_softmax else None
     yield ""
     yield from _table(found, probabilities)
     yield ""
@@ -96,9 +98,12 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
 def _read(path: str, net: ExplainedNet, rule: Rule) -> Subject:
     if net.axes not in SUBJECTS:
         raise UserError(
-            f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; explained are nets for '
-            "images (2) and for scans (3)"
+            f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; '
+            "explained are nets for images (2) and for scans (3)"
         )
+    if os.path.isfile(path) and path.lower().endswith(VOLUMES) != (net.axes == 3):
+        wanted = "an image" if net.axes == 2 else f"a volume ({' or '.join(VOLUMES)})"
+        raise FileError(path, f'is not what the net takes: its input "{net.input.blob}" {net.input.shape} is {wanted}')
     return SUBJECTS[net.axes](path, net.input.shape[1:], rule)
 
 

@@ -1,8 +1,8 @@
 """Grad-CAM: where in its maps a layer has found what speaks for a class.
 
 Selvaraju et al., *Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization* (2017), Eq. 1
-and 2, for maps with any number of spatial axes. With three it is the explainable block of 3D-ResAttNet (Akintoye et al.,
-*A Hybrid Parallelization Approach for Distributed and Scalable Deep Learning*, §4.3.1).
+and 2, for maps with any number of spatial axes. With three it is the explainable block of 3D-ResAttNet (Akintoye et
+al., *A Hybrid Parallelization Approach for Distributed and Scalable Deep Learning*, §4.3.1).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def find_layer(net: ExplainedNet, name: str = "") -> Edge:
         if not maps:
             raise UserError(f"no layer before the scores has {net.axes} spatial axes as the input has; see --layer")
         return maps[-1]
-    edge = _named(graph, name)
+    edge = _named(net, name)
     if reason := _why_not(net, edge):
         raise UserError(f'--layer "{name}": {reason}')
     if edge.index not in before:
@@ -184,7 +184,7 @@ def _find_scores(graph: LayerGraph, model: str, left_out: Sequence[str]) -> tupl
     ends = [node for node in graph.nodes if node.type == "Softmax" and graph.edges[node.tops[0]].consumer is None]
     if ends:
         edge = graph.edges[ends[-1].bottoms[0]]
-        found = f'the bottom of "{ends[-1].name}", the last Softmax'
+        found = f'the bottom of "{ends[-1].name}", the last softmax'
         if ends[-1].spec.param.softmax_param.axis % len(edge.shape) != 1:
             raise ends[-1].spec.error("explaining needs the classes along axis 1", "softmax_param", "axis")
     else:
@@ -204,7 +204,8 @@ def _find_scores(graph: LayerGraph, model: str, left_out: Sequence[str]) -> tupl
     return edge, found, bool(ends)
 
 
-def _named(graph: LayerGraph, name: str) -> Edge:
+def _named(net: ExplainedNet, name: str) -> Edge:
+    graph = net.graph
     nodes = [node for node in graph.nodes if node.type != "Split"]
     blobs = {edge.blob: edge for node in nodes for edge in (graph.edges[top] for top in node.tops)}
     for node in nodes:
@@ -216,17 +217,18 @@ def _named(graph: LayerGraph, name: str) -> Edge:
             return tops[0]
     if name in blobs:
         return blobs[name]
-    known = list(dict.fromkeys([node.name for node in nodes] + list(blobs)))
+    fit = [top for node in nodes for top in (graph.edges[index] for index in node.tops) if not _why_not(net, top)]
+    known = list(dict.fromkeys([layer_of(graph, edge) for edge in fit] + [edge.blob for edge in fit]))
     raise UserError(f'--layer "{name}": no layer or blob has this name{_near(name, known)}')
 
 
 def _near(name: str, known: Sequence[str]) -> str:
     """The known names nearest to ``name``, or all of them if none is near."""
     lowered = {word.lower(): word for word in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)
     if near:
         return "; did you mean " + " or ".join(f'"{lowered[word]}"' for word in near) + "?"
-    return f" (known: {', '.join(known)})"
+    return f" (with spatial axes: {', '.join(known)})"
 
 
 def _why_not(net: ExplainedNet, edge: Edge) -> str:

@@ -18,7 +18,7 @@ from bpt.proto.atomic import atomic_file
 from bpt.report.explain_figure import Panel, draw
 
 CANONICAL = np.array([[0, 1], [1, 1], [2, 1]])  # axis and direction of RAS+, as nibabel writes orientations
-SIDES = ("left – right", "posterior – anterior", "inferior – superior")
+SIDES = ("left → right", "posterior → anterior", "inferior → superior")
 # Planes across axis 0, 1 and 2, each with the axes that run to the right and up in it.
 PLANES = (("sagittal", 1, 2), ("coronal", 0, 2), ("axial", 0, 1))
 
@@ -68,7 +68,7 @@ class Scan(Subject):
     def write(self, prefix: str, heat: Sample, place: Sequence[int], title: str) -> None:
         volume, picture = self.outputs(prefix)
         nifti, own = import_nibabel(), self._in_own_axes(heat)
-        kind = nifti.Nifti2Image if isinstance(self._image, nifti.Nifti2Pair) else nifti.Nifti1Image
+        kind = nifti.Nifti2Image if isinstance(self._image.header, nifti.Nifti2Header) else nifti.Nifti1Image
         header = self._image.header.copy()
         header.extensions.clear()  # they tell of the patient, not of the grid
         image = kind(own, self._image.affine, header)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bpt.commands.plan_outlook import DELAYED, outlook
 from bpt.commands.simulation_net import without_data
+from bpt.errors import PrototxtError
 from bpt.graph.spec import Shape
 from bpt.placement.allocate import allocate
 from bpt.placement.placement import Placement
 from bpt.placement.problem import Device, Problem
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
-from bpt.report.plan import Alone, Plan
+from bpt.report.plan import Alone, Outlook, Plan
 from bpt.solvers.check import check_solver
 from bpt.solvers.nets import train_plan
 from bpt.solvers.outer.check import apart
@@ -23,6 +25,9 @@ from bpt.solvers.pipelines.placing import check_micro_batches, place
 from bpt.solvers.speeds.rehearsal import batch_of
 
 _Pipeline = pb.PipelineParameter
+_BLOCK = pb.PipelineParameter(allocator=_Pipeline.BLOCK)
+OBJECTIVES = {_Pipeline.STEP_TIME: "slowest device ms", _Pipeline.PROFIT: "profit"}
+"""What GABRA's convergence shows."""
 
 
 def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
@@ -45,7 +50,10 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
     costs = read_costs_of(source, graph)
     problem, placement = place(source, graph)
     update = 0.0 if costs is None else costs.update
-    even = even_split(problem)
+
+    def seen(placement: Placement) -> Outlook:
+        return outlook(graph, problem, placement.starts, placement.stages, passes, update)
+
     return Plan(
         graph,
         problem,
@@ -53,21 +61,35 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
         schedule=_Pipeline.Schedule.Name(param.schedule),
         batch=batch_of(graph),
         passes=passes,
-        costs="floating-point operations" if costs is None else f"measured on {costs.machine}",
-        known=costs is not None or bool(param.devices),
-        chosen=outlook(graph, problem, placement.starts, placement.stages, passes, update),
-        even=outlook(graph, problem, even.starts, even.stages, passes, update),
+        measured="" if costs is None else costs.machine,
+        described=bool(param.devices),
+        chosen=seen(placement),
+        even=seen(even_split(problem)),
         alone=alone(problem, passes, update),
-        convergence=tuple(enumerate(placement.convergence)),
-        objective=_Pipeline.Objective.Name(param.objective),
+        block=None if param.allocator == _Pipeline.BLOCK else seen_block(problem, seen),
+        convergence=tuple(enumerate(shown(placement.convergence, param.objective))),
+        objective=OBJECTIVES[param.objective],
     )
+
+
+def shown(fitness: Sequence[float], objective: int) -> list[float]:
+    """The fitness of chromosomes in the units of OBJECTIVES: under STEP_TIME it is 1 / seconds."""
+    return list(fitness) if objective == _Pipeline.PROFIT else [1e3 / value for value in fitness]
+
+
+def seen_block(problem: Problem, seen: Callable[[Placement], Outlook]) -> Outlook | None:
+    """What becomes of BLOCK's placement; ``None``: none fits, where allocators with more freedom may find one."""
+    try:
+        return seen(allocate(problem, _BLOCK))
+    except PrototxtError:
+        return None
 
 
 def even_split(problem: Problem) -> Placement:
     """What BLOCK finds if nothing is known of the devices but their number."""
     speed = math.fsum(device.speed for device in problem.devices) / len(problem.devices)
     alike = replace(problem, devices=tuple(Device(device.name, speed) for device in problem.devices))
-    return allocate(alike, pb.PipelineParameter(allocator=_Pipeline.BLOCK))
+    return allocate(alike, _BLOCK)
 
 
 def alone(problem: Problem, passes: int, update: float) -> Alone:

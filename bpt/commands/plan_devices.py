@@ -8,7 +8,6 @@ from bpt.errors import UsageError
 from bpt.proto.solver import SolverSource
 from bpt.solvers.pipelines.devices import count_devices
 
-
 FIELD = ("parallel_param", "pipeline_param", "devices")
 
 

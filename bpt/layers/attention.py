@@ -87,7 +87,7 @@ class Attention(Layer):
         query, key, value = (bottom.flatten(2) for bottom in bottoms)
         scale = self.scale or 1 / math.sqrt(max(1, query.shape[1]))
         top = attend(query, key, value, scale)
-        return top.unflatten(2, bottoms[0].shape[2:])
+        return top.reshape(*top.shape[:2], *bottoms[0].shape[2:])
 
 
 def _named(spec: LayerSpec, bottoms: Sequence[Shape], position: int) -> str:
@@ -111,8 +111,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """
     if value.device.type == "cpu" and not torch.compiler.is_compiling():
         return _Attend.apply(query, key, value, scale)  # type: ignore[no-untyped-call,no-any-return]
-    rows = (matrix.transpose(1, 2).unsqueeze(1) for matrix in (query, key, value))  # one head
-    return functional.scaled_dot_product_attention(*rows, scale=scale).squeeze(1).transpose(1, 2)
+    q, k, v = (matrix.transpose(1, 2).unsqueeze(1) for matrix in (query, key, value))  # one head
+    return functional.scaled_dot_product_attention(q, k, v, scale=scale).squeeze(1).transpose(1, 2)
 
 
 class _Attend(torch.autograd.Function):

@@ -15,6 +15,12 @@ from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
 
 
+def stored_statistics(spec: LayerSpec) -> bool:
+    """Whether the text asks for the stored statistics in training, too."""
+    param = spec.param.batch_norm_param
+    return param.HasField("use_global_stats") and param.use_global_stats
+
+
 @LAYERS.register("BatchNorm")
 class BatchNorm(Layer):
     """``(x - mean) / sqrt(variance + eps)`` for each channel.

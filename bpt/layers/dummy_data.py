@@ -62,7 +62,7 @@ class DummyData(Layer):
         for top in tops:
             values = self._draw(top)  # a filler that cannot fill its top is found here, before the run
             self.register_buffer(f"top{top}", values if self._is_constant(top) else None, persistent=False)
-        if context.ranks > 1 and self.training and context.turning is None and not all(map(self._is_constant, tops)):
+        if context.turns and self.training and context.turning is None and not all(map(self._is_constant, tops)):
             # Data layers behind this one could not tell it in time by how much they are turned.
             context.turning = Turning(batch=1, epoch=0)
 

@@ -31,7 +31,7 @@ class PrefetchingDataLayer(DataLayer):
         super().__init__(spec, context)
         self._batches = batches
         self._prefetch = prefetch
-        if context.ranks > 1 and self.training:
+        if context.turns and self.training:
             context.turning = context.turning or Turning(batches.share.total, batches.epoch)
             batches.turning = context.turning
         self._prefetcher = self._make_prefetcher()

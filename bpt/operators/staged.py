@@ -53,7 +53,7 @@ class StagedOperator(LocalOperator):
         self.stage = links.stages.rank
         self.micro_batches = math.prod(cuts)
         self._ended: dict[int, list[Tensor]] = {}  # output edge → what the micro-batches of the last pass have made
-        self._links = links
+        self.links = links
         self._layers = tuple(stages)
         self._flights: dict[int, Flight] = {}
         self._rotations: dict[int, float] = {}  # of each pass
@@ -82,19 +82,27 @@ class StagedOperator(LocalOperator):
             self._flights[micro] = {}, {}, {}
         self.values, self.diffs, self._islands = self._flights[micro]
         context = self.net.context
-        context.micro = micro // self.micro_batches
+        context.micro = self._pass_of(micro)
         context.part = micro % self.micro_batches if self.micro_batches > 1 else None
-        context.rotation = self._rotations.get(context.micro, context.rotation)
+        context.rotation = self._rotations.get(self._first_of(micro), context.rotation)
+
+    def _pass_of(self, micro: int) -> int:
+        """Which of the iteration's passes a micro-batch is of."""
+        return micro // self.micro_batches
+
+    def _first_of(self, micro: int) -> int:
+        """The first micro-batch of the same pass."""
+        return micro - micro % self.micro_batches
 
     # Instructions
 
     def draw(self, micro: int) -> None:
         """``Draw``: run the layers without bottoms, for the micro-batches of a pass from ``micro`` on."""
         context = self.net.context
-        context.micro, context.part = micro // self.micro_batches, None
+        context.micro, context.part = self._pass_of(micro), None
         drawn = self.net.draw(self._place)
         self._tell_rotation()
-        self._rotations[context.micro] = context.rotation
+        self._rotations[micro] = context.rotation
         self._ended.update({edge: [drawn[edge]] for edge in self._ends.intersection(drawn)})
         for part in range(self.micro_batches):
             self._turn_to(micro + part)
@@ -112,9 +120,9 @@ class StagedOperator(LocalOperator):
     def forward_part(self, index: int, micro: int) -> Tensor:
         """``Forward``: run a segment of this stage on a micro-batch; returns its losses, each times its weight."""
         context = self.net.context
-        if self.stage and micro // self.micro_batches not in self._rotations:
+        if self.stage and self._first_of(micro) not in self._rotations:
             self._learn_rotation()
-            self._rotations[micro // self.micro_batches] = context.rotation
+            self._rotations[self._first_of(micro)] = context.rotation
         self._turn_to(micro)
         super().forward(index, grad=True)
         loss = torch.zeros((), device=self.device)
@@ -141,38 +149,40 @@ class StagedOperator(LocalOperator):
         store = self.diffs if diff else self.values
         blobs = [store.pop(edge) for edge in which.edges if edge in store]
         blob = blobs[0] if len(blobs) == 1 or not diff else torch.stack(blobs).sum(0)
-        self._links.send(_typed(blob), which.from_stage if diff else which.to_stage, _tag(which, diff), label)
+        self.links.send(_typed(blob), which.from_stage if diff else which.to_stage, _tag(which, diff), label)
 
     def recv(self, transfer: int, micro: int, diff: bool) -> None:
         """``Recv``: wait for what another stage sends; what comes next on this way may come meanwhile."""
-        self._turn_to(micro)
         which = self.transfers[transfer]
-        shape = self._shape(which, micro)
-        stage, tag = (which.to_stage if diff else which.from_stage), _tag(which, diff)
-        if not self._links.expected(stage, tag):
-            self._links.expect(count(shape), stage, tag)
+        stage, tag = _way(which, diff)
+        if not self.links.expected(stage, tag):
+            self._expect(which, micro, diff)
         if micro < self._last:
-            self._links.expect(count(self._shape(which, micro + 1)), stage, tag)
-            self._turn_to(micro)
-        blob = self._place(self._links.receive(stage, tag).view(shape))
+            self._expect(which, micro + 1, diff)
+        self._turn_to(micro)
+        blob = self._place(self.links.receive(stage, tag).view(self._crossing_shape(which)))
         if diff:
             self.diffs[which.edges[0]] = blob
         else:
             self.values.update(dict.fromkeys(which.edges, blob))
 
-    def _shape(self, transfer: Transfer, micro: int) -> Shape:
+    def _expect(self, transfer: Transfer, micro: int, diff: bool) -> None:
         self._turn_to(micro)
-        return self.net.context.own_shape(transfer.shape)
+        self.links.expect(count(self._crossing_shape(transfer)), *_way(transfer, diff))
 
     def finish(self) -> None:
         """``Wait``: all that was sent has left, and all micro-batches are done."""
-        self._links.wait()
+        self.links.wait()
         self._flights.clear()
         self._rotations.clear()
-        self.values = {edge: self._joined(edge, tensors) for edge, tensors in self._ended.items()}
+        self.values = self._take_outputs()
         self.diffs, self._islands = {}, {}
-        self._ended.clear()
         self.net.context.part = None
+
+    def _take_outputs(self) -> dict[int, Tensor]:
+        """The net's outputs and losses that are made here, by edge, for the whole share of the last pass."""
+        ended, self._ended = self._ended, {}
+        return {edge: self._joined(edge, tensors) for edge, tensors in ended.items()}
 
     def _joined(self, edge: int, tensors: Sequence[Tensor]) -> Tensor:
         """An output of the net for the whole share, from its micro-batches."""
@@ -192,14 +202,14 @@ class StagedOperator(LocalOperator):
             return
         for transfer in self.transfers:
             if transfer.target == index:
-                self._links.expect(count(self._whole(transfer)), transfer.from_stage, _tag(transfer))
-                blob = self._links.receive(transfer.from_stage, _tag(transfer)).view(self._whole(transfer))
+                self.links.expect(count(self._crossing_shape(transfer)), *_way(transfer))
+                blob = self.links.receive(*_way(transfer)).view(self._crossing_shape(transfer))
                 self.values.update(dict.fromkeys(transfer.edges, self._place(blob)))
         super().forward(index, grad)
         self._send_whole(index)
 
     def _begin_pass(self) -> None:
-        self._links.wait()
+        self.links.wait()
         self.values, self.diffs, self._islands = {}, {}, {}
         if self.stage == 0:
             self.values.update(self.net.draw(self._place))
@@ -212,26 +222,32 @@ class StagedOperator(LocalOperator):
         for transfer in self.transfers:
             if (transfer.source, transfer.from_stage) == (source, self.stage):
                 blob = _typed(self.values[transfer.edges[0]])
-                self._links.send(blob, transfer.to_stage, _tag(transfer), f"S{transfer.index}")
+                self.links.send(blob, transfer.to_stage, _tag(transfer), f"S{transfer.index}")
 
-    def _whole(self, transfer: Transfer) -> Shape:
+    def _crossing_shape(self, transfer: Transfer) -> Shape:
+        """The shape of what crosses now."""
         return self.net.context.own_shape(transfer.shape)
 
     # The part of the batch by which the data layers have turned the ranks' shares: masks must follow
 
     def _tell_rotation(self) -> None:
-        for stage in range(1, self._links.stages.size if self._turns else 0):
+        for stage in range(1, self.links.stages.size if self._turns else 0):
             told = torch.tensor([self.net.context.rotation], dtype=torch.float64)
-            self._links.send(told, stage, ROTATION, "D")
+            self.links.send(told, stage, ROTATION, "D")
 
     def _learn_rotation(self) -> None:
         if self._turns:
-            self._links.expect(1, 0, ROTATION, torch.float64)
-            self.net.context.rotation = self._links.receive(0, ROTATION).item()
+            self.links.expect(1, 0, ROTATION, torch.float64)
+            self.net.context.rotation = self.links.receive(0, ROTATION).item()
 
     @property
     def _turns(self) -> bool:
-        return self.net.training and self.net.context.ranks > 1
+        return self.net.training and self.net.context.turns
+
+
+def _way(transfer: Transfer, diff: bool = False) -> tuple[int, int]:
+    """Where it comes from, and its tag."""
+    return (transfer.to_stage if diff else transfer.from_stage), _tag(transfer, diff)
 
 
 def _tag(transfer: Transfer, diff: bool = False) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bpt.errors import PrototxtError
 from bpt.placement.loads import ROUNDING, Floats, Ints, Loads
-from bpt.placement.objective import UNFIT, Objective, Profit, score
+from bpt.placement.objective import Objective, Profit, score
 from bpt.proto import bpt_pb2 as pb
 
 CHUNK = 4096  # partial placements that are extended at once
@@ -90,15 +91,15 @@ class _Search:
                 stack.append(longer.take(order[begin : begin + CHUNK]))
         return self.best
 
-    def _promising(self, bound: Floats) -> Floats:
-        found: Floats = bound < self.least - abs(self.least) * ROUNDING
+    def _promising(self, bound: Floats) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = bound < self.least - abs(self.least) * ROUNDING
         return found
 
     def _finish(self, genes: Ints) -> None:
         if len(genes):
             scores = score(self.objective, genes)
             row = int(scores.argmin())
-            if self._promising(scores[row]):
+            if self._promising(scores)[row]:
                 self.best, self.least = genes[row], float(scores[row])
 
     def _extended(self, partial: _Partial) -> _Partial:
@@ -165,7 +166,7 @@ class _Search:
                 partial.filled[sent, maker[sent]] += seconds
 
 
-def _used(genes: Ints, m: int) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _used(genes: Ints, m: int) -> NDArray[np.bool_]:
     """(K, m): whether any of the placed partitions is on a device."""
     used = np.zeros((len(genes), m + 1), dtype=np.bool_)
     used[np.arange(len(genes))[:, None], genes] = True  # what is not placed falls into the last column
@@ -189,8 +190,3 @@ def _twins(loads: Loads) -> list[tuple[int, int]]:
                 found.append((device, before))
                 break
     return found
-
-
-def fits(objective: Objective, genes: Ints) -> bool:
-    """Whether a placement (n,) is within all limits."""
-    return float(score(objective, genes[None])[0]) < UNFIT

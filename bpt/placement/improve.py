@@ -2,52 +2,93 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import combinations
+
 import numpy as np
 
-from bpt.placement.loads import Floats, Ints
-from bpt.placement.objective import Objective, score
+from bpt.placement.loads import Floats, Ints, Loads
+from bpt.placement.objective import Objective, guided_score
+
+ALL = 512  # a neighbourhood of no more is searched completely
+SOME = 64  # otherwise so many of it
 
 
-def improved(
-    objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int, tries: int
-) -> tuple[Ints, Floats]:
+def improved(objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int) -> tuple[Ints, Floats]:
     """Change each chromosome for the better until no change is found, or for so many rounds.
 
-    In each round a chromosome is compared with ``tries`` that differ from it a little, and becomes the best of them.
-    Changes are drawn: a partition, mostly of the device that must be relieved, goes to any device or to that of a
-    neighbour; two partitions change places; a run of partitions goes to the device of one of its neighbours.
+    A round compares each chromosome with others that differ from it a little, and goes on with the best of them: a
+    run of partitions goes to one device, or two partitions change places. Where there are few partitions, these are
+    all there are; otherwise 64 are drawn at random, most of which relieve the device that needs it most.
 
     Args:
         genes: (K, n); not changed.
 
     Returns:
-        The chromosomes (K, n), and their scores (K,).
+        The best chromosomes that were met, (K, n), and their scores (K,).
     """
     genes = genes.copy()
-    scores = score(objective, genes)
     n, m = genes.shape[1], objective.loads.m
+    scores, guides = guided_score(objective, genes)
+    best = genes.copy()
     if n < 2 or m < 2:
-        return genes, scores
+        return best, scores
+    complete = _neighbourhood(n, m) if is_small(objective.loads) else None
     patience = np.zeros(len(genes), dtype=np.int64)
     for _ in range(rounds):
-        active = np.flatnonzero(patience < 3)
-        if not len(active):
+        rows = np.flatnonzero(patience < (1 if complete else 3))
+        if not len(rows):
             break
-        changed = _changed(objective, genes[active], rng, tries)
-        found = score(objective, changed).reshape(len(active), tries)
-        best = found.argmin(1)
-        least = found[np.arange(len(active)), best]
-        better = least < scores[active]
-        chosen = changed.reshape(len(active), tries, n)[np.arange(len(active)), best]
-        genes[active[better]] = chosen[better]
-        scores[active[better]] = least[better]
-        patience[active] = np.where(better, 0, patience[active] + 1)
-    return genes, scores
+        changed = complete.of(genes[rows]) if complete else _drawn(objective, genes[rows], rng)
+        found, guided = guided_score(objective, changed.reshape(-1, n))
+        found, guided = found.reshape(len(rows), -1), guided.reshape(len(rows), -1)
+        each = np.arange(len(rows))
+        least = found.argmin(1)
+        better = found[each, least] < scores[rows]
+        best[rows[better]] = changed[each, least][better]
+        scores[rows[better]] = found[each, least][better]
+        step = guided.argmin(1)
+        goes = guided[each, step] < guides[rows]
+        genes[rows[goes]] = changed[each, step][goes]
+        guides[rows[goes]] = guided[each, step][goes]
+        patience[rows] = np.where(goes, 0, patience[rows] + 1)
+    return best, scores
 
 
-def _changed(objective: Objective, genes: Ints, rng: np.random.Generator, tries: int) -> Ints:
-    """(K · tries, n): chromosomes that differ a little from each of ``genes``."""
-    k, n = genes.shape
+def is_small(loads: Loads) -> bool:
+    """Whether local search looks at all changes there are."""
+    n = loads.n
+    return n * (n + 1) // 2 * loads.m + n * (n - 1) // 2 <= ALL
+
+
+class _Neighbourhood:
+    """All chromosomes that differ from one in a run that is on one device, or in two genes that changed places."""
+
+    def __init__(self, n: int, m: int) -> None:
+        runs = np.array([[a <= i < b for i in range(n)] for a, b in combinations(range(n + 1), 2)])
+        self._inside = np.repeat(runs, m, 0)
+        self._device = np.tile(np.arange(m), len(runs))[:, None]
+        swaps = []
+        for i, j in combinations(range(n), 2):
+            order = np.arange(n)
+            order[[i, j]] = j, i
+            swaps.append(order)
+        self._swaps = np.array(swaps)
+
+    def of(self, genes: Ints) -> Ints:
+        """(K, N, n)."""
+        moved = np.where(self._inside, self._device, genes[:, None, :])
+        return np.concatenate([moved, genes[:, self._swaps]], 1)
+
+
+@lru_cache(16)
+def _neighbourhood(n: int, m: int) -> _Neighbourhood:
+    return _Neighbourhood(n, m)
+
+
+def _drawn(objective: Objective, genes: Ints, rng: np.random.Generator) -> Ints:
+    """(K, 64, n): some that differ a little from each of ``genes``."""
+    (k, n), tries = genes.shape, SOME
     m = objective.loads.m
     rows = np.arange(k * tries)
     new = np.repeat(genes, tries, 0)
@@ -67,7 +108,7 @@ def _changed(objective: Objective, genes: Ints, rng: np.random.Generator, tries:
     runs = np.flatnonzero(kind > 0.85)
     if len(runs):
         _move_runs(new, runs, first[runs], new[runs, first[runs]], rng)
-    return new
+    return new.reshape(k, tries, n)
 
 
 def _move_runs(new: Ints, rows: Ints, first: Ints, target: Ints, rng: np.random.Generator) -> None:

@@ -84,22 +84,21 @@ class Loads:
         self._pair_crossing = np.array([index for index, _ in pairs], dtype=np.int64)
         self._pair_reader = np.array([reader for _, reader in pairs], dtype=np.int64)
 
+        # (crossings, pairs): the first reader of each, the second one of those that have two, and so on.
+        rank = np.array([place for readers in self.readers for place in range(len(readers))], dtype=np.int64)
+        self._ranks = [
+            (self._pair_crossing[pairs], pairs)
+            for pairs in (np.flatnonzero(rank == place) for place in range(int(rank.max(initial=-1)) + 1))
+        ]
+
     def one_hot(self, genes: Ints) -> NDArray[np.bool_]:
         """(K, n, m): whether a partition is on a device."""
         found: NDArray[np.bool_] = genes[:, :, None] == np.arange(self.m)
         return found
 
-    def reach(self, genes: Ints) -> NDArray[np.bool_]:
-        """(K, C, m): whether a crossing is sent to a device."""
-        rows = np.arange(len(genes))[:, None]
-        sent = np.zeros((len(genes), len(self.readers), self.m), dtype=np.bool_)
-        sent[rows, self._pair_crossing, genes[:, self._pair_reader]] = True
-        sent[rows, np.arange(len(self.readers)), self._makers(genes)] = False
-        return sent
-
-    def _makers(self, genes: Ints) -> Ints:
-        """(K, C): the device that sends."""
-        return np.where(self.producers < 0, 0, genes[:, self.producers])
+    def _makers(self, columns: NDArray[np.int16]) -> NDArray[np.int16]:
+        """(C, K): the device that sends."""
+        return np.where(self.producers[:, None] < 0, 0, columns[self.producers]).astype(np.int16, copy=False)
 
     def times(self, genes: Ints) -> Floats:
         """(K, m): seconds of each device: its work, and what it sends and receives."""
@@ -108,19 +107,43 @@ class Loads:
 
     def working(self, genes: Ints) -> Floats:
         """(K, m): seconds in which a device computes."""
-        seconds: Floats = np.einsum("kij,i->kj", self.one_hot(genes), self.work) / self.speeds
-        return seconds
+        found: Floats = self.sums(self.work, genes) / self.speeds
+        return found
+
+    def sums(self, values: Floats, genes: Ints) -> Floats:
+        """(K, m): the sum of ``values`` (n,) over the partitions of each device."""
+        columns = _columns(genes)
+        return np.stack([values @ (columns == device) for device in range(self.m)], 1)
 
     def communication(self, genes: Ints) -> Floats:
         """(K, m): seconds in which a device sends and receives values and diffs."""
-        if not len(self.seconds):
+        if not self.seconds.any():
             return np.zeros((len(genes), self.m))
-        sent = self.reach(genes)
-        received: Floats = np.einsum("kcj,c->kj", sent, self.seconds)
-        given = sent.sum(2) * self.seconds
-        makers = self._makers(genes) + self.m * np.arange(len(genes))[:, None]
-        sums = np.bincount(makers.ravel(), given.ravel(), minlength=len(genes) * self.m)
-        return received + sums.reshape(len(genes), self.m)
+        # All is done for one device after the other, with the chromosomes in the last axis: K is large, m and C small.
+        seconds = np.zeros((self.m, len(genes)))
+        columns = _columns(genes)
+        readers = columns[self._pair_reader]
+        makers = self._makers(columns)
+        copies = np.zeros(makers.shape)
+        for device in range(self.m):
+            there = readers == device
+            sent = np.zeros(makers.shape, dtype=np.bool_)
+            for crossings, pairs in self._ranks:
+                sent[crossings] |= there[pairs]
+            sent &= makers != device
+            seconds[device] += self.seconds @ sent
+            copies += sent
+        copies *= self.seconds[:, None]
+        for device in range(self.m):
+            seconds[device] += np.einsum("ck,ck->k", makers == device, copies)
+        found: Floats = seconds.T
+        return found
+
+    def idle(self, genes: Ints) -> Ints:
+        """(K,): how many devices have no partition."""
+        columns = _columns(genes)
+        used: Ints = np.sum([(columns == device).any(0) for device in range(self.m)], axis=0)
+        return self.m - used
 
     def alive(self, genes: Ints) -> Floats:
         """(K, n): how much of a batch's activations a partition holds at once, as a part of one batch.
@@ -141,18 +164,28 @@ class Loads:
         return np.minimum(behind / self.problem.micro_batches, 1.0)
 
     def held(self, genes: Ints) -> Floats:
-        """(K, m): bytes of each device: parameters, activations alive at once, and blobs received from others."""
-        alive = self.alive(genes)
-        total: Floats = np.einsum("kij,ki->kj", self.one_hot(genes), self.parameters + alive * self.activations)
-        total[:, 0] += self.source_memory
-        if not len(self.bytes):
-            return total
-        rows = np.arange(len(genes))[:, None]
-        kept = np.zeros((len(genes), len(self.readers), self.m))
-        # The first partition that reads a blob on a device keeps it longest; of equal targets numpy writes the last.
-        order = np.lexsort((-self._pair_reader, self._pair_crossing))
-        crossing, reader = self._pair_crossing[order], self._pair_reader[order]
-        kept[rows, crossing, genes[:, reader]] = alive[:, reader]
-        kept *= self.reach(genes)
-        total += np.einsum("kcj,c->kj", kept, self.bytes)
-        return total
+        """(K, m): bytes of each device: parameters, activations alive at once, and blobs received from others.
+
+        The first partition that reads a blob on a device is the one that keeps it longest.
+        """
+        columns = _columns(genes)
+        alive = self.alive(genes).T
+        own = self.parameters[:, None] + self.activations[:, None] * alive
+        held = np.zeros((self.m, len(genes)))
+        held[0] = self.source_memory
+        readers, longest, makers = columns[self._pair_reader], alive[self._pair_reader], self._makers(columns)
+        for device in range(self.m):
+            held[device] += np.einsum("nk,nk->k", own, columns == device)
+            there = readers == device
+            kept = np.zeros(makers.shape)
+            for crossings, pairs in reversed(self._ranks):
+                kept[crossings] = np.where(there[pairs], longest[pairs], kept[crossings])
+            kept *= makers != device
+            held[device] += self.bytes @ kept
+        found: Floats = held.T
+        return found
+
+
+def _columns(genes: Ints) -> NDArray[np.int16]:
+    """(n, K), close together in memory."""
+    return np.ascontiguousarray(genes.T, dtype=np.int16)

@@ -19,7 +19,10 @@ class Objective(Protocol):
     def cost(self, genes: Ints) -> Floats:
         """(K,): what is to be as small as possible."""
 
-    def fitness(self, genes: Ints) -> Floats:
+    def guide(self, genes: Ints) -> tuple[Floats, Floats]:
+        """(K,) twice: the costs, and what local search follows, which tells also of what is not the worst yet."""
+
+    def fitness_of(self, cost: Floats) -> Floats:
         """(K,): positive, and the greater the better: what a roulette wheel and a convergence show."""
 
     def lack(self, genes: Ints) -> Floats:
@@ -44,9 +47,16 @@ class StepTime:
         slowest: Floats = self.loads.times(genes).max(1)
         return slowest
 
-    def fitness(self, genes: Ints) -> Floats:
+    def guide(self, genes: Ints) -> tuple[Floats, Floats]:
+        """The slowest device's seconds; the same and a hundredth of the mean, so that less traffic is better, too."""
+        times = self.loads.times(genes)
+        slowest: Floats = times.max(1)
+        return slowest, slowest + times.mean(1) / 100
+
+    def fitness_of(self, cost: Floats) -> Floats:
         """1 / time; no work at all counts as the shortest time there is."""
-        return 1.0 / np.maximum(self.cost(genes), np.finfo(np.float64).tiny)
+        found: Floats = 1.0 / np.maximum(cost, np.finfo(np.float64).tiny)
+        return found
 
     def lack(self, genes: Ints) -> Floats:
         """Memory beyond the device's, as a part of what the whole net needs there."""
@@ -92,21 +102,25 @@ class Profit:
 
     def profit(self, genes: Ints) -> Floats:
         """(K,): z of Eq. 5, which is f of Eq. 9."""
-        z: Floats = (self.p / self.d[genes]).sum(1)
+        z: Floats = (self.filled(genes) / self.d).sum(1)
         return z
 
     def cost(self, genes: Ints) -> Floats:
         """The profit, negative."""
         return -self.profit(genes)
 
-    def fitness(self, genes: Ints) -> Floats:
+    def guide(self, genes: Ints) -> tuple[Floats, Floats]:
+        """The cost, twice."""
+        cost = self.cost(genes)
+        return cost, cost
+
+    def fitness_of(self, cost: Floats) -> Floats:
         """The profit."""
-        return self.profit(genes)
+        return -cost
 
     def filled(self, genes: Ints) -> Floats:
         """(K, m): the left side of Eq. 6."""
-        total: Floats = np.einsum("kij,i->kj", self.loads.one_hot(genes), self.p)
-        return total
+        return self.loads.sums(self.p, genes)
 
     def lack(self, genes: Ints) -> Floats:
         """Load beyond the capacity, and memory beyond the device's as a part of what the whole net needs there."""
@@ -120,9 +134,19 @@ class Profit:
 
 def score(objective: Objective, genes: Ints) -> Floats:
     """(K,): the cost of those that leave no device without a partition and exceed no limit; of others above UNFIT."""
-    empty = (~objective.loads.one_hot(genes).any(1)).sum(1)
-    lack = objective.lack(genes).sum(1) + empty
-    found: Floats = np.where(lack > 0, UNFIT * (1 + lack), objective.cost(genes))
+    return _or_unfit(objective, genes, objective.cost(genes))
+
+
+def guided_score(objective: Objective, genes: Ints) -> tuple[Floats, Floats]:
+    """``score``, and the same with what guides local search in place of the cost."""
+    cost, guide = objective.guide(genes)
+    scores = _or_unfit(objective, genes, cost)
+    return scores, np.where(scores >= UNFIT, scores, guide)
+
+
+def _or_unfit(objective: Objective, genes: Ints, cost: Floats) -> Floats:
+    lack = objective.lack(genes).sum(1) + objective.loads.idle(genes)
+    found: Floats = np.where(lack > 0, UNFIT * (1 + lack), cost)
     return found
 
 

@@ -14,7 +14,7 @@ from bpt.report.outer.style import MEDIUM, SKY, new_figure, save
 
 COLOURS = "inferno"
 STRONGEST = 0.7  # how much of what lies below the map hides where it is 1
-HEIGHT, ONE_HEIGHT = 2.6, 4.6  # inches of several panels beside each other, and of one
+SEVERAL, ONE = (8.8, 3.2), (5.6, 4.6)  # inches of several panels beside each other, and of one
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def draw(path: str | os.PathLike[str], title: str, panels: Sequence[Panel]) -> N
         UserError: there is no matplotlib.
         WriteError: the file could not be written.
     """
-    height = HEIGHT if len(panels) > 1 else ONE_HEIGHT
-    figure, places = new_figure(title, len(panels), height=height, beside=True)
+    figure, places = new_figure(title, len(panels), beside=True)
+    figure.set_size_inches(SEVERAL if len(panels) > 1 else ONE)
     for axes, panel in zip(places, panels, strict=True):
         low, high = panel.grey or (None, None)
         axes.imshow(

@@ -39,6 +39,11 @@ class Outlook:
     activations: tuple[float, ...]
 
     @property
+    def held(self) -> tuple[float, ...]:
+        """Of each stage, bytes of its memory that are taken."""
+        return tuple(sum(sizes) for sizes in zip(self.parameters, self.activations, strict=True))
+
+    @property
     def loads(self) -> tuple[float, ...]:
         """Of each stage, the part of an iteration in which it computes."""
         return tuple(busy / self.seconds if self.seconds else 0.0 for busy in self.busy)
@@ -74,11 +79,12 @@ class Plan:
         allocator, schedule: their names in the schema.
         batch: samples of a pass.
         passes: of an iteration.
-        costs: where the layers' costs come from, in words.
-        known: whether the devices' speeds are known; otherwise they are alike, and seconds mean nothing.
+        measured: where the layers' costs were measured, in words; empty: they are counted operations.
+        described: whether devices and links are described; otherwise they are alike, and links without limit.
         chosen: what the allocator found.
         even: what BLOCK finds if all devices were alike, on the real ones.
         alone: without a pipeline.
+        block: what BLOCK finds, if another allocator was asked and it finds anything.
         convergence: of GABRA, (generation, the best one's objective); empty for other allocators.
         objective: what ``convergence`` shows, in words.
     """
@@ -89,11 +95,12 @@ class Plan:
     schedule: str
     batch: int
     passes: int
-    costs: str
-    known: bool
+    measured: str
+    described: bool
     chosen: Outlook
     even: Outlook
     alone: Alone
+    block: Outlook | None = None
     convergence: Sequence[tuple[int, float]] = ()
     objective: str = ""
 

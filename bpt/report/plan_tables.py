@@ -20,10 +20,8 @@ def lines(plan: Plan) -> Iterator[str]:
     """The whole report."""
     graph, problem = plan.graph, plan.problem
     passes = f" x {plan.passes} passes" if plan.passes > 1 else ""
-    yield (
-        f"{plan.title}; {len(graph)} layers, {graph.num_parameters:,} parameters, batch {plan.batch}{passes}; costs: "
-        f"{plan.costs}"
-    )
+    yield f"{plan.title}; {len(graph)} layers, {graph.num_parameters:,} parameters, batch {plan.batch}{passes}"
+    yield f"costs: {f'measured on {plan.measured}' if plan.measured else 'floating-point operations'}"
     yield ""
     yield from _placement(plan)
     yield ""
@@ -39,12 +37,18 @@ def lines(plan: Plan) -> Iterator[str]:
         bandwidth = problem.link.bandwidth
         rate = "without limit" if bandwidth == math.inf else f"{bandwidth * 8 / 1e6:,.5g} Mbit/s"
         yield f"Between any two devices: {rate}, latency {problem.link.latency * 1e3:.4g} ms."
-    if not plan.known:
-        yield (
-            f"Nothing is known of the devices: each counts as {problem.devices[0].speed / 1e9:.4g} GFLOP/s, and links "
-            "as without limit. Parts and speed-ups"
-        )
-        yield "mean something then, seconds do not; --devices FILE or --measure FILE says more."
+    if not plan.described:
+        yield from _assumed(plan)
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    """What stands for devices of which nothing is known."""
+    if plan.measured:
+        yield "Nothing is known of the devices: each counts as the machine that measured, links as without limit."
+        return
+    speed = plan.problem.devices[0].speed / 1e9
+    yield f"Nothing is known of the devices: each counts as {speed:.4g} GFLOP/s, links as without limit. So parts and"
+    yield "speed-ups mean something, seconds do not; --devices FILE or --measure FILE says more."
 
 
 def _placement(plan: Plan) -> Iterator[str]:
@@ -83,31 +87,36 @@ def _transfers(plan: Plan) -> Iterator[str]:
     yield from columns(rows[: _TRANSFERS + 1], left=1)
     if more > 0:
         yield f"... and {more} more"
-    number = len(chosen.transfers)
-    yield f"{number} blob{'s' * (number != 1)}, {total:,.5g} kB a pass in {plan.problem.micro_batches} parts each."
+    number, micros = len(chosen.transfers), plan.problem.micro_batches
+    parts = f", each in {micros} parts" if micros > 1 else ""
+    yield f"{number} blob{'s' * (number != 1)}, {total:,.5g} kB a pass{parts}."
 
 
 def _times(plan: Plan) -> Iterator[str]:
     """A line for the placement, the even split and one device alone."""
     alone, samples = plan.alone, plan.batch * plan.passes
     fastest = plan.problem.devices[alone.device].name
-    note = "" if alone.fits else ", whose memory is too small"
-    rows = [("predicted", "iteration ms", "samples/s", "bubble", "speed-up")]
 
     def row(name: str, seconds: float, bubble: float) -> tuple[str, ...]:
         rate = f"{samples / seconds:,.5g}" if seconds else ""
         return name, milliseconds(seconds), rate, f"{bubble:.1%}", f"{alone.seconds / seconds:.3f}" if seconds else ""
 
-    rows.append(row("this placement", plan.chosen.seconds, plan.chosen.bubble))
-    rows.append(row("even split", plan.even.seconds, plan.even.bubble))
-    rows.append(row(f"alone: {fastest}{note}", alone.seconds, 0.0))
+    devices = zip(plan.problem.devices, plan.even.held, strict=True)
+    small = [device.name for device, held in devices if held > device.memory]
+    rows = [
+        ("predicted", "iteration ms", "samples/s", "bubble", "speed-up"),
+        row("this placement", plan.chosen.seconds, plan.chosen.bubble),
+        *([row("BLOCK", plan.block.seconds, plan.block.bubble)] if plan.block else []),
+        row(f"even split{_too_small(small)}", plan.even.seconds, plan.even.bubble),
+        row(f"alone: {fastest}{_too_small([] if alone.fits else [fastest])}", alone.seconds, 0.0),
+    ]
     yield from columns(rows, left=1)
     if len(plan.problem.devices) > 1:
         yield f"The even split takes devices for alike; its stages begin at {starts_of(plan.graph, plan.even)}."
 
 
 def _convergence(plan: Plan) -> Iterator[str]:
-    """The first generations in which the best one became better, in powers of two, and the last."""
+    """The best chromosome of the first generation, of some, and of the last."""
     rows = [("GABRA: generation", plan.objective)]
     rows += [(str(generation), f"{value:.6g}") for generation, value in milestones(plan.convergence)]
     yield from columns(rows, left=0)
@@ -129,6 +138,10 @@ def span(graph: LayerGraph, start: int, end: int) -> str:
 def starts_of(graph: LayerGraph, outlook: Outlook) -> str:
     """Where stages begin, without the first: ``conv2, ip1``."""
     return ", ".join(graph.nodes[segment.start].name for segment in outlook.segments[1:])
+
+
+def _too_small(devices: Sequence[str]) -> str:
+    return f" (too little memory: {', '.join(devices)})" if devices else ""
 
 
 def _mib(size: float) -> str:

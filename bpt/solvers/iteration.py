@@ -71,6 +71,10 @@ class Iteration:
                         update(loss)
         return loss
 
+    def gradient_of(self, iteration: int) -> int | None:
+        """The iteration whose gradient an update applies; ``None``: there is none yet, and nothing is updated."""
+        return iteration
+
     def look(self, debug: bool) -> float:
         """Run the net forward once, with the weights of the last update; returns this rank's loss. Collective."""
         if self.exchange.broadcasts:

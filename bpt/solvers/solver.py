@@ -13,7 +13,6 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.context import RunContext
 from bpt.device import CPU, use_line
 from bpt.net import Net
-from bpt.operators.staged import StagedOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.proto.text import to_text
@@ -26,15 +25,13 @@ from bpt.solvers.checkpoint import Checkpoint
 from bpt.solvers.clock import Clock
 from bpt.solvers.display import Lap, output_lines
 from bpt.solvers.engine import Engine, Inner
-from bpt.solvers.iteration import Iteration
 from bpt.solvers.losses import SmoothedLoss
 from bpt.solvers.nets import test_plans, train_plan
-from bpt.solvers.pipelines.iteration import StagedIteration
+from bpt.solvers.pipelines.making import make_iteration
 from bpt.solvers.ranks.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.solvers.ranks.balancing import SeenBalance
 from bpt.solvers.ranks.chunks import Chunks
 from bpt.solvers.ranks.spreading import spread
-from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import Action, SignalActions
 from bpt.solvers.tester import Tester
 from bpt.solvers.testing import Scores
@@ -136,16 +133,12 @@ class Solver:
         self.chunks = Chunks(parallel, operator, self.exchange, source, self.clock, fixed=observable)
         self.trials = Trials(self._engines, self.chunks, self.device)
         self.rule.among = parallel.among(self.net, self.exchange)
-        self._status = Status(parallel.grid.world, parallel.courier, signals)
+        self._status = parallel.status(signals)
         self._seen = SeenBalance(parallel, self.net.graph, self.clock)
         counters = parallel.grid.world.counters
-        runs = self.exchange, self._status, self.context, self.clock, counters
-        self._iteration: Iteration | StagedIteration
-        if isinstance(operator, StagedOperator):
-            assert parallel.staging
-            self._iteration = StagedIteration(operator, parallel.staging.rule, *runs)
-        else:
-            self._iteration = Iteration(operator, *runs)
+        self._iteration = make_iteration(
+            operator, parallel.staging, self.exchange, self._status, self.context, self.clock, counters
+        )
 
     def _share_weights(self) -> None:
         """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""
@@ -271,11 +264,12 @@ class Solver:
     def _update(self, loss: float) -> None:
         """Show the iteration if it is due, and update the parameters; in this order, as Caffe does."""
         self._losses.add(self.iter, loss)
-        rate = lr_policy.learning_rate(self.param, self.iter)
         if self._displays:
-            self._show(rate)
+            self._show(lr_policy.learning_rate(self.param, self.iter))
         self.before_update()
-        self.rule.update(rate, self.iter)
+        of = self._iteration.gradient_of(self.iter)
+        if of is not None:
+            self.rule.update(lr_policy.learning_rate(self.param, of), of)
 
     def _show(self, rate: float) -> None:
         LOG.info("%s", self._lap.line(self.iter, self.param.display, self._losses.value))

@@ -9,8 +9,8 @@ from bpt.netspec import L, NetSpec, P, Top
 from scripts.networks.common import TEST, TRAIN, Network, classify, solver
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # residual blocks of each stage
-PARAMETERS = {18: "33,730,002", 34: "64,339,154"}
-GFLOPS = {18: "68", 34: "127"}
+PARAMETERS = {18: "34,003,208", 34: "65,011,407"}
+GFLOPS = {18: "41", 34: "77"}
 MSRA = {"type": "msra"}
 ZERO = {"type": "constant", "value": 0}
 
@@ -142,7 +142,7 @@ and Alzheimer's disease diagnosis using structural MRI", 2020. {parameters} para
 
 A 3x3x3 Conv block, max pooling, and a residual network of {blocks} blocks, each of two 3x3x3 Conv blocks; behind each
 block of the last three stages stands a self-attention layer over all places. The first stage, which finds the
-low-level features, has none: its maps have 28x28x28 places, and attention would cost more there than all convolutions,
+low-level features, has none: its maps have 28x28x28 places, where one such layer would cost twice what all convolutions do,
 while in the paper these weigh most.
 
 The lists in data/brains name the volumes; scripts/make_brains.py makes some. Each is resampled to 112x112x112 voxels.
@@ -150,7 +150,7 @@ The lists in data/brains name the volumes; scripts/make_brains.py makes some. Ea
 
 ABOUT_SMALL = """
 3D-ResAttNet-18 made small, for a CPU: volumes of 32x32x32 voxels, an eighth of the channels, and no max pooling, so
-that the last stage still has 2x2x2 places. 527,922 parameters. See train_val.prototxt.
+that the last stage still has 2x2x2 places. 532,904 parameters, 0.13 GFLOP a volume. See train_val.prototxt.
 
 The lists in data/brains name the volumes; scripts/make_brains.py makes them.
 """
@@ -195,17 +195,17 @@ SMALL_SOLVER = """\
     test_interval: 27
     test_initialization: false
 
-    base_lr: 0.01
-    lr_policy: "step"
+    base_lr: 0.005
+    lr_policy: "multistep"
     gamma: 0.1
-    stepsize: 200
+    stepvalue: 108
     momentum: 0.9
     weight_decay: 0.001
 
-    max_iter: 300
-    display: 10
-    average_loss: 10
-    snapshot: 300
+    max_iter: 162
+    display: 9
+    average_loss: 9
+    snapshot: 162
     snapshot_prefix: "snapshots/resattnet18_3d/small"
     solver_mode: CPU      # --gpu has the last word
     parallel_param { sync_batch_norm: true }      # many ranks give the curve of one
@@ -221,14 +221,11 @@ Trains the small 3D-ResAttNet-18 on made-up brains.
 
 def network(depth: int) -> Network:
     folder = f"resattnet{depth}_3d"
-    about = ABOUT.format(
-        depth=depth, parameters=PARAMETERS[depth], gflops=GFLOPS[depth], blocks=sum(BLOCKS[depth])
-    )
+    about = ABOUT.format(depth=depth, parameters=PARAMETERS[depth], gflops=GFLOPS[depth], blocks=sum(BLOCKS[depth]))
     text = solver(ABOUT_SOLVER.format(depth=depth, folder=folder), SOLVER.format(folder=folder))
     build_it = partial(build, depth=depth, width=64, pool=True)
-    return Network(
-        folder, f"3D-ResAttNet-{depth}", about, build_it, Brains(112, {"mirror": True}), (6, 4), {"solver.prototxt": text}
-    )
+    data = Brains(112, {"mirror": True})
+    return Network(folder, f"3D-ResAttNet-{depth}", about, build_it, data, (6, 4), {"solver.prototxt": text})
 
 
 def small() -> Network:

@@ -58,7 +58,7 @@ ROWS: dict[int, list[Row]] = {
         ("alexnet", 7, SGD, ""),
         ("googlenet", 4, SGD, PEERS.format(3)),
         ("resnet20", 7, SGD, SYNC + TREE),
-        ("resnet20", 7, SGD, SYNC + UNEVEN + RING),
+        ("lenet", 10, SGD, UNEVEN + RING),
         ("resnet20", 7, SGD, SYNC + UNEVEN),
     ],
     4: [

@@ -58,7 +58,8 @@ def check_pipeline(solver: SolverSource) -> None:
         )  # fmt: skip
     if solver.param.debug_info:
         raise PrototxtError(
-            f"debug_info: true looks at every layer, and with {stages} no rank has them all", solver.origin("debug_info")
+            f"debug_info: true looks at every layer, and with {stages} no rank has them all",
+            solver.origin("debug_info"),
         )
     if param.schedule == pb.PipelineParameter.DELAYED:
         _check_delayed(solver)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -80,7 +81,7 @@ def read_costs(path: str) -> Costs:
     if number != FORMAT:
         top["format"].refuse(f"is {number}, but this bpt reads costs of format {FORMAT}; measure again")
     return Costs(
-        top["net"].text(), top["batch"].integer(least=1), top["machine"].text(), top["threads"].integer(least=1),
+        top["net"].text(), top["batch"].integer(least=0), top["machine"].text(), top["threads"].integer(least=1),
         top["forward"].seconds(), top["backward"].seconds(), top["update"].seconds(),
         tuple(_layer(entry) for entry in top["layers"].entries()),
     )  # fmt: skip
@@ -96,7 +97,7 @@ def check_costs(costs: Costs, graph: LayerGraph, path: str, solver: str) -> None
     Raises:
         FileError: it says what differs, and how to measure again.
     """
-    if difference := _difference(costs, graph):
+    if difference := next(_differences(costs, graph), ""):
         raise FileError(
             path,
             f"was not measured for this net: {difference}. Measure again, with the same --set: "
@@ -104,22 +105,21 @@ def check_costs(costs: Costs, graph: LayerGraph, path: str, solver: str) -> None
         )
 
 
-def _difference(costs: Costs, graph: LayerGraph) -> str:
-    """What tells the net of ``costs`` from ``graph``; empty: nothing."""
+def _differences(costs: Costs, graph: LayerGraph) -> Iterator[str]:
+    """What tells the net of ``costs`` from ``graph``."""
     if costs.net != graph.name:
-        return f'it was net "{costs.net}", this is "{graph.name}"'
+        yield f'it was net "{costs.net}", this is "{graph.name}"'
     if costs.batch != (batch := batch_of(graph)):
-        return f"it ran in batches of {costs.batch}, this has batches of {batch}"
+        yield f"it ran in batches of {costs.batch}, this has batches of {batch}"
     for layer, node in zip_longest(costs.layers, graph.nodes):
         if node is None:
-            return f'it had a layer "{layer.name}" more'
-        if layer is None:
-            return f'layer "{node.name}" was not in it'
-        if (layer.name, layer.type) != (node.name, node.type):
-            return f'it had a {layer.type} "{layer.name}" where this has a {node.type} "{node.name}"'
-        if layer.flops != node.flops:
-            return f'layer "{node.name}" took {layer.flops:,} floating-point operations, now {node.flops:,}'
-    return ""
+            yield f'it had a layer "{layer.name}" more'
+        elif layer is None:
+            yield f'layer "{node.name}" was not in it'
+        elif (layer.name, layer.type) != (node.name, node.type):
+            yield f'it had a {layer.type} "{layer.name}" where this has a {node.type} "{node.name}"'
+        elif layer.flops != node.flops:
+            yield f'layer "{node.name}" took {layer.flops:,} floating-point operations, now {node.flops:,}'
 
 
 def _to_json(costs: Costs) -> dict[str, Any]:

@@ -41,7 +41,8 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
     other, and the least bandwidth. Of a profile count the samples a second at the batch size of the net.
 
     Raises:
-        PrototxtError: there is no such file; the cluster is wrong; it has more or fewer nodes than there are stages.
+        PrototxtError: there is no such file; the cluster is wrong; it has more or fewer nodes than there are stages; or
+            the net has no work or no batch.
         FileError: the profile is damaged, of another net, or has more or fewer ranks than there are stages.
     """
     measured = measured_costs(source, graph)
@@ -51,6 +52,12 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
         return tuple(Device(f"device {stage}", speed) for stage in range(stages)), Link()
     path = file_of(source, "devices", named)
     work = math.fsum(cost.work for cost in costs_of(graph, measured))
+    if not work or not batch_of(graph):
+        lack = "operations to count" if not work else "layer that makes batches"
+        raise PrototxtError(
+            f"the training net has no {lack}, by which to compare the devices in {named}; leave pipeline_param "
+            "{ devices } out", source.origin("net"),
+        )  # fmt: skip
     devices, link = _of_profile(path, graph, work) if is_profile(path) else _of_cluster(source, path, graph, work)
     if len(devices) != stages:
         kind = "rank" if is_profile(path) else "node"
@@ -106,10 +113,8 @@ def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device
     return tuple(devices), Link()
 
 
-def _of_cluster(
-    source: SolverSource, path: str, graph: LayerGraph, work: float
-) -> tuple[tuple[Device, ...], Link]:
-    described, batch = ClusterSource(path), max(batch_of(graph), 1)
+def _of_cluster(source: SolverSource, path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], Link]:
+    described, batch = ClusterSource(path), batch_of(graph)
     nodes = described.cluster(TRAINING * graph.flops / batch, max(source.param.random_seed, 0)).nodes
     devices = tuple(
         Device(name, node.speed * work / batch, memory)
@@ -121,4 +126,6 @@ def _of_cluster(
 def _names(nodes: Sequence[Node]) -> list[str]:
     """The nodes' names; those of several nodes with one name get a number."""
     names = [node.name for node in nodes]
-    return [f"{name}.{names[:index].count(name)}" if names.count(name) > 1 else name for index, name in enumerate(names)]
+    return [
+        f"{name}.{names[:index].count(name)}" if names.count(name) > 1 else name for index, name in enumerate(names)
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from bpt.comm.counters import Counters
 from bpt.context import RunContext
@@ -48,30 +49,41 @@ class StagedIteration:
         operator, loss, total = self.operator, torch.zeros((), device=self.operator.device), 0.0
         operator.begin(iter_size * operator.micro_batches)
         for instruction in self._instructions(iter_size):
-            with self.clock.during(instruction), self.counters.during(label(instruction)):
-                match instruction:
-                    case do.Broadcast():
-                        self.exchange.broadcast()
-                    case do.Draw(micro):
-                        operator.draw(micro)
-                    case do.Forward(segment, int(micro)):
-                        loss = loss + operator.forward_part(segment, micro)
-                    case do.Backward(segment, int(micro)):
-                        operator.backward_part(segment, micro)
-                    case do.Send(transfer, micro, diff):
-                        operator.send(transfer, micro, diff, label(instruction))
-                    case do.Recv(transfer, micro, diff):
-                        operator.recv(transfer, micro, diff)
-                    case do.Exchange(segment):
-                        self.exchange.start(segment)
-                    case do.Wait():
-                        self.status.start(loss.item() / iter_size)
-                        operator.finish()
-                        self.exchange.wait()
-                    case do.Update():
-                        total = self.status.loss
-                        update(total)
+            if isinstance(instruction, do.Wait):
+                with self.clock.during(instruction), self.counters.during("W"):
+                    self.status.start(loss.item() / iter_size)
+                    operator.finish()
+                    self.exchange.wait()
+            elif isinstance(instruction, do.Update):
+                with self.clock.during(instruction), self.counters.during("U"):
+                    total = self.status.loss
+                    update(total)
+            else:
+                loss = loss + self._execute(instruction)
         return total
+
+    def _execute(self, instruction: Instruction) -> Tensor | float:
+        """Execute what comes before ``Wait``; returns the losses that it has made."""
+        operator, name = self.operator, label(instruction)
+        with self.clock.during(instruction), self.counters.during(name):
+            match instruction:
+                case do.Broadcast():
+                    self.exchange.broadcast()
+                case do.Draw(micro):
+                    operator.draw(micro)
+                case do.Forward(segment, int(micro)):
+                    return operator.forward_part(segment, micro)
+                case do.Backward(segment, int(micro)):
+                    operator.backward_part(segment, micro)
+                case do.Send(transfer, micro, diff):
+                    operator.send(transfer, micro, diff, name)
+                case do.Recv(transfer, micro, diff):
+                    operator.recv(transfer, micro, diff)
+                case do.Exchange(segment):
+                    self.exchange.start(segment)
+                case _:
+                    raise AssertionError(instruction)
+        return 0.0
 
     def _instructions(self, iter_size: int) -> Sequence[Instruction]:
         operator = self.operator
@@ -85,6 +97,10 @@ class StagedIteration:
         if self._made[0] != pipeline:
             self._made = pipeline, instructions(self.rule, pipeline, operator.stage)
         return self._made[1]
+
+    def gradient_of(self, iteration: int) -> int | None:
+        """See Iteration."""
+        return iteration
 
     def look(self, debug: bool) -> float:
         """Run the net forward once, with the weights of the last update; returns this rank's loss. Collective."""

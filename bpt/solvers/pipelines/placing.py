@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.spec import LayerSpec
 from bpt.graph.stages import spread_over
 from bpt.layers import LAYERS
+from bpt.layers.batch_norm import stored_statistics
 from bpt.placement.allocate import allocate
 from bpt.placement.placement import Placement
 from bpt.placement.problem import Problem, problem_of
@@ -67,8 +69,11 @@ def manual_stages(graph: LayerGraph) -> list[int | None]:
 def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
     """Refuse layers that need all samples of a batch at the same time."""
     for node in graph.nodes:
-        for reason in _reasons(node.type, node.spec.param, sync_batch_norm):
-            raise node.spec.error(f"{reason}; set pipeline_param {{ micro_batches: 1 }}")
+        if node.type == "BatchNorm" and not stored_statistics(node.spec) and _syncs(node.spec, sync_batch_norm):
+            raise node.spec.error(
+                "is to normalise by the whole batch (sync), whose micro-batches are never there together; set "
+                "pipeline_param { micro_batches: 1 }, or leave sync out: then each micro-batch is normalised by itself"
+            )
         counts = LAYERS[node.type].counts_by_data(node.spec)
         if counts:
             raise node.spec.error(
@@ -77,15 +82,9 @@ def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
             )
 
 
-def _reasons(type_: str, param: pb.LayerParameter, sync_batch_norm: bool) -> Iterator[str]:
-    stored = param.batch_norm_param
-    if type_ != "BatchNorm" or (stored.HasField("use_global_stats") and stored.use_global_stats):
-        return
-    if stored.sync if stored.HasField("sync") else sync_batch_norm:
-        yield (
-            "is to normalise by the whole batch (sync), whose micro-batches are never there together: leave that out, "
-            "and each micro-batch is normalised by itself, or"
-        )
+def _syncs(spec: LayerSpec, by_default: bool) -> bool:
+    param = spec.param.batch_norm_param
+    return param.sync if param.HasField("sync") else by_default
 
 
 def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:

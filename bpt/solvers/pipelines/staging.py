@@ -18,8 +18,8 @@ class Staging:
         layers: the names of the training net's layers, in order.
         of_layers: the stage of each of them; those of test nets follow.
         rule: of ``pb.PipelineParameter.Schedule``.
-        cuts: in training, a rank's share is cut into so many micro-batches, that travel one behind the other; each of
-            them into so many, if there is another number, and so on.
+        cuts: in training, a rank's share is cut into so many micro-batches, that travel one behind the other; several
+            numbers: see RunContext.
     """
 
     layers: tuple[str, ...]

@@ -20,6 +20,7 @@ from bpt.graph.part import WHOLE, Part
 from bpt.graph.segments import Segment, cut, starts_by_chunks, starts_by_size
 from bpt.graph.stages import borders, part_of
 from bpt.net import Net
+from bpt.operators.delayed import DelayedOperator
 from bpt.operators.links import Links
 from bpt.operators.local import LocalOperator
 from bpt.operators.master_slave import MasterSlaveOperator
@@ -29,6 +30,9 @@ from bpt.operators.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
 from bpt.solvers.pipelines.staging import Staging
+from bpt.solvers.ranks.late_status import LateStatus
+from bpt.solvers.ranks.status import Status
+from bpt.solvers.signals import SignalActions
 from bpt.solvers.speeds.rehearsal import batch_of
 from bpt.solvers.update_rules.among import Among
 
@@ -85,9 +89,11 @@ class Parallel:
 
     @property
     def ranks_with_samples(self) -> range:
-        """The ranks that share a batch, by their number in the world."""
-        world = self.grid.world.size
-        return range(world) if self._group == self.grid.shards else range(0, world, self.grid.shards)
+        """The ranks that share a batch and run this one's layers, by their number in the world."""
+        grid = self.grid
+        if self._group == grid.shards and grid.stages == 1:
+            return range(grid.world.size)
+        return range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
 
     @lru_cache(maxsize=64)  # noqa: B019  one object a run
     def shares(self, samples: int, phase: int = pb.TRAIN) -> tuple[Share, ...]:
@@ -106,6 +112,8 @@ class Parallel:
         context.ranks = self.samples.size
         context.split = lambda samples: self.shares(samples, phase)[self._rank]
         context.total = self._total
+        if self.staging and phase == pb.TRAIN:
+            context.cuts = self.staging.cuts
         context.sync_batch_norm = self.param.sync_batch_norm
         context.unweighted = self.param.balance_param.normalizer == pb.BalanceParameter.UNIFORM
 
@@ -147,6 +155,9 @@ class Parallel:
         if self.staging:
             assert self._links
             stages, training = self.staging.stages(net.graph), net.graph.phase == pb.TRAIN
+            if training and self.staging.rule == pb.PipelineParameter.DELAYED:
+                delay = self.grid.stages - 1 - self.grid.stage
+                return DelayedOperator(net, segments, device, links=self._links, stages=stages, delay=delay)
             cuts = self.staging.cuts if training else (1,)
             return StagedOperator(net, segments, device, links=self._links, stages=stages, cuts=cuts)
         if self.grid.shards == 1:
@@ -225,6 +236,12 @@ class Parallel:
             return [(f"{net.graph.nodes[p.layer].name}/{p.blob}", net.value(p)) for p in chosen]
 
         return [Bucket(values(False), self._for_samples), Bucket(values(True), self._for_slices)]
+
+    def status(self, signals: SignalActions | None) -> Status:
+        """What all ranks must know of each iteration before they go on; a collective call."""
+        if self.staging and self.staging.rule == pb.PipelineParameter.DELAYED:
+            return LateStatus(self.grid.world, signals, self.grid.stages - 1)
+        return Status(self.grid.world, self.courier, signals)
 
     def sum_over_replica(self, value: float) -> float:
         """The sum of a number over the ranks of this replica."""

@@ -1,0 +1,171 @@
+"""GABRA: partitions are placed on devices by a genetic algorithm (Hybrid paper, section 3.1.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bpt.errors import PrototxtError
+from bpt.placement.improve import improved, is_small
+from bpt.placement.loads import ROUNDING, Floats, Ints
+from bpt.placement.objective import UNFIT, Objective, StepTime, score
+from bpt.placement.repair import fill, relieve
+from bpt.placement.start import population
+from bpt.proto import bpt_pb2 as pb
+
+BATCH = 16  # children that are born of one population before they take their places in it
+WORK = 3_000_000  # elements that local search may look at in one round
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What came of it: the best chromosome (n,), and the best fitness at the start and after each generation."""
+
+    genes: Ints
+    convergence: tuple[float, ...]
+
+
+def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolution:
+    """Algorithm 1.
+
+    A chromosome names the device of each partition. The first population is random, within the limits (Alg. 2, see
+    ``spread``). In each generation two parents are chosen by roulette, by their fitness: the profit (Eq. 9), or 1 /
+    time under STEP_TIME. With the probability ``crossover`` their child has the first half of the one's genes and the
+    second half of the other's (Alg. 3; its second offspring is the same with the parents exchanged, who are drawn
+    alike), else it is like the first. Then a random run of its genes is inverted. A child that is there already is
+    skipped; another one takes the place of the worst.
+
+    The paper leaves open, or we do otherwise:
+
+    - A child that leaves a device without a partition gets one there, from a device that has several. If it exceeds a
+      limit, partitions move at random from devices that have too much to those that have room (``relieve``); if it
+      still does, it is skipped. A skipped child ends its generation, too: where all placements are in the population
+      already, line 10 would never end.
+    - Sixteen generations choose their parents from the same population, for the sake of numpy.
+    - It ends early where a placement is as fast as any can be (the paper: "or the optimal total profit is obtained").
+    - STEP_TIME is refined, since crossover and inversion know nothing of what makes a step slow: BLOCK's cut of the
+      same partitions (``start``) is in the first population, and local search (``improved``) works on the best
+      chromosomes of the first population, on a few of each sixteen children, and on the best of the last population.
+      PROFIT is as printed; ``start`` is in its first population, too, so that this is never without a placement
+      within the limits.
+
+    Args:
+        start: (n,) a placement, within the limits if there is one.
+        param: sizes and seed. The same seed gives the same placement.
+
+    Raises:
+        PrototxtError: a number of ``param`` is out of range.
+    """
+    _check(param)
+    rng = np.random.default_rng(param.seed)
+    genes = population(objective, param.population, start[None], rng)
+    refine = isinstance(objective, StepTime)
+    herd = _Herd(objective, genes)
+    if refine:
+        herd.refine(rng, most=8, rounds=20)
+    few, rounds = (4, 12) if is_small(objective.loads) else (1, 3)
+    convergence = [herd.best_fitness]
+    while len(convergence) <= param.generations and not herd.perfect:
+        count = min(BATCH, param.generations + 1 - len(convergence))
+        children = _children(herd, count, param.crossover, rng)
+        scores = score(objective, children)
+        for row in np.flatnonzero(scores >= UNFIT).tolist():
+            relieve(objective, children[row], rng)
+            scores[row] = score(objective, children[row : row + 1])[0]
+        if refine:
+            children[:few], scores[:few] = improved(objective, children[:few], rng, rounds)
+        for child, value in zip(children, scores.tolist(), strict=True):
+            herd.take(child, value)
+            convergence.append(herd.best_fitness)
+    if refine and not herd.perfect:
+        herd.refine(rng, most=4, rounds=30)
+        convergence[-1] = herd.best_fitness
+    return Evolution(herd.genes[herd.best], tuple(convergence))
+
+
+class _Herd:
+    """A population with its scores and fitness; ``best`` is the row of the best chromosome."""
+
+    def __init__(self, objective: Objective, genes: Ints) -> None:
+        self.objective = objective
+        self.genes = genes
+        self.scores = score(objective, genes)
+        self.fitness = objective.fitness_of(self.scores)
+        self.known = {row.tobytes() for row in genes}
+        self.bound = objective.bound() if isinstance(objective, StepTime) else -np.inf
+
+    @property
+    def best(self) -> int:
+        return int(self.scores.argmin())
+
+    @property
+    def best_fitness(self) -> float:
+        return float(self.fitness[self.best])
+
+    @property
+    def perfect(self) -> bool:
+        """Whether no placement is better."""
+        return float(self.scores.min()) <= self.bound * (1 + ROUNDING)
+
+    def take(self, child: Ints, value: float) -> None:
+        """Put a child in the place of the worst, unless it is known or exceeds a limit."""
+        name = child.tobytes()
+        if name in self.known or value >= UNFIT:
+            return
+        self._replace(int(self.scores.argmax()), child, value)
+
+    def _replace(self, row: int, genes: Ints, value: float) -> None:
+        self.known.discard(self.genes[row].tobytes())
+        self.known.add(genes.tobytes())
+        self.genes[row] = genes
+        self.scores[row] = value
+        self.fitness[row] = self.objective.fitness_of(np.array([value]))[0]
+
+    def refine(self, rng: np.random.Generator, most: int, rounds: int) -> None:
+        """Local search on the best ones; each takes its own place, unless it became like another."""
+        loads = self.objective.loads
+        each = (len(loads.readers) + loads.n) * loads.m
+        rows = np.argsort(self.scores, kind="stable")[: max(1, min(most, WORK // (32 * each)))]
+        found, scores = improved(self.objective, self.genes[rows], rng, rounds)
+        for row, genes, value in zip(rows.tolist(), found, scores.tolist(), strict=True):
+            if genes.tobytes() not in self.known:
+                self._replace(row, genes, value)
+
+
+def _children(herd: _Herd, count: int, crossover: float, rng: np.random.Generator) -> Ints:
+    """(count, n): roulette, crossover, mutation, and no device left without a partition."""
+    n = herd.genes.shape[1]
+    first, second = _roulette(herd.fitness, count, rng), _roulette(herd.fitness, count, rng)
+    children = herd.genes[first]
+    crossed = rng.random(count) < crossover
+    middle = n // 2
+    children[crossed, middle:] = herd.genes[second[crossed], middle:]
+    _invert(children, rng)
+    fill(children, herd.objective.loads.m, rng)
+    return children
+
+
+def _roulette(fitness: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Rows, each as likely as its part of all fitness."""
+    wheel = (fitness / fitness.max()).cumsum()
+    found: Ints = np.searchsorted(wheel, rng.random(count) * wheel[-1], side="right")
+    return np.minimum(found, len(fitness) - 1)
+
+
+def _invert(children: Ints, rng: np.random.Generator) -> None:
+    """Inversion mutation: a random run of genes is turned round in each child."""
+    n = children.shape[1]
+    ends = np.sort(rng.integers(0, n + 1, (2, len(children))), 0)
+    for child, start, stop in zip(children, *ends.tolist(), strict=True):
+        child[start:stop] = child[start:stop][::-1].copy()
+
+
+def _check(param: pb.GabraParameter) -> None:
+    for field, least in (("population", 2), ("generations", 0)):
+        if getattr(param, field) < least:
+            raise PrototxtError(f"gabra_param {{ {field}: {getattr(param, field)} }}: must be at least {least}")
+    if not 0 <= param.crossover <= 1:
+        raise PrototxtError(f"gabra_param {{ crossover: {param.crossover:g} }}: must be from 0 to 1")
+    if param.seed < 0:
+        raise PrototxtError(f"gabra_param {{ seed: {param.seed} }}: must not be negative")

@@ -1,0 +1,77 @@
+"""Runs training iterations of one stage under ``schedule: DELAYED`` (Hybrid / GABRA, Eq. 1 and 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from bpt.operators.delayed import DelayedOperator
+from bpt.schedule import instructions as do
+from bpt.schedule.instructions import Instruction
+from bpt.schedule.pipeline import Pipeline, delayed
+from bpt.solvers.pipelines.iteration import StagedIteration
+
+
+@dataclass
+class DelayedIteration(StagedIteration):
+    """Executes the instructions of training iterations on one rank of a pipeline whose stages do not go in step.
+
+    Stage i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
+    or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
+    """
+
+    _first: int = field(default=0, init=False)  # the iteration at which this run began
+    _next: int = field(default=-1, init=False)  # what comes after the last iteration
+
+    @property
+    def delay(self) -> int:
+        """Iterations between a batch's forward pass on this stage and its backward pass."""
+        return self.operator.links.stages.size - 1 - self.operator.stage
+
+    def gradient_of(self, iteration: int) -> int | None:
+        """See Iteration."""
+        batch = iteration - self.delay
+        return batch if batch >= self._first else None
+
+    def run(self, iter_size: int, update: Callable[[float], object], debug: bool) -> float:
+        """Run one iteration of this stage, and then ``update``.
+
+        Returns:
+            The loss of all ranks, of as many iterations ago as there are other stages.
+        """
+        assert iter_size == 1 and not debug
+        operator, now = self.operator, self.context.iteration
+        assert isinstance(operator, DelayedOperator)
+        if now != self._next:
+            self._first = now
+            operator.forget()
+        self._next = now + 1
+        loss = torch.zeros((), device=operator.device)
+        for instruction in self._of(now):
+            if isinstance(instruction, do.Wait):
+                with self.clock.during(instruction):
+                    self.exchange.wait()
+            elif not isinstance(instruction, do.Update):
+                loss = loss + self._execute(instruction)
+        self._receive_meanwhile(now + 1)
+        operator.finish(self.gradient_of(now))
+        with self.clock.during(do.Wait()), self.counters.during("W"):
+            self.status.start(loss.item())
+        with self.clock.during(do.Update()):
+            update(self.status.loss)
+        return self.status.loss
+
+    def _of(self, iteration: int) -> Sequence[Instruction]:
+        operator = self.operator
+        return delayed(Pipeline(operator.stages, operator.transfers), operator.stage, iteration, self._first)
+
+    def _receive_meanwhile(self, iteration: int) -> None:
+        """Begin to receive the diffs of the next iteration, if there is one or not: they are on their way already."""
+        assert isinstance(self.operator, DelayedOperator)
+        for instruction in self._of(iteration):
+            if isinstance(instruction, do.Recv) and instruction.diff:
+                self.operator.expect_diff(instruction.transfer, instruction.micro)
+
+

@@ -1,0 +1,49 @@
+"""A status that is known some iterations later, so that ranks which run ahead do not wait for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.comm.base import Communicator
+from bpt.comm.courier import Courier
+from bpt.solvers.ranks.status import Status
+from bpt.solvers.signals import SignalActions
+
+Floats = NDArray[np.float64]
+
+
+class LateStatus(Status):
+    """Sums losses and signals of an iteration; ``loss`` and ``action`` tell those of ``lag`` iterations ago.
+
+    In the first ``lag`` iterations they are those of the first one.
+    """
+
+    def __init__(self, world: Communicator, signals: SignalActions | None, lag: int) -> None:
+        super().__init__(world, Courier(world), signals)
+        self._lag = lag
+        self._under_way: deque[Future[Floats]] = deque()
+
+    def start(self, loss: float) -> None:
+        """Send off this rank's summand, and wait for what is due."""
+        self._sums = np.zeros_like(self._sums)
+        self._fill(loss, self._take())
+        under_way: Future[Floats] = Future()
+        self._under_way.append(under_way)
+        self._courier.submit(partial(_sum, self._mine, self._sums, under_way), "W")
+        self._sums = self._under_way[0].result()
+        if len(self._under_way) > self._lag:
+            self._under_way.popleft()
+
+
+def _sum(comm: Communicator, sums: Floats, under_way: Future[Floats]) -> None:
+    try:
+        comm.Allreduce(sums)
+    except BaseException as error:
+        under_way.set_exception(error)
+        raise
+    under_way.set_result(sums)

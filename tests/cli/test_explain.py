@@ -1,0 +1,172 @@
+"""``bpt explain`` at the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from PIL import Image
+
+from bpt.cli import explain
+from bpt.cli.explain import INTENSITIES, numbers
+from bpt.cli.main import make_parser
+from bpt.comm.threads import run_ranks
+from bpt.commands.job import Job
+from bpt.errors import UsageError
+from bpt.proto import bpt_pb2 as pb
+from bpt.solvers.snapshot import save_weights
+from tests.cli.conftest import Bpt
+from tests.commands.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, scores, set_values
+
+WORDS = ("explain", "--model=net.prototxt", "--weights=net.caffemodel", "--input=scan.nii.gz")
+AFFINE = np.array([[-2, 0, 0, 10], [0, 2, 0, -10], [0, 0, 2, -10], [0, 0, 0, 1.0]])
+
+
+def make_net(folder: Path, *shape: int) -> None:
+    """Class 1 is for bright places, class 0 for dark ones: A = (x, -x), y = (mean A1, mean A0)."""
+    net = explained(folder, input_layer(*shape), conv("c", "data", 2, 1), pool("c"), scores("pool", 2), SOFTMAX)
+    core = made(net)
+    channels = shape[1]
+    set_values(core, "c", [1.0] * channels + [-1.0] * channels, [0.0, 0.0])
+    set_values(core, "ip", [0.0, 1.0, 1.0, 0.0], [0.0, 0.0])
+    save_weights(core, str(folder / "net.caffemodel"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A net for scans of 4x4x4, and one such scan of random numbers with a bright voxel."""
+    monkeypatch.chdir(tmp_path)
+    make_net(tmp_path, 1, 1, 4, 4, 4)
+    voxels = np.random.default_rng(7).normal(0, 1, (4, 4, 4)).astype(np.float32)
+    voxels[1, 2, 3] = 9
+    nibabel.save(nibabel.Nifti1Image(voxels, AFFINE), "scan.nii.gz")
+    return tmp_path
+
+
+def test_a_scan(bpt: Bpt, folder: Path) -> None:
+    outcome = bpt(*WORDS, "--intensity=RAW", "--class=1")
+    voxels = nibabel.load(folder / "scan.nii.gz").get_fdata()
+    mean = float(voxels.mean())
+    p = 1 / (1 + np.exp(-2 * mean))
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.splitlines() == [
+        "scan.nii.gz: 4×4×4 voxels of 2 × 2 × 2 mm; the net sees 4×4×4, intensity RAW (as the flags say)",
+        'Class scores: blob "ip", the bottom of "prob", the last softmax',
+        'Layer: c, blob "c" with 2 maps of 4×4×4; the last before the scores with 3 spatial axes',
+        "",
+        " class       score   probability",
+        f"     0{-mean:>12.5g}{1 - p:>14.5f}" + "  predicted" * (mean < 0),
+        f"     1{mean:>12.5g}{p:>14.5f}  " + "predicted, " * (mean > 0) + "explained",
+        "",
+        # 10 - 2·1, 2·2 - 10, 2·3 - 10
+        "The map of class 1 is largest at voxel (1, 2, 3), at (8.0, -6.0, -4.0) mm",
+        "Wrote scan_cam.nii.gz and scan_cam.png",
+    ]
+    # α = (1, 0) / 64: the map is the bright part of the scan.
+    heat = nibabel.load("scan_cam.nii.gz")
+    np.testing.assert_allclose(heat.get_fdata(), np.maximum(voxels, 0) / 9, atol=1e-6)
+    np.testing.assert_array_equal(heat.affine, AFFINE)
+    with Image.open("scan_cam.png") as image:
+        assert image.size[0] > 2 * image.size[1]
+
+
+def test_the_other_class_and_names(bpt: Bpt, folder: Path) -> None:
+    outcome = bpt(*WORDS, "--class=0", "--layer=c", "--output=dark.nii.gz", "--intensity=RAW")
+    assert outcome.status == 0
+    assert outcome.out.splitlines()[2] == 'Layer: c, blob "c" with 2 maps of 4×4×4'
+    assert outcome.out.endswith("Wrote dark.nii.gz and dark.png\n")
+    voxels = nibabel.load(folder / "scan.nii.gz").get_fdata()
+    dark = np.maximum(-voxels, 0)
+    np.testing.assert_allclose(nibabel.load("dark.nii.gz").get_fdata(), dark / dark.max(), atol=1e-6)
+
+
+@pytest.mark.usefixtures("folder")
+def test_nothing_speaks_for_a_class(bpt: Bpt) -> None:
+    outcome = bpt(*WORDS, "--class=0", "--mean=-100")
+    assert outcome.status == 0
+    assert "Nothing that the layer has found speaks for class 0: the map is 0 everywhere" in outcome.out
+    assert not nibabel.load("scan_cam.nii.gz").get_fdata().any()
+
+
+def test_an_image(bpt: Bpt, folder: Path) -> None:
+    make_net(folder, 1, 3, 8, 6)
+    pixels = np.zeros((16, 12, 3), np.uint8)
+    pixels[4:6, 8:10] = 250
+    Image.fromarray(pixels).save("photo.png")
+    outcome = bpt(*WORDS[:3], "--input=photo.png", "--scale=0.01")
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[0] == "photo.png: 16×12 pixels; the net sees 8×6, intensity RAW, times 0.01 (as the flags say)"
+    assert lines[-2] in {f"The map of class 1 is largest at row {y}, column {x}" for y in (4, 5) for x in (8, 9)}
+    assert lines[-1] == "Wrote photo_cam.png"
+
+
+@pytest.mark.usefixtures("folder")
+def test_layers_without_weights_are_named(bpt: Bpt) -> None:
+    text = Path("net.prototxt").read_text()
+    Path("net.prototxt").write_text(text.replace('name: "c"', 'name: "other"'))
+    outcome = bpt(*WORDS)
+    assert outcome.status == 0
+    assert "Layer other is in none of the weights; it is as its fillers made it" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model=", *WORDS[2:]], "bpt explain needs --model: the network to explain"),
+        (["--weights=", *WORDS[1:2]], "bpt explain needs --weights: the trained model"),
+        ([*WORDS[1:3]], "bpt explain needs --input: the scan or the image"),
+        ([*WORDS[1:], "--class=-1"], '--class: takes a whole number of at least 0, found "-1"'),
+        ([*WORDS[1:], "--class=2"], "there is no class 2; the net has 2, from 0 to 1"),
+        ([*WORDS[1:], "--layer=conv"], '--layer "conv": no layer or blob has this name'),
+        ([*WORDS[1:], "--layer=pol"], '--layer "pol": no layer or blob has this name; did you mean "pool"?'),
+        ([*WORDS[1:], "--intensity=LOUD"], "--intensity: invalid choice: 'LOUD'"),
+        ([*WORDS[1:], "--scale=big"], '--scale: takes a number, found "big"'),
+        ([*WORDS[1:], "--mean=1,nan"], '--mean: takes a number, found "nan"'),
+        ([*WORDS[1:], "--mean=1,2"], "2 means for the 1 channels of scan.nii.gz; give one, or one each"),
+        ([*WORDS[1:], "--output=scan"], '--output: "scan.nii.gz" is the input itself; give another prefix'),
+        ([*WORDS[1:], "--output=no/x"], '--output: there is no folder "no"'),
+        ([*WORDS[1:], "--input=scan.nii"], 'scan.nii: no such file; did you mean "scan.nii.gz"?'),
+        (
+            [*WORDS[1:], "--input=net.prototxt"],
+            'net.prototxt: is not what the net takes: its input "data" (1, 1, 4, 4, 4)',
+        ),
+        ([*WORDS[1:], "--weights=none"], "none"),
+        ([*WORDS[1:], "--model=none"], "none"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_mistakes(bpt: Bpt, words: list[str], message: str) -> None:
+    outcome = bpt("explain", *words)
+    assert outcome.status == 2
+    assert outcome.error.startswith(message)
+    assert outcome.out == ""
+    assert not list(Path().glob("*_cam*"))
+
+
+def test_numbers_that_are_not_finite(bpt: Bpt, folder: Path) -> None:
+    net = explained(folder, input_layer(1, 1, 4, 4, 4), conv("c", "data", 2, 1), pool("c"), scores("pool", 2))
+    core = made(net)
+    set_values(core, "c", [float("nan"), 0.0], [0.0, 0.0])
+    save_weights(core, "net.caffemodel")
+    outcome = bpt(*WORDS)
+    assert outcome.status == 1
+    assert outcome.error.startswith('blob "ip": the class scores are not finite')
+
+
+def test_flags() -> None:
+    assert list(INTENSITIES) == pb.VolumeDataParameter.Intensity.keys()
+    assert numbers("1,-2.5") == (1.0, -2.5)
+
+
+def test_on_one_process_only() -> None:
+    arguments = make_parser().parse_args([*WORDS])
+
+    def run(comm: object) -> str:
+        with pytest.raises(UsageError) as error:
+            explain.run(arguments, Job.enter(comm))  # type: ignore[arg-type]
+        return str(error.value)
+
+    assert set(run_ranks(2, run)) == {"bpt explain runs on one process; leave mpirun out"}

@@ -1,0 +1,185 @@
+"""``bpt plan`` at the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bpt.cli.main import COMMANDS, make_parser
+from bpt.comm.threads import run_ranks
+from bpt.commands.job import Job
+from bpt.errors import UsageError
+from tests.cli.conftest import Bpt
+from tests.golden_cases import GOLDEN
+from tests.net_cases import PROTOTXT
+
+GUIDE = PROTOTXT.parent / "docs" / "plan.md"
+CLUSTER = "node { name: 'a' gflops: 40 } node { name: 'b' gflops: 20 bandwidth: 800 memory: 512 }"
+PLAN = ("plan", "--solver=solver.prototxt")
+
+
+@pytest.fixture
+def cluster(inputs: Path) -> Path:
+    (inputs / "c.prototxt").write_text(CLUSTER)
+    return inputs
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_plan_is_told_as_tables(bpt: Bpt) -> None:
+    outcome = bpt(*PLAN, "--devices=c.prototxt")
+    assert (outcome.status, outcome.err) == (0, "")
+    first, costs, _, head, one, two, *rest = outcome.out.splitlines()
+    assert re.match(r"LeNetTiny on 2 devices: BLOCK, GPIPE, 4 micro-batches; \d+ layers, 16,250 parameters, ", first)
+    assert costs == "costs: floating-point operations"
+    assert head.startswith("stage  device  layers")
+    assert re.match(r"0 +a +digits … ", one)
+    assert re.match(r"1 +b .*loss .* 512$", two)
+    assert any(re.match(r"this placement +\d", line) for line in rest)
+    assert any(line.startswith("Between any two devices: 800 Mbit/s") for line in rest)
+
+
+@pytest.mark.usefixtures("inputs")
+def test_devices_that_are_alike(bpt: Bpt) -> None:
+    counted = bpt(*PLAN, "--devices=2").out
+    assert "LeNetTiny on 2 devices: " in counted
+    assert "device 1" in counted
+    assert bpt(*PLAN, "--set=parallel_param { num_stages: 2 }").out == counted
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_flag_counts_more_than_the_solver(bpt: Bpt) -> None:
+    named = 'parallel_param { num_stages: 3 pipeline_param { devices: "nope" } }'
+    assert "LeNetTiny on 2 devices: " in bpt(*PLAN, f"--set={named}", "--devices=c.prototxt").out
+    assert "LeNetTiny on 4 devices: " in bpt(*PLAN, f"--set={named}", "--devices=4").out
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_solvers_devices_tell_their_number(bpt: Bpt) -> None:
+    named = 'parallel_param { pipeline_param { devices: "c.prototxt" } }'
+    assert "LeNetTiny on 2 devices: " in bpt(*PLAN, f"--set={named}").out
+    outcome = bpt(*PLAN, f"--set={named}", "--set=parallel_param { num_stages: 3 }")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "devices: c.prototxt has 2 nodes, but num_stages is 3" in outcome.error
+
+
+@pytest.mark.usefixtures("inputs")
+def test_gabra(bpt: Bpt) -> None:
+    text = "parallel_param { pipeline_param { allocator: GABRA gabra_param { generations: 30 } } }"
+    outcome = bpt(*PLAN, "--devices=2", f"--set={text}")
+    assert outcome.status == 0
+    assert re.search(r"\nthis placement .*\nBLOCK +\d.*\neven split +\d", outcome.out)
+    assert re.search(r"\nGABRA: generation +slowest device ms\n +0 +\d", outcome.out)
+
+
+def test_figure(bpt: Bpt, cluster: Path) -> None:
+    pytest.importorskip("matplotlib")
+    outcome = bpt(*PLAN, "--devices=c.prototxt", "--figure=plan.png")
+    assert outcome.status == 0
+    assert (cluster / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_measured_costs(bpt: Bpt, cluster: Path) -> None:
+    """Measured alone, and planned by later; or both at once."""
+    outcome = bpt(*PLAN, "--measure=costs.json", "--iterations=1", "--set=engine: CONTIGUOUS")
+    assert outcome.status == 0
+    assert re.match(r"costs\.json: \d+ layers of LeNetTiny in batches of 20: forward \S+ ms, backward ", outcome.out)
+    content = json.loads((cluster / "costs.json").read_text())
+    layers = {layer["layer"]: layer for layer in content["layers"]}
+    assert {"digits", "conv1", "loss"} <= layers.keys()
+    assert layers["conv1"]["forward"] > 0 and layers["conv1"]["backward"] > 0
+    assert content["forward"] > 0 and content["backward"] > 0 and content["update"] > 0
+
+    named = 'parallel_param { pipeline_param { costs: "costs.json" } }'
+    later = bpt(*PLAN, "--devices=c.prototxt", f"--set={named}")
+    assert later.out.splitlines()[1] == f"costs: measured on {content['machine']}"
+    at_once = bpt(*PLAN, "--devices=2", "--measure=more.json", "--iterations=1", "--set=engine: CONTIGUOUS")
+    assert at_once.status == 0
+    assert "each counts as the machine that measured" in at_once.out
+
+    net = cluster / "lenet_train_test.prototxt"
+    net.write_text(net.read_text().replace("batch_size: 20", "batch_size: 10", 1))
+    other = bpt(*PLAN, "--devices=c.prototxt", f"--set={named}")
+    assert other.status == 2
+    assert "costs.json: was not measured for this net: it ran in batches of 20, this has batches of 10" in other.error
+
+
+@pytest.mark.usefixtures("cluster")
+def test_without_the_data(bpt: Bpt) -> None:
+    net = Path("lenet_train_test.prototxt")
+    net.write_text(net.read_text().replace("digits_train_lmdb", "nowhere"))
+    missing = bpt(*PLAN, "--devices=2")
+    assert missing.status == 2
+    assert "nowhere: no such folder" in missing.error
+    assert bpt(*PLAN, "--devices=2", "--shape=1x28x28").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--devices=2"], "bpt plan needs --solver: what to train"),
+        ([PLAN[1]], "bpt plan needs to know the devices: --devices FILE or --devices N, or num_stages in the"),
+        ([PLAN[1], "--devices=0"], "--devices 0: there must be at least 1"),
+        ([PLAN[1], "--devices=nope"], "nope: no such file (looked for /"),
+        (
+            [PLAN[1], "--devices=bad.prototxt"],
+            "bad.prototxt:1:1: a node has either samples_per_second or gflops; neither",
+        ),
+        ([PLAN[1], "--devices=40"], "solver.prototxt:1:1: pipeline_param: "),
+        ([PLAN[1], "--devices=2", "--figure=plan.pdf"], "--figure plan.pdf: writes files that end in .png or .svg"),
+        ([PLAN[1], "--devices=2", "--shape=1x"], '--shape: takes a shape such as 3x224x224, found "1x" '),
+        ([PLAN[1], "--devices=2", "--iterations=3"], "--iterations goes with --measure"),
+        ([PLAN[1], "--devices=2", "--gpu=0"], "--gpu goes with --measure"),
+        ([PLAN[1], "--measure=c.json", "--shape=1x28x28"], "--measure trains on the data set; --shape does without it"),
+        ([PLAN[1], "--measure=no/c.json"], 'no/c.json: cannot be written: there is no folder "'),
+        ([PLAN[1], "--devices=2", "--divices=3"], 'unrecognized arguments: --divices=3; did you mean "--devices"?'),
+    ],
+)
+@pytest.mark.usefixtures("cluster")
+def test_mistakes(words: list[str], message: str, bpt: Bpt) -> None:
+    Path("bad.prototxt").write_text("node { }")
+    outcome = bpt("plan", *words)
+    assert outcome.error.startswith(message)
+    assert (outcome.status, outcome.out) == (2, "")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_it_runs_on_one_process() -> None:
+    arguments = make_parser().parse_args([*PLAN, "--devices=2"])
+    with pytest.raises(UsageError, match="leave mpirun out"):
+        run_ranks(2, lambda comm: COMMANDS["plan"].run(arguments, Job(comm, comm.rank, comm.size)))
+
+
+def test_every_flag_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["plan", "--help"])
+    text = capsys.readouterr().out
+    for flag in ("solver", "set", "devices", "shape", "figure", "measure", "iterations", "gpu", "level", "stage"):
+        assert f"  -{flag}, --{flag} " in text
+
+
+def test_the_help_shows_a_cluster(bpt: Bpt, cluster: Path) -> None:
+    [example] = re.findall(r"\n\n((?:  node .*\n)+)", COMMANDS["plan"].DESCRIPTION)
+    (cluster / "c.prototxt").write_text(example)
+    assert "LeNetTiny on 2 devices: " in bpt(*PLAN, "--devices=c.prototxt").out
+
+
+def examples() -> list[list[str]]:
+    """The words of each ``bpt plan`` in the guide."""
+    text = GUIDE.read_text().replace("\\\n", " ")
+    return [shlex.split(found)[1:] for found in re.findall(r"^(bpt plan .*)$", text, re.MULTILINE)]
+
+
+def test_the_guides_commands_run(bpt: Bpt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the first prints what the guide shows, as far as the batch goes."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "prototxt").symlink_to(PROTOTXT)
+    (tmp_path / "data" / "digits").mkdir(parents=True)
+    (tmp_path / "data" / "digits" / "train_lmdb").symlink_to(GOLDEN / "lmdb" / "digits_train_lmdb")
+    monkeypatch.chdir(tmp_path)
+    outcomes = [bpt(*words) for words in examples()]
+    assert [outcome.status for outcome in outcomes] == [0] * 6
+    assert outcomes[0].out.rstrip() in GUIDE.read_text()

@@ -1,0 +1,51 @@
+"""Training on a pipeline gives the weights of one process: a row is a whole configuration; see test_check.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.mpirun import needs_mpi
+from tests.mpi.test_check import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data
+
+assert data  # a fixture of this module, too
+
+
+def pipeline(stages: int, schedule: str, micro_batches: int, more: str = "", beside: str = "") -> str:
+    """A row's ``parallel_param``."""
+    inside = f"schedule: {schedule} micro_batches: {micro_batches} {more}"
+    return f"num_stages: {stages} pipeline_param {{ {inside} }} {beside}"
+
+
+ROWS: dict[int, list[Row]] = {
+    2: [
+        ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", pipeline(2, "GPIPE", 3)),
+        ("lenet", 10, ADAM, pipeline(2, "ONE_F_ONE_B", 4)),
+        ("googlenet", 5, SGD, pipeline(2, "GPIPE", 2)),
+        ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),
+        ("resnet20", 6, SGD, pipeline(2, "GPIPE", 2)),
+    ],
+    3: [
+        ("lenet", 10, SGD, pipeline(3, "SEQUENTIAL", 2)),
+        ("googlenet", 4, SGD, pipeline(3, "ONE_F_ONE_B", 4)),
+        ("resnet20", 7, SGD, pipeline(3, "ONE_F_ONE_B", 3)),
+        ("cifar10_quick", 2, SGD, pipeline(3, "GPIPE", 3)),  # a micro-batch without samples
+    ],
+    4: [
+        ("lenet", 10, SGD + "clip_gradients: 0.5", pipeline(2, "GPIPE", 2, beside=TREE)),
+        ("lenet", 10, ADAM, pipeline(2, "GPIPE", 2, beside="exchange: RING ")),
+        ("lenet", 10, SGD, pipeline(2, "ONE_F_ONE_B", 3, beside=CGDP.format(1))),
+        ("lenet", 1, SGD, pipeline(2, "GPIPE", 2)),  # a replica without samples
+        ("googlenet", 4, SGD, pipeline(4, "GPIPE", 2)),
+        ("googlenet", 4, SGD, pipeline(2, "GPIPE", 2, "allocator: GABRA partitions: 9 ")),
+        ("resnet20", 8, SGD, pipeline(2, "GPIPE", 2)),
+        ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),
+    ],
+}
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", ROWS)
+def test_a_pipeline_gives_the_weights_of_one_process(ranks: int, data: Path) -> None:
+    check(ranks, ROWS[ranks], data)

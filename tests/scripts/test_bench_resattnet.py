@@ -1,0 +1,146 @@
+"""``scripts/bench resattnet``: what it starts, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from benches import resattnet, resattnet_worker
+from benches.resattnet import Seen, Way
+
+from bpt.comm.serial import SerialCommunicator
+from bpt.comm.threads import run_ranks
+from bpt.proto.solver import read_solver
+from tests.mpi.mpirun import needs_mpi
+
+ROOT = Path(__file__).parents[2]
+
+NET = """
+name: "points"
+layer { name: "data" type: "HDF5Data" top: "data" top: "label" hdf5_data_param { source: "LIST" batch_size: 6 } }
+layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc"
+        inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
+layer { name: "accuracy" type: "Accuracy" bottom: "fc" bottom: "label" top: "accuracy" include { phase: TEST } }
+"""
+SOLVER = """net: "NET" base_lr: 0.5 lr_policy: "fixed" max_iter: 12 test_iter: 5 test_interval: 3 snapshot: 1
+            snapshot_prefix: "PREFIX" random_seed: 1 display: 1"""
+
+
+@pytest.fixture
+def solver(tmp_path: Path) -> Path:
+    """Of a net that learns which of two numbers is larger: 30 samples, 6 at a time."""
+    h5py = pytest.importorskip("h5py")
+    np = pytest.importorskip("numpy")
+    data = np.random.default_rng(0).standard_normal((30, 2)).astype(np.float32)
+    with h5py.File(tmp_path / "points.h5", "w") as file:
+        file["data"], file["label"] = data, (data[:, 0] > data[:, 1]).astype(np.float32)
+    (tmp_path / "list").write_text(f"{tmp_path / 'points.h5'}\n")
+    (tmp_path / "net").write_text(NET.replace("LIST", str(tmp_path / "list")))
+    path = tmp_path / "solver"
+    path.write_text(SOLVER.replace("NET", str(tmp_path / "net")).replace("PREFIX", str(tmp_path / "snapshot")))
+    return path
+
+
+def arguments_of(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    resattnet.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_one_to_four_ranks_and_a_hybrid_are_the_default() -> None:
+    arguments = arguments_of()
+    ways = [Way.read(text) for text in arguments.ways.split(",")]
+    assert [(way.stages, way.replicas, way.ranks) for way in ways] == [
+        (1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4), (2, 2, 4),
+    ]  # fmt: skip
+    assert (ROOT / arguments.solver).exists()
+
+
+@pytest.mark.parametrize("text", ["2x2x2", "0", "2x0"])
+def test_ways_that_are_none(text: str) -> None:
+    with pytest.raises(SystemExit, match="neither a number of ranks"):
+        Way.read(text)
+
+
+def test_a_way_is_a_parallel_param(solver: Path) -> None:
+    param = read_solver(solver, [Way(2, 3).fields("RING", "REPLICA")]).param.parallel_param
+    assert (param.num_stages, param.exchange, param.batch_scope) == (2, param.RING, param.REPLICA)
+    assert param.pipeline_param.micro_batches == 1
+    param = read_solver(solver, [Way(1, 2).fields("TREE", "GLOBAL")]).param.parallel_param
+    assert (param.num_stages, param.exchange, param.HasField("pipeline_param")) == (1, param.TREE, False)
+
+
+def test_ends_of_epochs() -> None:
+    assert resattnet_worker.ends_of_epochs(5, 12) == [5, 10, 12]
+    assert resattnet_worker.ends_of_epochs(5, 10) == [5, 10]
+    assert resattnet_worker.ends_of_epochs(80 / 3, 80) == [27, 53, 80]
+    assert resattnet_worker.ends_of_epochs(26.67, 3) == [3]
+    assert resattnet_worker.ends_of_epochs(0.4, 3) == [1, 2, 3]  # an epoch is less than a step
+
+
+@pytest.mark.parametrize(("epochs", "iterations", "tests", "last"), [(0, 0, 3, 12), (2, 0, 2, 10), (0, 7, 2, 7)])
+def test_a_run(solver: Path, epochs: float, iterations: int, tests: int, last: int) -> None:
+    source = read_solver(solver, [resattnet_worker.QUIET])
+    found = Seen(**resattnet_worker.train(source, SerialCommunicator(), epochs, iterations, "accuracy"))
+    assert (found.net, found.samples, found.batch, found.steps) == ("points", 30, 6, 5)
+    assert len(found.accuracies) == tests
+    assert found.accuracies[-1] > 0.8
+    assert found.step > 0
+    assert found.seconds >= last * found.step / 2 - 1e-9  # half of the steps take the median at least
+    assert not list(solver.parent.glob("snapshot*"))
+
+
+def test_ranks_divide_the_batch_or_have_one_each(solver: Path) -> None:
+    for scope, batch, steps in (("GLOBAL", 6, 5), ("REPLICA", 12, 2.5)):
+        fields = Way(1, 2).fields("RING", scope), resattnet_worker.QUIET, "engine: CONTIGUOUS"
+        source = read_solver(solver, fields)
+        ranks = run_ranks(2, lambda comm, source=source: resattnet_worker.train(source, comm, 2, 0, "accuracy"))
+        if scope == "GLOBAL":
+            alone = resattnet_worker.train(read_solver(solver, fields), SerialCommunicator(), 2, 0, "accuracy")
+            assert ranks[0]["accuracies"] == pytest.approx(alone["accuracies"])
+            assert ranks[0]["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+        assert [(seen["batch"], seen["steps"]) for seen in ranks] == [(batch, steps)] * 2
+        assert ranks[0]["accuracies"] == ranks[1]["accuracies"]
+        assert ranks[0]["loss"] == pytest.approx(ranks[1]["loss"])
+
+
+def test_a_row() -> None:
+    one = Seen("net", 160, 6, 160 / 6, 0.4, 120.0, [0.5, 0.9, 0.96], 0.1)
+    four = Seen("net", 160, 24, 160 / 24, 0.5, 60.0, [0.5, 0.8, 0.9, 0.97], 0.2)
+    assert len(resattnet.row(Way(1, 4), four, one, 0.95)) == len(resattnet.HEAD)
+    left, right = resattnet.row(Way(2, 2), four, one, 0.95).split("|")
+    assert left.split() == ["4", "2x2", "0.970", "1.00", "2.00"]
+    assert right.split() == ["500.0", "0.80", "6.67", "4.00", "4", "0.75", "2.40"]
+    right = resattnet.row(Way(1, 4), four, one, 0.99).split("|")[1]
+    assert right.split() == ["500.0", "0.80", "6.67", "4.00", "-", "-", "-"]
+
+
+@needs_mpi
+def test_the_table(solver: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    resattnet.run(arguments_of("--solver", str(solver), "--ways", "2", "--epochs", "1", "--accuracy", "0.1"))
+    first, head, two, *notes = capsys.readouterr().out.splitlines()
+    assert f"cores available: {len(os.sched_getaffinity(0))}" in first
+    assert head == resattnet.HEAD
+    assert two.split()[:2] == ["2", "1x2"]
+    assert two.split()[-6:] == ["1.00", "5.00", "1.00", "1", "1.00", "1.00"]
+    assert notes
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Seen("net", 160, 6, 160 / 6, 0.4, 120.0, [0.5, 0.9, 0.96], 0.1)
+    monkeypatch.setattr(resattnet, "train", lambda way, _: None if way.ranks == 2 else seen)
+    resattnet.run(arguments_of("--ways", "1,2,4096"))
+    _, _, one, two, many, *notes = capsys.readouterr().out.splitlines()
+    assert (one.split()[0], many.split()[:2]) == ("1", ["4096", "1x4096"])
+    assert two.split()[:4] == ["2", "1x2", "has", "failed,"]
+    assert "more ranks than that cannot be faster" in notes[-1]

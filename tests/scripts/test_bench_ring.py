@@ -1,0 +1,47 @@
+"""``scripts/bench ring``: both sides sum the same, in turn, and the table says how they compare."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from benches import ring, ring_worker
+
+from bpt.comm.threads import run_ranks
+from tests.mpi.mpirun import ROOT, needs_mpi
+
+
+def test_sizes_go_from_1_kb_to_64_mb() -> None:
+    assert ring.SIZES[0] == 10**3
+    assert 64e6 <= ring.SIZES[-1] <= 66e6
+    assert all(size % 4 == 0 for size in ring.SIZES)
+
+
+def test_a_row() -> None:
+    line = ring.row(4, 16_000, [1e-3, 2e-3, 4e-3], [2e-3, 3e-3, 2e-3])
+    assert line.split() == ["4", "16", "2.000", "2.000", "1.50", "0.50", "-", "2.00"]  # ratios 2, 1.5, 0.5
+    assert ring.row(2, 1000, [2e-3], [1e-3]).split()[-4:] == ["0.50", "0.50", "-", "0.50"]
+
+
+def test_both_sides_take_turns_and_all_ranks_agree_on_the_times() -> None:
+    first, *others = run_ranks(3, lambda comm: ring_worker.compare(comm, 1000, rounds=3, turn=0.0))
+    assert {name: len(seconds) for name, seconds in first.items()} == {"ALLREDUCE": 3, "RING": 3}
+    assert all(second > 0 for seconds in first.values() for second in seconds)
+    assert others == [first] * 2
+
+
+@needs_mpi
+def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    ring.run(argparse.Namespace(ranks="2", sizes="1000,8000", rounds=3, turn=0.001))
+    _, head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["ranks", "kB"]
+    assert [row.split()[:2] for row in rows] == [["2", "1"], ["2", "8"]]
+    for row in rows:
+        ratio = float(row.split()[4])
+        assert 0.001 < ratio < 1000
