@@ -7,7 +7,7 @@ import hashlib
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.proto import bpt_pb2 as pb
 
-# Where a batch size or the place of a data set is written. Neither changes the work for a sample.
+# Where a batch size or the place of a data set or a layer is written. None changes the work for a sample.
 _IRRELEVANT = {
     "data_param": ("batch_size", "source"),
     "image_data_param": ("batch_size", "source", "root_folder"),
@@ -17,6 +17,7 @@ _IRRELEVANT = {
     "dummy_data_param": ("shape", "num"),
     "input_param": ("shape",),
     "transform_param": ("mean_file",),
+    "parallel_param": ("stage",),
 }
 
 

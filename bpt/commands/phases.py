@@ -15,6 +15,8 @@ from bpt.commands.cgdp_times import log_cgdp_times
 from bpt.commands.inner_times import log_inner_times
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
+from bpt.graph.transfers import Transfer
+from bpt.operators.staged import StagedOperator
 from bpt.proto.solver import SolverSource
 from bpt.report.columns import columns
 from bpt.solvers.clock import PHASES, computing
@@ -24,6 +26,7 @@ from bpt.solvers.solver import Solver
 LOG = logging.getLogger("bpt")
 
 WARM_UP = 3  # iterations that are not counted
+STAGES = "SRsr"  # instructions that name a transfer
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,9 @@ def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
     for line in phase_table(ranks, iterations):
         LOG.info("%s", line)
     LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
-    segments, packed = solver.train.operator.segments, solver.exchange.packed()
-    for line in traffic_table(solver.net.graph, segments, ranks, iterations, packed):
+    operator, packed = solver.train.operator, solver.exchange.packed()
+    crossing = operator.transfers if isinstance(operator, StagedOperator) else ()
+    for line in traffic_table(solver.net.graph, operator.segments, ranks, iterations, packed, crossing):
         LOG.info("%s", line)
     return ranks
 
@@ -97,11 +101,13 @@ def traffic_table(
     ranks: Sequence[RankTimes],
     iterations: int,
     packed: Mapping[str, Mapping[str, int]] | None = None,
+    crossing: Sequence[Transfer] = (),
 ) -> Iterator[str]:
     """A line for each instruction and method that sent something: layers, calls, bytes, time.
 
     Args:
         packed: message name → the elements of each parameter in it; a line each, with its part of bytes and time.
+        crossing: what goes between the stages of a pipeline.
     """
     sums: dict[tuple[str, str], Traffic] = {}
     for times in ranks:
@@ -117,7 +123,10 @@ def traffic_table(
         speed = f"{sent / len(ranks) / seconds / 1e6:.1f}" if sent and seconds else ""
         calls = f"{traffic.calls / iterations / len(ranks):g}"
         instruction, _, name = label.partition(" ")
-        what = _what(graph, segments, instruction, name)
+        if instruction[:1] in STAGES:
+            what = _crossing(graph, crossing, instruction)
+        else:
+            what = _what(graph, segments, instruction, name)
         rows.append((instruction, what, method, calls, f"{sent / 1e3:.3f}", f"{seconds * 1e3:.3f}", speed))
         elements = (packed or {}).get(name, {})
         for blob, count in elements.items():
@@ -128,12 +137,20 @@ def traffic_table(
     if packed:
         yield "Indented: parameters that travel in one message, with their part of its bytes and so of its time."
     yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C: weights. W: the loss."
+    if crossing:
+        yield "S, R: blobs that go to another stage, sent and received; s, r: their diffs, on the way back."
 
 
 def _order(key: tuple[str, str]) -> tuple[int, int, str, str]:
     label, method = key
     instruction, _, name = label.partition(" ")
-    return "CFBXWU".find(label[:1]), int(instruction[1:] or 0), name, method
+    return f"CD{STAGES}FBXWU".find(label[:1]), int(instruction[1:] or 0), name, method
+
+
+def _crossing(graph: LayerGraph, crossing: Sequence[Transfer], instruction: str) -> str:
+    """The blob that a Send or Recv is of, and its stages."""
+    transfer = crossing[int(instruction[1:])]
+    return f"{graph.edges[transfer.edges[0]].blob}, {transfer.from_stage} to {transfer.to_stage}"
 
 
 def _what(graph: LayerGraph, segments: Sequence[Segment], instruction: str, name: str) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from bpt.doctor.findings import Finding, Section, note, ok, problem, warning
 from bpt.doctor.graphs import build_graphs
-from bpt.doctor.ranks import Ranks, attempt, grouped, spans
+from bpt.doctor.ranks import Ranks, attempt, spans
 from bpt.doctor.texts import errors_of
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
@@ -18,6 +18,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.share import Share
 from bpt.solvers.nets import NetPlan
+from bpt.solvers.pipelines.placing import described
 from bpt.solvers.ranks.parallel import Parallel
 from bpt.solvers.ranks.spreading import spread
 from bpt.solvers.speeds.rehearsal import batch_of
@@ -71,7 +72,7 @@ def check_plan(
         *_shares(graphs, parallel),
         *_statistics(training, parallel),
         *_memory(ranks, solver.param, training, part, device),
-        *_exchange(ranks, training, part, allreduce),
+        *_exchange(ranks, training, part, allreduce, parallel),
     ]
     rule = UPDATE_RULES[solver.param.type]
     copies = 1 + solver.param.snapshot_diff + rule.moments
@@ -94,8 +95,10 @@ def _spread(
 
 def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Finding]:
     """Who gets how many samples of each net's batch; a collective call."""
-    owners = grouped(parallel.grid.world.allgather(parallel.has_outputs))[True]
+    owners = parallel.ranks_with_samples
     yield ok(parallel.described)
+    if parallel.staging:
+        yield from map(ok, described(parallel.staging))
     for name, graph in graphs.items():
         batch = attempt(lambda graph=graph: batch_of(graph))  # type: ignore[misc]
         if batch.value is None:
@@ -118,9 +121,10 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel) -> Finding:
     text = f"{name}: a batch of {sum(counts)} samples"
     if len(counts) == 1:
         return ok(text)
+    sharers = "pipelines" if parallel.staging else "ranks"
     if len(set(counts)) == 1:
-        return ok(f"{text}, {counts[0]} for each of {len(counts)} ranks")
-    text += f", {min(counts)} to {max(counts)} for each of {len(counts)} ranks"
+        return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}")
+    text += f", {min(counts)} to {max(counts)} for each of {len(counts)} {sharers}"
     if parallel.param.balance != pb.ParallelParameter.UNIFORM:
         return ok(text)
     return note(f"{text}: those with {min(counts)} wait for the others", f"a multiple of {len(counts)} divides evenly")
@@ -128,11 +132,19 @@ def _divided(name: str, shares: Sequence[Share], parallel: Parallel) -> Finding:
 
 def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
     """Whether a BatchNorm sees less of a batch than on one process."""
-    if parallel.samples.size == 1:
+    micro_batches = parallel.staging.micro_batches if parallel.staging else 1
+    if parallel.samples.size == micro_batches == 1:
         return
     layers = (node for node in graph.nodes if node.type == "BatchNorm")
     apart = [node.name for node in layers if _by_own_samples(node.spec.param, parallel)]
-    if apart:
+    if apart and micro_batches > 1:
+        which = f'"{apart[0]}"' + (f" and {len(apart) - 1} more" if len(apart) > 1 else "")
+        yield note(
+            f"BatchNorm {which}: each of {micro_batches} micro-batches is normalised by itself, as a pass of iter_size "
+            "is in Caffe, so the curve is not quite that of whole batches",
+            "pipeline_param { micro_batches: 1 } normalises by the whole batch, and nothing overlaps",
+        )
+    elif apart:
         which = f'"{apart[0]}"' + (f" and {len(apart) - 1} more" if len(apart) > 1 else "")
         yield note(
             f"BatchNorm {which}: each rank normalises by its own samples, as in Caffe, so the curve is not quite that "
@@ -162,17 +174,20 @@ def _memory(
         yield problem(
             f"{ranks.named(short)}: parameters, gradients and history take {_size(need)} a rank, of {_size(room)} that "
             "are free for it",
-            "start fewer ranks on a host, or split fully connected layers: parallel_param { num_shards: 2 }",
+            "start fewer ranks on a host, or split fully connected layers: parallel_param { num_shards: 2 }, or cut the "
+            "net into stages: parallel_param { num_stages: 2 }",
         )
     else:
         most = max(need for need, _ in needs)
         yield ok(f"parameters, gradients and history take {_size(most)} on a rank; blobs come on top")
 
 
-def _exchange(ranks: Ranks, graph: LayerGraph, part: Part, allreduce: float) -> Iterator[Finding]:
+def _exchange(
+    ranks: Ranks, graph: LayerGraph, part: Part, allreduce: float, parallel: Parallel
+) -> Iterator[Finding]:
     """What an iteration sends; a collective call."""
     nbytes = max(ranks.world.allgather(_held(graph, part)))
-    if ranks.world.size > 1 and nbytes:
+    if (parallel.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
         took = f"about {allreduce * nbytes * 1e3:.2g} ms by the Allreduce above, of which computing hides a part"
         yield ok(f"each iteration sums {_size(nbytes)} of gradients over the ranks: {took}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +163,13 @@ class Loads:
         if rule == pb.PipelineParameter.DELAYED:
             return behind
         return np.minimum(behind / self.problem.micro_batches, 1.0)
+
+    @cached_property
+    def most_held(self) -> float:
+        """Bytes that no device can need more of, whatever the placement."""
+        alive = float(self.alive(np.arange(self.n)[None]).max())
+        blobs = self.activations.sum() + self.bytes.sum()
+        return float(self.source_memory + self.parameters.sum() + alive * blobs)
 
     def held(self, genes: Ints) -> Floats:
         """(K, m): bytes of each device: parameters, activations alive at once, and blobs received from others.

@@ -11,6 +11,7 @@ from bpt.placement.infeasible import infeasible
 from bpt.placement.loads import Loads, lacking
 from bpt.placement.placement import Placement, joined
 from bpt.placement.problem import Problem
+from bpt.proto import bpt_pb2 as pb
 
 FIELD = "parallel_param { stage }"
 
@@ -24,7 +25,7 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
 
     Raises:
         LayerError: a stage that there is not, or layers that must stay together on several stages.
-        PrototxtError: a stage has no layers, or a device too little memory.
+        PrototxtError: a stage has no layers, or a device too little memory, or the stages' order does not suit DELAYED.
     """
     assert len(marks) == len(problem.costs), (len(marks), len(problem.costs))
     m = len(problem.devices)
@@ -47,6 +48,11 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
             "parallel_param { stage }, or set a smaller num_stages"
         )
     starts, devices = joined(range(len(stages)), stages)
+    if problem.rule == pb.PipelineParameter.DELAYED and devices != tuple(range(m)):
+        raise PrototxtError(
+            "schedule: DELAYED needs consecutive layers on each stage, in the stages' order; the layers name stages "
+            f"{', '.join(map(str, devices))}"
+        )
     loads = Loads(problem, starts)
     genes = np.array(devices, dtype=np.int64)
     if lacking(loads.held(genes[None])[0], loads.memory).any():

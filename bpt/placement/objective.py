@@ -151,7 +151,7 @@ def _or_unfit(objective: Objective, genes: Ints, cost: Floats) -> Floats:
 
 
 def _lack_of_memory(loads: Loads, genes: Ints) -> Floats:
-    if not np.isfinite(loads.memory).any():
+    if loads.memory.min() >= loads.most_held:
         return np.zeros((len(genes), loads.m))
     held = loads.held(genes)
     found: Floats = lacking(held, loads.memory) / np.maximum(held.sum(1, keepdims=True), 1.0)

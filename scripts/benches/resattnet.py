@@ -6,11 +6,12 @@ import argparse
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benches.ddp import as_root, mpirun
@@ -30,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--epochs", type=float, default=0, help="how many to train (default: the solver's max_iter)")
     parser.add_argument("--iterations", type=int, default=0, help="how many to train, instead of epochs")
+    parser.add_argument(
+        "--turns", type=int, default=1,
+        help="how often the time of a step is measured; from the second turn on, all ways train some iterations one "
+        "after the other, and the median counts (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--turn", type=int, default=20, help="iterations of such a turn (default %(default)s)")
     parser.add_argument(
         "--accuracy", type=float, default=0.95, help="of a net that has converged (default %(default)s)"
     )
@@ -102,12 +109,12 @@ class Seen:
         return Training(self.step, self.steps, epochs_until(self.accuracies, goal))
 
 
-def train(way: Way, arguments: argparse.Namespace) -> Seen | None:
-    """One run; ``None`` if it failed, which it has told."""
+def train(way: Way, arguments: argparse.Namespace, iterations: int = 0) -> Seen | None:
+    """One run, of so many iterations or as the arguments say; ``None`` if it failed, which it has told."""
     fields = [f"random_seed: {arguments.seed}", way.fields(arguments.exchange, arguments.scope), *arguments.set]
     work = {
         "solver": arguments.solver, "set": fields, "output": arguments.output,
-        "epochs": arguments.epochs, "iterations": arguments.iterations,
+        "epochs": arguments.epochs, "iterations": iterations or arguments.iterations,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         order, answer = Path(folder, "order"), Path(folder, "answer")
@@ -125,17 +132,29 @@ def run(arguments: argparse.Namespace) -> None:
         f"{arguments.solver}, exchange {arguments.exchange}, batch_scope {arguments.scope}; cores available: "
         f"{len(os.sched_getaffinity(0))}; threads of a rank: {arguments.threads}"
     )
-    print(HEAD, flush=True)
     runs: list[tuple[Way, Seen]] = []
     for way in ways:
         seen = train(way, arguments)
         if seen is None:
-            print(f"{way.ranks:>5} {way.stages:>3}x{way.replicas}  has failed, see above", flush=True)
-            continue
-        runs.append((way, seen))
-        print(row(way, seen, runs[0][1], arguments.accuracy), flush=True)
+            print(f"{way.ranks} ranks, {way.stages}x{way.replicas}: has failed, see above", flush=True)
+        else:
+            runs.append((way, seen))
+    runs = timed_in_turn(runs, arguments)
     if runs:
+        print(HEAD)
+        print(*(row(way, seen, runs[0][1], arguments.accuracy) for way, seen in runs), sep="\n")
         print(*notes(runs, arguments.accuracy), sep="\n")
+
+
+def timed_in_turn(runs: Sequence[tuple[Way, Seen]], arguments: argparse.Namespace) -> list[tuple[Way, Seen]]:
+    """The runs with steps timed in further turns: what else the machine does then hits all ways alike."""
+    steps = {way: [seen.step] for way, seen in runs}
+    for turn in range(1, arguments.turns):
+        for way in list(steps) if turn % 2 == 0 else list(steps)[::-1]:
+            again = train(way, arguments, arguments.turn)
+            if again is not None:
+                steps[way].append(again.step)
+    return [(way, replace(seen, step=statistics.median(steps[way]))) for way, seen in runs]
 
 
 HEAD = (
@@ -165,7 +184,7 @@ def notes(runs: Sequence[tuple[Way, Seen]], goal: float) -> Iterator[str]:
     cores = len(os.sched_getaffinity(0))
     crowded = [way.ranks for way, _ in runs if way.ranks > cores]
     if crowded:
-        yield f"There are {cores} cores: more ranks than that cannot be faster."
+        yield f"There are {cores} cores, which more ranks than that share: these are not faster for being more."
 
 
 def _or_dash(number: float) -> str:

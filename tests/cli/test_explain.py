@@ -131,7 +131,7 @@ def test_layers_without_weights_are_named(bpt: Bpt) -> None:
         ([*WORDS[1:], "--input=scan.nii"], 'scan.nii: no such file; did you mean "scan.nii.gz"?'),
         (
             [*WORDS[1:], "--input=net.prototxt"],
-            'net.prototxt: is not what the net takes: its input "data" (1, 1, 4, 4, 4)',
+            'net.prototxt: is not what the net takes: its input "data"',
         ),
         ([*WORDS[1:], "--weights=none"], "none"),
         ([*WORDS[1:], "--model=none"], "none"),

@@ -36,7 +36,8 @@ layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "acc
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
 SOLVER = """net: "net.prototxt" type: "Adam" base_lr: 0.01 momentum: 0.9 lr_policy: "poly" power: 1 max_iter: 100
-test_iter: 2 test_interval: 100 test_initialization: false snapshot_after_train: false random_seed: 2 solver_mode: CPU"""
+test_iter: 2 test_interval: 100 test_initialization: false snapshot_after_train: false random_seed: 2
+solver_mode: CPU"""
 
 
 def near(region: NDArray[np.bool_], voxels: int) -> NDArray[np.bool_]:

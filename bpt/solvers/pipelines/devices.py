@@ -27,6 +27,8 @@ TRAINING = 3
 """A training pass, as multiples of a forward pass: backward computes two gradients."""
 NOMINAL = 10e9
 """Operations a second of a device of which nothing is known."""
+NOMINAL_LINK = Link(latency=50e-6, bandwidth=1.25e9)
+"""A link of which nothing is known: 10 Gbit/s. So of equally good cuts the one that sends less is taken."""
 
 
 def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], Link]:
@@ -34,7 +36,7 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
 
     They are those of the file ``pipeline_param { devices }``: a cluster (ClusterParameter in text format) or a profile
     that ``bpt time --profile`` has written (JSON). Without such a file they are alike: as fast as the machine that
-    measured ``pipeline_param { costs }`` or, without costs, of NOMINAL speed; and nothing limits memory and link.
+    measured ``pipeline_param { costs }`` or, without costs, of NOMINAL speed, on NOMINAL_LINKs; and nothing limits memory.
 
     Of a cluster count name, speed (as ``bpt simulate`` draws it, if there is a spread; at the start, if there are
     changes), memory and link. The one link that stands for all is the worst: the two largest latencies one behind the
@@ -49,7 +51,7 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
     named = source.param.parallel_param.pipeline_param.devices
     if not named:
         speed = 1.0 if measured is not None else NOMINAL
-        return tuple(Device(f"device {stage}", speed) for stage in range(stages)), Link()
+        return tuple(Device(f"device {stage}", speed) for stage in range(stages)), NOMINAL_LINK
     path = file_of(source, "devices", named)
     work = math.fsum(cost.work for cost in costs_of(graph, measured))
     if not work or not batch_of(graph):
@@ -110,7 +112,7 @@ def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device
     for rank, (facts, speed) in enumerate(zip(profile.facts.ranks, profile.speeds, strict=True)):
         seconds = speed.function.seconds(batch) / max(iter_size, 1)
         devices.append(Device(f"rank {rank} ({facts.host})", work / seconds))
-    return tuple(devices), Link()
+    return tuple(devices), NOMINAL_LINK
 
 
 def _of_cluster(source: SolverSource, path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], Link]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bpt.errors import PrototxtError
+from bpt.errors import LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import LayerSpec
 from bpt.graph.stages import spread_over
@@ -18,6 +18,7 @@ from bpt.proto.solver import SolverSource
 from bpt.solvers.pipelines.costs import measured_costs
 from bpt.solvers.pipelines.devices import devices_of
 from bpt.solvers.pipelines.staging import Staging
+from bpt.solvers.update_rules import UPDATE_RULES
 
 DELAYED = pb.PipelineParameter.DELAYED
 
@@ -51,9 +52,14 @@ def place(source: SolverSource, graph: LayerGraph) -> tuple[Problem, Placement]:
     parallel = source.param.parallel_param
     param = parallel.pipeline_param
     devices, link = devices_of(source, graph, parallel.num_stages)
-    problem = problem_of(graph, devices, link, param, measured_costs(source, graph))
+    moments = UPDATE_RULES[source.param.type].moments
+    problem = problem_of(graph, devices, link, param, measured_costs(source, graph), moments)
     try:
         return problem, allocate(problem, param, manual_stages(graph))
+    except LayerError as error:
+        spec = graph.nodes[graph.index_of[error.layer]].spec
+        message = str(error).removeprefix(f'layer "{error.layer}": ')
+        raise spec.error(message, "parallel_param", "stage") from None
     except PrototxtError as error:  # it knows of no place
         raise PrototxtError(
             f"pipeline_param: {error}", source.origin("parallel_param", "pipeline_param", "allocator")

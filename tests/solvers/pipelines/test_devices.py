@@ -15,7 +15,7 @@ from bpt.placement.problem import Device, Link
 from bpt.proto.solver import SolverSource
 from bpt.solvers.nets import train_plan
 from bpt.solvers.pipelines.costs_file import write_costs
-from bpt.solvers.pipelines.devices import count_devices, devices_of
+from bpt.solvers.pipelines.devices import NOMINAL_LINK, count_devices, devices_of
 from tests.balance.profiles import FACTS, PROFILE
 from tests.solvers.pipelines.costs import COSTS
 from tests.solvers.small_solver import small_solver
@@ -44,7 +44,7 @@ def test_nothing_is_known(tmp_path: Path) -> None:
     """10 GFLOP/s each, so that times are of a usual size."""
     devices, link = found(small_solver(tmp_path), 2)
     assert devices == (Device("device 0", 10e9), Device("device 1", 10e9))
-    assert link == Link(0.0, math.inf)
+    assert link == NOMINAL_LINK
 
 
 def test_costs_were_measured_but_nothing_is_known_of_devices(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_profile(tmp_path: Path) -> None:
     assert [device.name for device in devices] == ["rank 0 (a)", "rank 1 (b)"]
     assert [device.speed for device in devices] == pytest.approx([WORK / 0.8, WORK / 2.4])
     assert {device.memory for device in devices} == {math.inf}
-    assert link == Link()
+    assert link == NOMINAL_LINK
     assert count_devices(source) == 2
 
 

@@ -1,0 +1,98 @@
+"""Allocators by name, and what they say where nothing fits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bpt.errors import PrototxtError
+from bpt.placement.allocate import allocate
+from bpt.placement.placement import Placement
+from bpt.placement.problem import Device, Link, Problem
+from bpt.proto import bpt_pb2 as pb
+from tests.placement.problems import Param, chain, fits, random_problem, seconds, stages_of
+
+BOTH = [Param.GABRA, Param.EXACT]
+ALL = [Param.BLOCK, *BOTH]
+QUICK = pb.GabraParameter(generations=64)
+
+
+def param(allocator: int, **more: object) -> pb.PipelineParameter:
+    return Param(allocator=allocator, gabra_param=QUICK, **more)  # type: ignore[arg-type]
+
+
+def test_block_keeps_the_order_of_the_devices() -> None:
+    devices = [Device("slow", 1), Device("fast", 3)]
+    assert allocate(chain([2, 3, 3], devices), Param()) == Placement((0, 1), (0, 1))
+
+
+def test_block_prefers_less_work_for_the_slow() -> None:
+    # The third layer takes 12 s anywhere. Of the cuts around it the one that takes least in sum gives the slow device
+    # nothing more than it must have.
+    devices = [Device("slow", 0.5), Device("fast", 1), Device("faster", 1)]
+    assert allocate(chain([1, 1, 12, 1], devices), Param()).starts == (0, 1, 3)
+
+
+@pytest.mark.parametrize("allocator", BOTH)
+def test_partitions_go_where_they_are_done_first(allocator: int) -> None:
+    devices = [Device("slow", 1), Device("fast", 3)]
+    problem = chain([3, 1, 2, 6], devices)  # 12 in all over 4: 3 s, if the slow one has the first or the next two
+    placement = allocate(problem, param(allocator, partitions=4))
+    assert placement.starts == (0, 1, 2, 3)
+    assert seconds(problem, placement.stages) == [3, 3]
+
+
+@pytest.mark.parametrize("allocator", ALL)
+@pytest.mark.parametrize("objective", [Param.STEP_TIME, Param.PROFIT])
+def test_what_lacks_memory_is_named(allocator: int, objective: int) -> None:
+    # 20 bytes a layer and 8 for the blob that the second device receives; the second layer must go somewhere.
+    devices = [Device("gpu-a", memory=25), Device("gpu-b", memory=1e9), Device("gpu-c", memory=19)]
+    with pytest.raises(PrototxtError, match=r"device gpu-c \(stage 2\) lacks 9 bytes of memory: .*need 28 .*has 19"):
+        allocate(chain([1, 1, 1], devices), param(allocator, objective=objective))
+
+
+@pytest.mark.parametrize("allocator", ALL)
+@pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B])
+@pytest.mark.parametrize("objective", [Param.STEP_TIME, Param.PROFIT])
+def test_scarce_memory(allocator: int, rule: int, objective: int) -> None:
+    solved = failed = 0
+    for seed in range(24):
+        problem = random_problem(seed, 8, 3, True, rule)
+        try:
+            placement = allocate(problem, param(allocator, objective=objective, partitions=len(problem.cuts)))
+        except PrototxtError as error:
+            assert "device d" in str(error) and "lacks" in str(error)
+            failed += 1
+        else:
+            stages = stages_of(placement, len(problem.costs))
+            assert fits(problem, stages) and set(stages) == {0, 1, 2}
+            solved += 1
+    assert solved > 10 and failed
+
+
+@pytest.mark.parametrize("allocator", ALL)
+def test_more_stages_than_partitions(allocator: int) -> None:
+    with pytest.raises(PrototxtError, match=r"3 stages; set num_stages: 2 or less"):
+        allocate(chain([1, 1], [Device(str(i)) for i in range(3)]), param(allocator))
+
+
+@pytest.mark.parametrize("allocator", ALL)
+def test_one_device(allocator: int) -> None:
+    placement = allocate(chain([1, 2, 3], [Device("only")]), param(allocator))
+    assert set(placement.stages) == {0}
+
+
+@pytest.mark.parametrize("allocator", BOTH)
+def test_delayed_needs_order(allocator: int) -> None:
+    problem = chain([1, 2, 3], [Device("a"), Device("b")], rule=Param.DELAYED)
+    with pytest.raises(PrototxtError, match=r"DELAYED needs consecutive layers .* set allocator: BLOCK"):
+        allocate(problem, param(allocator))
+    assert allocate(problem, Param()).starts == (0, 2)
+
+
+@pytest.mark.parametrize("allocator", ALL)
+def test_a_net_without_work(allocator: int) -> None:
+    problem: Problem = chain([0, 0, 0], [Device("a"), Device("b", math.pi)], link=Link(0, math.inf))
+    for objective in (Param.STEP_TIME, Param.PROFIT):
+        assert set(allocate(problem, param(allocator, objective=objective)).stages) == {0, 1}

@@ -1,0 +1,168 @@
+"""GABRA against EXACT and BLOCK, and the steps of its algorithms."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+from bpt.errors import PrototxtError
+from bpt.placement.allocate import allocate
+from bpt.placement.exact import best_placement
+from bpt.placement.gabra import _children, _Herd, _invert, _roulette, evolve
+from bpt.placement.loads import Loads
+from bpt.placement.objective import Profit, StepTime
+from bpt.placement.partition import partitions
+from bpt.placement.problem import Device, Link, problem_of
+from bpt.placement.start import good_placement
+from bpt.proto import bpt_pb2 as pb
+from tests.placement.problems import Param, chain, random_problem, seconds, stages_of
+from tests.test_prototxt import train_val
+
+
+def against_exact(seeds: range, generations: int) -> None:
+    """At most 12 partitions on at most 4 devices, with skip connections and links of all kinds."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        devices = rng.randint(2, 4)
+        problem = random_problem(seed, rng.randint(devices + 1, 13), devices)
+        loads = Loads(problem, partitions(problem, min(12, len(problem.cuts))))
+        step, start = StepTime(loads), good_placement(loads)
+        best = best_placement(step, start)
+        found = evolve(step, start, pb.GabraParameter(generations=generations)).genes
+        exact, gabra = step.cost(np.array([best, found]))
+        assert gabra <= exact * 1.01, seed
+
+
+def test_within_one_percent_of_exact() -> None:
+    against_exact(range(200), generations=160)
+
+
+@pytest.mark.slow
+def test_within_one_percent_of_exact_on_more_cases() -> None:
+    against_exact(range(200, 600), generations=2000)
+
+
+@pytest.mark.parametrize("link", [Link(), Link(1e-5, 1e9)])
+def test_as_good_as_block_on_resnet152(link: Link) -> None:
+    graph = train_val("resnet152", pb.TRAIN)
+    devices = [Device(f"d{j}", 1e11 * speed) for j, speed in enumerate([1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2])]
+    problem = problem_of(graph, devices, link, Param())
+    block = max(seconds(problem, stages_of(allocate(problem, Param()), len(graph))))
+    clock = time.process_time()
+    placement = allocate(problem, Param(allocator=Param.GABRA))
+    took = time.process_time() - clock
+    assert max(seconds(problem, stages_of(placement, len(graph)))) <= 1.03 * block
+    assert set(placement.stages) == set(range(8))
+    assert len(placement.convergence) == 2001
+    assert took < 10  # about one second; ten if the machine is busy
+
+
+def test_profit_meets_its_constraints() -> None:
+    for seed in range(60):
+        devices = 1 + seed % 4
+        problem = random_problem(seed, devices + 2 + seed % 8, devices)
+        loads = Loads(problem, problem.cuts)
+        start = good_placement(loads)
+        profit = Profit(loads, start)
+        evolution = evolve(profit, start, pb.GabraParameter(generations=200, population=16))
+        genes = evolution.genes
+        x = (genes[:, None] == np.arange(devices)).astype(int)  # Eq. 4
+        assert (profit.p @ x <= profit.d * (1 + 1e-8)).all()  # Eq. 6
+        assert x.sum(1).tolist() == [1] * loads.n  # Eq. 7
+        assert x.any(0).all()  # "each GPU runs at least one partition"
+        c = profit.p[:, None] / profit.d  # Eq. 3
+        assert evolution.convergence[-1] == pytest.approx((x * c).sum())  # Eq. 5
+        exact = profit.profit(best_placement(profit, start)[None])[0]
+        assert profit.profit(start[None])[0] <= evolution.convergence[-1] * (1 + 1e-9)
+        assert evolution.convergence[-1] <= exact * (1 + 1e-9)
+
+
+def test_convergence_never_falls_and_the_seed_decides() -> None:
+    problem = random_problem(3, 12, 4)
+    loads = Loads(problem, problem.cuts)
+    start = good_placement(loads)
+    param = pb.GabraParameter(generations=50, population=8)
+    runs = [evolve(StepTime(loads), start, param) for _ in range(2)]
+    assert runs[0].convergence == runs[1].convergence
+    assert runs[0].genes.tolist() == runs[1].genes.tolist()
+    assert len(runs[0].convergence) <= 51
+    assert all(a <= b for a, b in zip(runs[0].convergence, runs[0].convergence[1:], strict=False))
+    assert 1 / runs[0].convergence[-1] == pytest.approx(StepTime(loads).cost(runs[0].genes[None])[0])
+
+
+def test_it_ends_where_nothing_can_be_better() -> None:
+    problem = chain([1, 1, 1, 1], [Device("a"), Device("b")])
+    loads = Loads(problem, problem.cuts)
+    assert evolve(StepTime(loads), good_placement(loads), pb.GabraParameter()).convergence == (0.5,)
+
+
+def test_more_generations_than_placements() -> None:
+    problem = chain([1, 3], [Device("a"), Device("b")])
+    loads = Loads(problem, problem.cuts)
+    evolution = evolve(Profit(loads, np.array([0, 1])), np.array([0, 1]), pb.GabraParameter(generations=100))
+    assert len(evolution.convergence) == 101  # children that are there already are skipped
+
+
+def herd(*genes: list[int]) -> _Herd:
+    problem = chain([1] * len(genes[0]), [Device("a"), Device("b"), Device("c")])
+    return _Herd(StepTime(Loads(problem, problem.cuts)), np.array(genes))
+
+
+def test_midpoint_crossover() -> None:
+    family = herd([0, 0, 1, 2, 0], [1, 2, 2, 2, 0])
+    halves = {(first[:2] + second[2:]) for first in ((0, 0, 1, 2, 0), (1, 2, 2, 2, 0)) for second in
+              ((0, 0, 1, 2, 0), (1, 2, 2, 2, 0))}  # fmt: skip
+    still = pytest.MonkeyPatch()
+    with still.context() as patch:
+        patch.setattr("bpt.placement.gabra._invert", lambda children, rng: None)
+        patch.setattr("bpt.placement.gabra.fill", lambda children, m, rng: None)
+        rng = np.random.default_rng(0)
+        assert {tuple(row) for row in _children(family, 64, 1.0, rng).tolist()} == halves
+        assert {tuple(row) for row in _children(family, 64, 0.0, rng).tolist()} == set(map(tuple, family.genes.tolist()))
+
+
+def test_inversion_turns_one_run_round() -> None:
+    children = np.tile(np.arange(6), (200, 1))
+    _invert(children, np.random.default_rng(0))
+    possible = set()
+    for start in range(7):
+        for stop in range(start, 7):
+            row = list(range(6))
+            row[start:stop] = row[start:stop][::-1]
+            possible.add(tuple(row))
+    assert {tuple(row) for row in children.tolist()} == possible
+
+
+def test_roulette() -> None:
+    rows = _roulette(np.array([1.0, 0.0, 2.0, 5.0]), 40_000, np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(rows, minlength=4) / 40_000, [1 / 8, 0, 2 / 8, 5 / 8], atol=0.01)
+
+
+def test_a_child_replaces_the_worst_or_is_skipped() -> None:
+    family = herd([0, 1, 2, 0], [0, 0, 1, 2])
+    family.scores[:] = [3, 5]
+    family.take(np.array([0, 1, 2, 0]), 1.0)  # known
+    family.take(np.array([0, 0, 0, 0]), 1e101)  # not allowed
+    assert family.genes.tolist() == [[0, 1, 2, 0], [0, 0, 1, 2]]
+    family.take(np.array([2, 1, 0, 0]), 4.0)
+    assert family.genes.tolist() == [[0, 1, 2, 0], [2, 1, 0, 0]]
+    assert family.scores.tolist() == [3, 4]
+    assert family.fitness[1] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ({"population": 1}, r"population: 1 .* at least 2"),
+        ({"generations": -1}, r"generations: -1 .* at least 0"),
+        ({"crossover": 1.5}, r"crossover: 1.5 .* from 0 to 1"),
+        ({"seed": -1}, r"seed: -1 .* not be negative"),
+    ],
+)
+def test_numbers_out_of_range(text: dict[str, float], message: str) -> None:
+    param = Param(allocator=Param.GABRA, gabra_param=pb.GabraParameter(**text))  # type: ignore[arg-type]
+    with pytest.raises(PrototxtError, match=message):
+        allocate(chain([1, 2, 3], [Device("a"), Device("b")]), param)

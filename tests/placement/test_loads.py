@@ -1,0 +1,65 @@
+"""Seconds and bytes of devices against a plain reckoning, layer by layer."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from bpt.placement.costs import Cost
+from bpt.placement.loads import Loads
+from bpt.placement.partition import partitions
+from bpt.placement.placement import Placement
+from bpt.placement.problem import Crossing, Device, Link, Problem
+from tests.placement.problems import Param, memory, random_problem, seconds, stages_of
+
+
+def test_by_hand() -> None:
+    # 0 data → 1 → 2 → 3; 1 is read by 2 and 3; the data are read by 1 and 3.
+    costs = (Cost("in", 0, 0, 0, 5), Cost("a", 1, 2, 100, 10), Cost("b", 2, 4, 200, 20), Cost("c", 1, 1, 300, 30))
+    crossings = (Crossing(0, (1, 3), 4, False), Crossing(1, (2, 3), 8), Crossing(2, (3,), 16))
+    devices = (Device("d", 2), Device("e", 1))
+    problem = Problem(costs, crossings, devices, Link(0.5, 8), together=((0, 2),), micro_batches=2, sources=(0,))
+    loads = Loads(problem, problem.cuts)
+    genes = np.array([[0, 1, 1], [0, 1, 0], [1, 0, 1]])
+    # One way: 2 · 0.5 + bytes / 8 s: data 1.5, a 2, b 3; with its diff a 4 and b 6.
+    # 0 1 1: a goes once, data once: 5.5 s at both ends. 0 1 0: a and b. 1 0 1: data (once), a, b.
+    assert loads.times(genes).tolist() == [[3 / 2 + 5.5, 8 + 5.5], [5 / 2 + 10, 6 + 10], [3 + 11.5, 5 + 11.5]]
+    assert loads.held(genes).tolist() == [
+        [5 + 110, 220 + 330 + 8 + 4],
+        [5 + 110 + 330 + 16, 220 + 8],
+        [5 + 220 + 8, 110 + 330 + 16 + 4],
+    ]
+    assert loads.idle(np.array([[0, 0, 0], [0, 1, 0]])).tolist() == [1, 0]
+
+
+def test_alive() -> None:
+    devices = tuple(Device(str(i)) for i in range(3))
+    costs = tuple(Cost(str(i), 1, 2, 0, 8) for i in range(5))
+    genes = np.array([[0, 0, 1, 2, 2], [0, 1, 0, 2, 1]])
+    whole = [[1.0] * 5] * 2
+    expected = {
+        Param.GPIPE: whole,
+        Param.SEQUENTIAL: whole,
+        Param.ONE_F_ONE_B: [[0.75, 0.75, 0.5, 0.25, 0.25], [1, 1, 0.75, 0.5, 0.25]],
+        Param.DELAYED: [[3, 3, 2, 1, 1], [5, 4, 3, 2, 1]],
+    }
+    for rule, alive in expected.items():
+        loads = Loads(Problem(costs, (), devices, rule=rule, micro_batches=4), range(5))
+        assert loads.alive(genes).tolist() == alive
+
+
+@pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B, Param.SEQUENTIAL, Param.DELAYED])
+def test_plain_reckoning(rule: int) -> None:
+    rng = random.Random(rule)
+    for seed in range(60):
+        problem = random_problem(seed, rng.randrange(3, 14), rng.randrange(1, 4), True, rule)
+        if len(problem.cuts) < len(problem.devices):
+            continue
+        loads = Loads(problem, partitions(problem, rng.randrange(len(problem.devices), len(problem.cuts) + 1)))
+        genes = np.array([[rng.randrange(loads.m) for _ in range(loads.n)] for _ in range(5)])
+        layers = [stages_of(Placement(loads.starts, tuple(row)), len(problem.costs)) for row in genes.tolist()]
+        np.testing.assert_allclose(loads.times(genes), [seconds(problem, stages) for stages in layers])
+        np.testing.assert_allclose(loads.held(genes), [memory(problem, stages) for stages in layers])
+        assert (loads.held(genes) <= loads.most_held * (1 + 1e-9)).all()
