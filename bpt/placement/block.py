@@ -137,5 +137,3 @@ def _keep(ways: list[_Way], new: _Way, limit: float) -> None:
         return
     ways[:] = [way for way in ways if not new.covers(way)]
     ways.append(new)
-
-

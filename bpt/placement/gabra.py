@@ -147,8 +147,9 @@ def _children(herd: _Herd, count: int, crossover: float, rng: np.random.Generato
 
 
 def _roulette(fitness: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Rows, each as likely as its part of all fitness."""
-    wheel = (fitness / fitness.max()).cumsum()
+    """Rows, each as likely as its part of all fitness; as any other where that is 0."""
+    most = fitness.max()
+    wheel = (fitness / most if most else np.ones_like(fitness)).cumsum()
     found: Ints = np.searchsorted(wheel, rng.random(count) * wheel[-1], side="right")
     return np.minimum(found, len(fitness) - 1)
 

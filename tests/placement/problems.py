@@ -90,9 +90,7 @@ def random_problem(
     crossings = []
     for i in range(layers - 1):
         further = rng.sample(range(i + 1, layers), min(rng.choice((0, 0, 1, 3)), layers - 1 - i))
-        crossings.append(
-            Crossing(i, tuple(sorted({i + 1, *further})), float(rng.randrange(1, 40)), bool(i) or not fed)
-        )
+        crossings.append(Crossing(i, tuple(sorted({i + 1, *further})), float(rng.randrange(1, 40)), bool(i) or not fed))
     share = sum(cost.parameters + cost.activations for cost in costs) / devices
     link = Link(rng.choice((0.0, 0.01)), rng.choice((math.inf, 300.0, 40.0, 10.0)))
     return Problem(

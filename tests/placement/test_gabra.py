@@ -57,7 +57,7 @@ def test_as_good_as_block_on_resnet152(link: Link) -> None:
     assert max(seconds(problem, stages_of(placement, len(graph)))) <= 1.03 * block
     assert set(placement.stages) == set(range(8))
     assert len(placement.convergence) == 2001
-    assert took < 10  # about one second; ten if the machine is busy
+    assert took < 4  # of processor time; about one second, twice that where other programs share the caches
 
 
 def test_profit_meets_its_constraints() -> None:
@@ -113,15 +113,13 @@ def herd(*genes: list[int]) -> _Herd:
 
 def test_midpoint_crossover() -> None:
     family = herd([0, 0, 1, 2, 0], [1, 2, 2, 2, 0])
-    halves = {(first[:2] + second[2:]) for first in ((0, 0, 1, 2, 0), (1, 2, 2, 2, 0)) for second in
-              ((0, 0, 1, 2, 0), (1, 2, 2, 2, 0))}  # fmt: skip
-    still = pytest.MonkeyPatch()
-    with still.context() as patch:
+    halves = {(0, 0, 1, 2, 0), (0, 0, 2, 2, 0), (1, 2, 1, 2, 0), (1, 2, 2, 2, 0)}
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bpt.placement.gabra._invert", lambda children, rng: None)
         patch.setattr("bpt.placement.gabra.fill", lambda children, m, rng: None)
         rng = np.random.default_rng(0)
         assert {tuple(row) for row in _children(family, 64, 1.0, rng).tolist()} == halves
-        assert {tuple(row) for row in _children(family, 64, 0.0, rng).tolist()} == set(map(tuple, family.genes.tolist()))
+        assert {tuple(row) for row in _children(family, 64, 0.0, rng).tolist()} == {(0, 0, 1, 2, 0), (1, 2, 2, 2, 0)}
 
 
 def test_inversion_turns_one_run_round() -> None:
