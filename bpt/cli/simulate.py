@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_solver, add_state, need, positive, set_state, shape
@@ -54,13 +55,14 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag("csv", "write a row for each strategy to this file", metavar="FILE", default="")
     parser.flag("nodes", "write a row for each node to this file, as CSV", metavar="FILE", default="")
-    parser.flag("png", "draw what each node does to this file", metavar="FILE", default="")
+    parser.flag("png", "draw what each node does to this file (.png or .svg)", metavar="FILE", default="")
     add_state(parser)
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "solver", "what to train")
-    need(arguments, "cluster", "where; see prototxt/clusters")
+    if not arguments.cluster:
+        raise UsageError("bpt simulate needs --cluster FILE: a text with the nodes; prototxt/clusters has examples")
     if job.world.size > 1:
         raise UsageError("bpt simulate runs on one process; leave mpirun out")
     if arguments.shape and not arguments.samples:
@@ -68,16 +70,21 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.commands.simulation import simulate_solver, strategies_of
-    from bpt.commands.simulation_figure import check_matplotlib, draw
-    from bpt.commands.simulation_tables import lines, node_rows, strategy_rows, write_csv
+    from bpt.commands.simulation_figure import check_figure, draw
+    from bpt.commands.simulation_tables import check_file, lines, node_rows, strategy_rows, write_csv
     from bpt.proto.solver import read_solver
 
     strategies = strategies_of(arguments.strategies)
     if arguments.png:
-        check_matplotlib()
+        check_figure(arguments.png)
+    for flag in ("csv", "nodes", "png"):
+        if path := getattr(arguments, flag):
+            check_file(flag, path)
     source = read_solver(arguments.solver, arguments.set)
     set_state(source.param, arguments)
     simulated = simulate_solver(source, arguments.cluster, strategies, arguments.samples, arguments.shape)
+    for remark in simulated.remarks:
+        print(f"warning: {remark}", file=sys.stderr)
     for line in lines(simulated):
         print(line)
     if arguments.csv:

@@ -83,8 +83,9 @@ def log_inner_times(solver: Solver, iterations: int) -> None:
     operator.inner = chosen
     if chosen == LIBRARY:
         operator.close()
-    LOG.info("Inner layer: both engines on %d threads in turn, %d iterations each:", operator.threads, iterations)
-    for line in side_by_side(engines.seconds):
+    threads = f"{operator.threads} thread{'s' * (operator.threads != 1)}"
+    LOG.info("Inner layer: both engines on %s in turn, %d iterations each:", threads, iterations)
+    for line in side_by_side(engines.seconds, alike=not any(each.timelines for each in engines.passes["forward"])):
         LOG.info("%s", line)
     for line in task_tables(engines.passes):
         LOG.info("%s", line)
@@ -113,8 +114,12 @@ def pass_of(timelines: Mapping[tuple[int, str], Timeline], direction: str) -> Pa
     return Pass(tuple(timeline for (_, other), timeline in sorted(timelines.items()) if other == direction))
 
 
-def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]]) -> Iterator[str]:
-    """A line an engine: median ± half the distance of the quartiles of its times; and TASK_DAG's over LIBRARY's."""
+def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]], alike: bool = False) -> Iterator[str]:
+    """A line an engine: median ± half the distance of the quartiles of its times; and TASK_DAG's over LIBRARY's.
+
+    Args:
+        alike: TASK_DAG has run the net as LIBRARY does, so that a ratio would say nothing.
+    """
     rows: list[tuple[str, ...]] = [("", "forward ms", "backward ms", "both ms")]
     medians = []
     for engine, laps in seconds.items():
@@ -123,14 +128,16 @@ def side_by_side(seconds: Mapping[int, Sequence[tuple[float, float]]]) -> Iterat
         rows.append((pb.InnerParameter.Engine.Name(engine), *cells))
         medians.append([each.median for each in times])
     library, dag = medians
-    rows.append(("TASK_DAG / LIBRARY", *(f"{ours / theirs:.3f}" for ours, theirs in zip(dag, library, strict=True))))
+    if not alike:
+        ratios = (f"{ours / theirs:.3f}" for ours, theirs in zip(dag, library, strict=True))
+        rows.append(("TASK_DAG / LIBRARY", *ratios))
     yield from columns(rows, left=1)
 
 
 def task_tables(passes: Mapping[str, Sequence[Pass]]) -> Iterator[str]:
     """What the threads of TASK_DAG did, and the critical path of the pass of the median time."""
     if not any(each.timelines for each in passes["forward"]):
-        yield "TASK_DAG finds nothing in this net to run side by side, so it runs it as LIBRARY does."
+        yield "TASK_DAG finds nothing to run side by side here, so it runs the net as LIBRARY does."
         return
     yield f"TASK_DAG, median of {len(passes['forward'])} passes:"
     yield from columns(

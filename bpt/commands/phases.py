@@ -13,12 +13,15 @@ from bpt.comm.base import Communicator
 from bpt.comm.counters import Traffic
 from bpt.commands.cgdp_times import log_cgdp_times
 from bpt.commands.inner_times import log_inner_times
+from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
 from bpt.operators.staged import StagedOperator
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.report.columns import columns
+from bpt.schedule.outer.making import OUTER
 from bpt.solvers.clock import PHASES, computing
 from bpt.solvers.only_training import only_training
 from bpt.solvers.solver import Solver
@@ -49,7 +52,17 @@ def time_ranks(source: SolverSource, device: torch.device, world: Communicator, 
 
     With ``exchange: CGDP`` also its cost model, predicted and measured; with an inner layer the first rank's. Nothing
     is tested or written, but for a choice of chunks where the solver wants one kept.
+
+    Raises:
+        PrototxtError: ranks do not train together by this text.
     """
+    parallel = source.param.parallel_param
+    if parallel.exchange in OUTER:
+        raise PrototxtError(
+            f"parallel_param: exchange: {pb.ParallelParameter.Exchange.Name(parallel.exchange)} lets each worker train "
+            "by itself, and one process shows how: bpt time without mpirun times what a worker does",
+            source.origin("parallel_param", "exchange"),
+        )
     only_training(source.param)
     source.param.ClearField("display")
     source.param.ClearField("weights")

@@ -9,14 +9,17 @@ from dataclasses import replace
 import torch
 
 from bpt.errors import FileError
-from bpt.graph.segments import per_layer
+from bpt.graph.segments import cut
 from bpt.operators.layout import LayoutChoice
-from bpt.operators.local import LocalOperator
-from bpt.operators.timing import LayerTimes, PassTimes, choose_layout, time_layers, time_passes
+from bpt.operators.staged import StagedOperator
+from bpt.operators.timing import choose_layout
+from bpt.operators.timing_parts import time_parts
 from bpt.proto.solver import SolverSource
+from bpt.solvers.nets import train_plan
 from bpt.solvers.only_training import only_training
 from bpt.solvers.outer.check import apart
 from bpt.solvers.pipelines.costs_file import Costs, LayerCost, write_costs
+from bpt.solvers.pipelines.placing import DELAYED, check_micro_batches
 from bpt.solvers.solver import Solver
 from bpt.solvers.speeds.profiling import model_of, no_place_for
 from bpt.solvers.speeds.rehearsal import RATE, batch_of
@@ -27,11 +30,11 @@ LOG = logging.getLogger("bpt")
 def measure(source: SolverSource, device: torch.device, iterations: int, path: str) -> Costs:
     """Time the layers of the training net, the net in one piece, and its update; write the medians to ``path``.
 
-    It runs as a process that is alone, in the net's batch and in the layout that training would choose. Nothing is
-    tested, and nothing is learned.
+    It runs as a process that is alone, in the net's batch, cut into the micro-batches of ``pipeline_param``, and in the
+    layout that training would choose. Nothing is tested, and nothing is learned.
 
     Raises:
-        PrototxtError: the solver or its net is wrong.
+        PrototxtError: the solver or its net is wrong, or the net does not go in micro-batches.
         FileError: there is no such folder to write to.
         WriteError: the file could not be written.
     """
@@ -39,34 +42,43 @@ def measure(source: SolverSource, device: torch.device, iterations: int, path: s
         raise FileError(path, problem)
     alone = apart(source)
     only_training(alone.param)
-    for field in ("display", "weights"):
+    for field in ("display", "weights", "parallel_param"):
         alone.param.ClearField(field)
-    with Solver(replace(alone, notes=()), device=device) as solver:
-        graph = solver.net.graph
-        by_layer = LocalOperator(solver.net, per_layer(graph), device)
-        whole = LocalOperator(solver.net, device=device)
+    alone = replace(alone, notes=())
+    micro_batches = _micro_batches(source)
+    if micro_batches > 1:
+        check_micro_batches(train_plan(alone).graph(), source.param.parallel_param.sync_batch_norm)
+    with Solver(alone, device=device, cuts=(micro_batches,)) as solver:
+        graph, operator = solver.net.graph, solver.train.operator
+        assert isinstance(operator, StagedOperator)
+
+        def update() -> object:
+            return solver.rule.update(RATE, 0)
+
         layout = LayoutChoice(solver.param.engine)
-        choose_layout(whole, layout, lambda: solver.rule.update(RATE, 0))
-        by_layer.engine = layout.engine
+        choose_layout(operator, layout, update)
         LOG.info("Engine: %s", layout)
-        LOG.info("Measuring %d passes of %d layers, each by itself, and of the whole net", iterations, len(graph))
-        passes = time_passes(whole, iterations, lambda: solver.rule.update(RATE, 0))
-        layers = time_layers(by_layer, iterations)
+        LOG.info(
+            "Measuring %d batches in %d micro-batches: %d layers, each by itself, and the whole net",
+            iterations, micro_batches, len(graph),
+        )  # fmt: skip
+        whole = time_parts(operator, iterations, update)
+        operator.cut_into(cut(graph, range(len(graph)), sources_apart=True))
+        layers = time_parts(operator, iterations, update)
         machine = f"{platform.node()}: {model_of(device)}"
-        costs = _costs(graph.name, batch_of(graph), machine, layers, passes)
+        costs = Costs(
+            graph.name, batch_of(graph), micro_batches, machine, torch.get_num_threads(),
+            whole.forward[0].median, whole.backward[0].median, whole.update.median,
+            tuple(
+                LayerCost(node.name, node.type, node.flops, forward.median, backward.median)
+                for node, forward, backward in zip(graph.nodes, layers.forward, layers.backward, strict=True)
+            ),
+        )  # fmt: skip
     write_costs(costs, path)
     return costs
 
 
-def _costs(net: str, batch: int, machine: str, layers: list[LayerTimes], passes: PassTimes) -> Costs:
-    assert passes.update is not None
-    return Costs(
-        net, batch, machine, torch.get_num_threads(),
-        passes.forward.median, passes.backward.median, passes.update.median,
-        tuple(
-            LayerCost(
-                layer.node.name, layer.node.type, layer.node.flops, layer.forward.median, layer.backward.median
-            )
-            for layer in layers
-        ),
-    )  # fmt: skip
+def _micro_batches(source: SolverSource) -> int:
+    """In which a batch travels."""
+    param = source.param.parallel_param.pipeline_param
+    return 1 if param.schedule == DELAYED else param.micro_batches

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bpt.commands.simulation_net import Facts, facts_of
-from bpt.errors import PrototxtError, UsageError, UserError, did_you_mean
+from bpt.errors import PrototxtError, RunError, UsageError, did_you_mean
 from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
-from bpt.schedule.outer.making import OUTER, make_schedule, passes_of
+from bpt.schedule.outer.making import OUTER, passes_of
 from bpt.schedule.outer.simulation.cluster import Cluster
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
 from bpt.solvers.check import check_solver
 from bpt.solvers.cluster_file import ClusterSource
-from bpt.solvers.outer.check import apart, check_outer
+from bpt.solvers.outer.check import apart, check_outer, without_effect
+from bpt.solvers.outer.making import schedule_of
 
 _EXCHANGE, _BALANCE = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
 _PAPER = {"UNIFORM": "UDPA", "IDPA": "IDPA"}  # what the paper calls the values of ``balance``
@@ -44,12 +45,14 @@ class Simulated:
 
     Attributes:
         passes: K.
+        remarks: what the user may not have meant.
     """
 
     facts: Facts
     cluster: Cluster
     passes: float
     outcomes: Mapping[Strategy, Outcome]
+    remarks: Sequence[str] = ()
 
 
 def strategies_of(text: str) -> tuple[Strategy, ...]:
@@ -62,8 +65,8 @@ def strategies_of(text: str) -> tuple[Strategy, ...]:
         return THE_FOUR
     for name in (names := [word for word in text.split(",") if word]):
         if name not in _KNOWN:
-            hint = did_you_mean(name, _KNOWN) or f" (known: {', '.join(_KNOWN)})"
-            raise UsageError(f'--strategies: unknown strategy "{name}"{hint}')
+            hint = did_you_mean(name, _KNOWN)
+            raise UsageError(f'--strategies: unknown strategy "{name}"{hint} (known: all, {", ".join(_KNOWN)})')
     return tuple(_KNOWN[name] for name in dict.fromkeys(names))
 
 
@@ -82,10 +85,14 @@ def simulate_solver(
 
     Raises:
         PrototxtError: the solver, its net or the cluster is wrong, or cannot be simulated.
+        UsageError: the shape is not that of the net's data.
+        RunError: all nodes die before the run has ended.
     """
     strategies = strategies or (_own_strategy(source),)
     for strategy in strategies:
         _check(source, strategy)
+    if not source.param.max_iter:
+        raise PrototxtError("max_iter is 0: nothing is trained, which takes no time", source.origin("max_iter"))
     described = ClusterSource(cluster_path)
     param = source.param
     facts = facts_of(source, samples, shape)
@@ -94,18 +101,18 @@ def simulate_solver(
     cluster = described.cluster(facts.flops, seed, colocated)
     passes = passes_of(param.max_iter, facts.batch, facts.samples)
     job = Job(facts.batch, facts.weights, facts.record)
-    outcomes = {}
+    outcomes, params = {}, []
     for strategy in strategies:
-        _choose(param.parallel_param, strategy)
+        params.append(_chosen(param.parallel_param, strategy))
+        schedule = schedule_of(source, params[-1], facts.samples, len(cluster.nodes), passes)
         try:
-            schedule = make_schedule(param.parallel_param, facts.samples, len(cluster.nodes), passes)
-        except PrototxtError:
-            raise
-        except UserError as error:
-            field = str(error).split(":")[0]  # the message that holds the wrong number
-            raise PrototxtError(f"parallel_param: {error}", source.origin("parallel_param", field)) from None
-        outcomes[strategy] = simulate(schedule, cluster, job, seed)
-    return Simulated(facts, cluster, float(passes), outcomes)
+            outcomes[strategy] = simulate(schedule, cluster, job, seed)
+        except RunError as error:
+            raise RunError(f"{described.path}: {strategy}: {error}") from None
+    remarks = [f"parallel_param: {remark}" for remark in without_effect(*params)]
+    if facts.samples < len(cluster.nodes):
+        remarks.append(f"there are {len(cluster.nodes)} nodes for {facts.samples} samples: some have nothing to train")
+    return Simulated(facts, cluster, float(passes), outcomes, remarks)
 
 
 def _own_strategy(source: SolverSource) -> Strategy:
@@ -113,8 +120,9 @@ def _own_strategy(source: SolverSource) -> Strategy:
     parallel = source.param.parallel_param
     exchange, balance = _EXCHANGE.Name(parallel.exchange), _BALANCE.Name(parallel.balance)
     if parallel.exchange not in OUTER:
+        default = "" if parallel.HasField("exchange") else " (the default)"
         raise PrototxtError(
-            f"parallel_param: exchange: {exchange} cannot be simulated, only SGWU, AGWU and ASGD; add --set "
+            f"parallel_param: exchange: {exchange}{default} cannot be simulated, only SGWU, AGWU and ASGD; add --set "
             "'parallel_param { exchange: AGWU balance: IDPA }' or --strategies all",
             source.origin("parallel_param", "exchange"),
         )
@@ -124,11 +132,17 @@ def _own_strategy(source: SolverSource) -> Strategy:
 
 def _check(source: SolverSource, strategy: Strategy) -> None:
     """Refuse what a real run would refuse."""
-    _choose(source.param.parallel_param, strategy)
-    check_outer(source)
+    chosen = pb.SolverParameter()
+    chosen.CopyFrom(source.param)
+    chosen.parallel_param.CopyFrom(_chosen(chosen.parallel_param, strategy))
+    check_outer(replace(source, param=chosen))
     check_solver(apart(source), writes=False)
 
 
-def _choose(param: pb.ParallelParameter, strategy: Strategy) -> None:
-    param.exchange = _EXCHANGE.Value(strategy.exchange)  # type: ignore[assignment]
-    param.balance = _BALANCE.Value(strategy.balance)  # type: ignore[assignment]
+def _chosen(param: pb.ParallelParameter, strategy: Strategy) -> pb.ParallelParameter:
+    """A copy with the strategy's exchange and balance."""
+    chosen = pb.ParallelParameter()
+    chosen.CopyFrom(param)
+    chosen.exchange = _EXCHANGE.Value(strategy.exchange)  # type: ignore[assignment]
+    chosen.balance = _BALANCE.Value(strategy.balance)  # type: ignore[assignment]
+    return chosen

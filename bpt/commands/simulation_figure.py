@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bpt.commands.simulation import Simulated
+from bpt.errors import UsageError
 from bpt.report.outer.style import BLUE, GREY, ORANGE, check_matplotlib, new_figure, save
 from bpt.schedule.outer.simulation.outcome import NodeOutcome, Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["check_matplotlib", "draw"]
 PARTS = {"computing": BLUE, "waiting for the server": ORANGE, "idle at the end": GREY}
 HEIGHT = 1.6  # inches of a strategy
 BARS = 60  # nodes that are told apart
+FORMATS = (".png", ".svg")
+
+
+def check_figure(path: str) -> None:
+    """Better before the work than after it.
+
+    Raises:
+        UserError: there is no matplotlib.
+        UsageError: the file is to be of another kind.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise UsageError(f"--png {path}: writes files that end in {' or '.join(FORMATS)}")
+    check_matplotlib()
 
 
 def draw(path: str, simulated: Simulated) -> None:
-    """Write a PNG file with a panel for each strategy: the nodes, from slow to fast, and what they did when.
+    """Write a PNG or SVG file, as the end of ``path`` says, with a panel for each strategy: the nodes, from slow to fast, and what they did when.
 
     Raises:
         UserError: there is no matplotlib.

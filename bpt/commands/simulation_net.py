@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bpt.context import RunContext
-from bpt.errors import PrototxtError, UserError
+from bpt.errors import PrototxtError, UsageError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape, count
 from bpt.layers import LAYERS, DataLayer
@@ -15,6 +15,7 @@ from bpt.solvers.nets import NetPlan, train_plan
 from bpt.solvers.speeds.rehearsal import batch_of
 
 _FLOAT = 4  # bytes
+_OF_IMAGE = 3  # dimensions
 _BATCH_SIZES = ("data_param", "hdf5_data_param")  # where the data layers have their batch_size
 _TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
 
@@ -104,11 +105,20 @@ def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
 
 
 def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
-    """The same net with Input layers in place of its data layers; each top but the first is one number a sample."""
+    """The same net with Input layers in place of its data layers; each top but the first is one number a sample.
+
+    Raises:
+        UsageError: a layer reads images, and the shape is not that of one.
+    """
     param = pb.NetParameter()
     param.CopyFrom(plan.source.param)
     for layer in param.layer:
         if layer.type in LAYERS and issubclass(LAYERS[layer.type], DataLayer):
+            if layer.type == "Data" and len(shape) != _OF_IMAGE:
+                raise UsageError(
+                    f'--shape {"x".join(map(str, shape))}: layer "{layer.name}" reads images, which have channels x '
+                    "height x width: --shape 3x224x224, say"
+                )
             size = next((getattr(layer, field).batch_size for field in _BATCH_SIZES if layer.HasField(field)), 0)
             for number in range(len(layer.top)):
                 layer.input_param.shape.add(dim=(size, *shape) if number == 0 else (size,))

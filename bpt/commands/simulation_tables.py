@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from bpt.commands.simulation import Simulated
+from bpt.errors import UsageError
 from bpt.proto.atomic import atomic_file
 from bpt.report.columns import columns
 from bpt.schedule.outer.simulation.outcome import NodeOutcome, Outcome
@@ -73,6 +76,21 @@ def node_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
                 name, number, node.name, node.speed, node.samples, node.trained, node.passes, node.computing,
                 node.waiting, node.idle, int(node.died),
             )  # fmt: skip
+
+
+def check_file(flag: str, path: str) -> None:
+    """Better before the work than after it.
+
+    Raises:
+        UsageError: the file that ``--flag`` names cannot be written.
+    """
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise UsageError(f'--{flag} {path}: there is no folder "{folder}"')
+    if Path(path).is_dir():
+        raise UsageError(f"--{flag} {path}: is a folder, not a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f'--{flag} {path}: the folder "{folder}" is not writable')
 
 
 def write_csv(path: str, rows: Iterable[Sequence[object]]) -> None:

@@ -9,7 +9,7 @@ from bpt.errors import RunError, UserError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.schedule.outer.making import OUTER
-from bpt.solvers import outer
+from bpt.solvers import outer, snapshot
 from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.signals import SignalActions
 from bpt.solvers.solver import Solver
@@ -32,7 +32,7 @@ def train(
         replay: a replay log of the outer layer, to repeat its run.
 
     Raises:
-        RunError: SIGTERM has stopped it, or it failed.
+        RunError: SIGTERM has stopped it, a replay could not go to the end of its run, or it failed.
     """
     if source.param.parallel_param.exchange in OUTER:
         outcome = outer.train(source, world, device, signals, resume, replay)
@@ -45,8 +45,15 @@ def train(
     else:
         outcome = _together(source, world, device, signals, resume)
     if outcome.terminated:
-        saved = "; --snapshot auto goes on from there" if source.param.snapshot_after_train else ""
+        state, saved = snapshot.state_path(source.param, outcome.iterations), ""
+        if source.param.snapshot_after_train:  # "auto" might find one of an older run that came further
+            saved = f"; wrote {state}; --snapshot {state} goes on from there"
         raise RunError(f"stopped by SIGTERM after {outcome.iterations} iterations{saved}")
+    if outcome.short:
+        raise RunError(
+            f"{replay}: the replay ended at iteration {outcome.iterations} of {source.param.max_iter}, before its run "
+            "did; the weights are not those of the whole run"
+        )
 
 
 def _together(

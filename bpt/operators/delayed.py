@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from bpt.layers.base import Layer
-from bpt.operators.staged import StagedOperator
+from bpt.operators.staged import StagedOperator, _way
 
 Copies = dict[int, nn.Parameter]  # by id of the parameter that was copied
 
@@ -76,10 +76,23 @@ class DelayedOperator(StagedOperator):
 
     def forget(self) -> None:
         """Forget all batches that have not come back: the run goes on from elsewhere."""
+        self.links.drop()
         self._flights.clear()
         self._rotations.clear()
         self._copies.clear()
 
-    def expect_diff(self, transfer: int, micro: int) -> None:
-        """A diff will come that a later iteration waits for: receive it meanwhile."""
-        self._expect(self.transfers[transfer], micro, diff=True)
+    def expect_diffs(self, iteration: int, first: int) -> None:
+        """Receive meanwhile what the stages above send until an iteration's end and later ones wait for here.
+
+        So all that is sent has somebody who receives it, whether the run goes on, tests or ends.
+
+        Args:
+            first: the iteration at which the run began.
+        """
+        for transfer in self.transfers:
+            if not transfer.diff or transfer.from_stage != self.stage:
+                continue
+            sent = iteration - (self.links.stages.size - 1 - transfer.to_stage)  # the last batch whose diff has left
+            under_way = sent - max(iteration - self._delay, first - 1)
+            while self.links.expected(*_way(transfer, diff=True)) < under_way:
+                self._expect(transfer, sent, diff=True)

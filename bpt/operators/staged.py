@@ -36,6 +36,7 @@ class StagedOperator(LocalOperator):
         links: to the other stages.
         stages: of each layer of the net.
         cuts: the micro-batches into which the share of a pass is cut; see RunContext.
+        inner: for the operator that this one is combined with.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class StagedOperator(LocalOperator):
         links: Links,
         stages: Sequence[int],
         cuts: tuple[int, ...] = (1,),
+        **inner: int,
     ) -> None:
-        super().__init__(net, segments, device, engine)
+        super().__init__(net, segments, device, engine, **inner)
         self.stage = links.stages.rank
         self.micro_batches = math.prod(cuts)
         self._ended: dict[int, list[Tensor]] = {}  # output edge → what the micro-batches of the last pass have made

@@ -102,7 +102,7 @@ def time_layers(operator: LocalOperator, iterations: int) -> list[LayerTimes]:
     assert len(operator.segments) == len(nodes)
     order = range(len(nodes))
     steps = [*(partial(operator.forward, i) for i in order), *(partial(operator.backward, i) for i in reversed(order))]
-    laps = _repeat(steps, operator, iterations)
+    laps = repeat(steps, operator, iterations)
     return [LayerTimes(node, Times(laps[node.index]), Times(laps[-1 - node.index])) for node in nodes]
 
 
@@ -123,7 +123,7 @@ def time_passes(
     steps: list[Callable[[], object]] = [partial(operator.forward, 0), partial(operator.backward, 0)]
     if update is not None:
         steps.append(update)
-    laps = _repeat(steps, operator, iterations, each)
+    laps = repeat(steps, operator, iterations, each)
     totals = tuple(map(sum, zip(*laps, strict=True)))
     return PassTimes(Times(laps[0]), Times(laps[1]), Times(totals), Times(laps[2]) if update is not None else None)
 
@@ -144,7 +144,7 @@ def choose_layout(operator: LocalOperator, choice: LayoutChoice, update: Callabl
         operator.engine = choice.engine
 
 
-def _repeat(
+def repeat(
     steps: Sequence[Callable[[], object]],
     operator: LocalOperator,
     iterations: int,

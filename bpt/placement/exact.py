@@ -23,7 +23,7 @@ def best_placement(objective: Objective, start: Ints) -> Ints:
     it exceeds a limit, leaves too few partitions for the empty devices, or if not even its bound is better than the
     best placement so far. The bound of a time: no device gets less than it has, and what is left cannot be spread
     better than over all devices until they end together. The bound of a profit: what is left brings at most what it
-    would on the weakest device.
+    would, cut as one likes, in the room of the weakest devices.
 
     Args:
         start: (n,) a good placement to begin with; need not be within the limits.
@@ -140,7 +140,11 @@ class _Search:
         rest = self.rest[partial.depth]
         if self.profit:
             left = rest / (self.loads.work.sum() or 1.0)
-            gain: Floats = -(partial.gained + left / self.profit.d.min())
+            weakest = np.argsort(self.profit.d, kind="stable")
+            d = self.profit.d[weakest] * (1 + ROUNDING)
+            room = np.maximum(d - partial.filled[:, weakest], 0.0)
+            taken = np.clip(left - (room.cumsum(1) - room), 0.0, room)
+            gain: Floats = -(partial.gained + (taken / self.profit.d[weakest]).sum(1))
             return gain
         speeds = self.loads.speeds
         together = (partial.filled @ speeds + rest) / speeds.sum()

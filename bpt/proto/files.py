@@ -28,7 +28,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 def _missing(path: Path) -> str:
     try:
-        names = os.listdir(path.parent)
+        names = [name for name in os.listdir(path.parent) if not (path.parent / name).is_dir()]
     except FileNotFoundError:
         return f'no such file: there is no folder "{path.parent}"'
     except OSError:

@@ -96,7 +96,7 @@ class ClusterSource:
         param = self.param.node[index]
         given = [field for field in _SPEEDS if param.HasField(field)]
         if len(given) != 1:
-            found = "neither is set" if not given else "both are"
+            found = "neither is set" if not given else "both are set"
             message = f"a node has either samples_per_second or gflops; {found}"
             raise self._error(message, "node", index, *given[-1:])
         if param.count < 1:

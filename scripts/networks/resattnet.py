@@ -110,22 +110,23 @@ def self_attention(n: NetSpec, bottom: Top, name: str, channels: int) -> Top:
     return attended
 
 
-def build(n: NetSpec, label: Top | None, depth: int, width: int, pool: bool) -> None:
+def build(n: NetSpec, label: Top | None, depth: int, width: int, pool: bool, strides: tuple[int, ...]) -> None:
     """The layers behind the data.
 
     Args:
         depth: a key of BLOCKS.
         width: channels of the first convolution and stage; each further stage has twice as many.
         pool: whether the first convolution is followed by max pooling.
+        strides: of each stage.
     """
     top = conv_block(n, n.data, "conv1", width, 2)
     if pool:
         top = n.pool1 = L.Pooling(top, pool=P.Pooling.MAX, kernel_size=3, stride=2)
-    for stage, blocks in enumerate(BLOCKS[depth], 1):
+    for stage, (blocks, stride) in enumerate(zip(BLOCKS[depth], strides, strict=True), 1):
         channels = width * 2 ** (stage - 1)
         for index in range(1, blocks + 1):
             first = stage > 1 and index == 1
-            top = residual(n, top, f"res{stage}_{index}", channels, 2 if first else 1, project=first)
+            top = residual(n, top, f"res{stage}_{index}", channels, stride if first else 1, project=first)
             if stage > 1:
                 top = self_attention(n, top, f"att{stage}_{index}", channels)
     n.pool5 = L.Pooling(top, pool=P.Pooling.AVE, global_pooling=True)
@@ -223,13 +224,13 @@ def network(depth: int) -> Network:
     folder = f"resattnet{depth}_3d"
     about = ABOUT.format(depth=depth, parameters=PARAMETERS[depth], gflops=GFLOPS[depth], blocks=sum(BLOCKS[depth]))
     text = solver(ABOUT_SOLVER.format(depth=depth, folder=folder), SOLVER.format(folder=folder))
-    build_it = partial(build, depth=depth, width=64, pool=True)
+    build_it = partial(build, depth=depth, width=64, pool=True, strides=(1, 2, 2, 2))
     data = Brains(112, {"mirror": True})
     return Network(folder, f"3D-ResAttNet-{depth}", about, build_it, data, (6, 4), {"solver.prototxt": text})
 
 
 def small() -> Network:
-    build_it = partial(build, depth=18, width=8, pool=False)
+    build_it = partial(build, depth=18, width=8, pool=False, strides=(1, 2, 2, 1))
     return Network(
         "resattnet18_3d",
         "3D-ResAttNet-18_small",

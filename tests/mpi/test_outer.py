@@ -168,7 +168,9 @@ def test_signals() -> None:
         assert run.end() == 1
     iteration = re.findall(r"Snapshotting solver state .*_iter_(\d+)", "\n".join(run.log))[-1]
     (error,) = [line for line in run.log if line.startswith("error:")]
-    assert error == f"error: stopped by SIGTERM after {iteration} iterations; --snapshot auto goes on from there"
+    state = f"run2_iter_{iteration}.solverstate"
+    told = f"error: stopped by SIGTERM after {iteration} iterations; wrote {state}; --snapshot {state} goes on from there"
+    assert error == told and Path(state).exists()
     assert not any("MPI_ABORT" in line for line in run.log)
     assert "Report: run2_run" in run.log
     assert len(list(Path().glob("run?_iter_*.solverstate"))) == 3

@@ -18,10 +18,13 @@ def pipeline(stages: int, schedule: str, micro_batches: int, more: str = "", bes
     return f"num_stages: {stages} pipeline_param {{ {inside} }} {beside}"
 
 
+TASKS = "inner_param { engine: TASK_DAG num_threads: 2 } "
+
 ROWS: dict[int, list[Row]] = {
     2: [
         ("lenet", 11, SGD + "iter_size: 2 clip_gradients: 0.5", pipeline(2, "GPIPE", 3)),
         ("lenet", 10, ADAM, pipeline(2, "ONE_F_ONE_B", 4)),
+        ("lenet", 10, SGD, pipeline(2, "GPIPE", 2, beside=TASKS)),
         ("googlenet", 5, SGD, pipeline(2, "GPIPE", 2)),
         ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),
         ("resnet20", 6, SGD, pipeline(2, "GPIPE", 2)),

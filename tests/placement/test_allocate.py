@@ -47,7 +47,7 @@ def test_partitions_go_where_they_are_done_first(allocator: int) -> None:
 @pytest.mark.parametrize("allocator", ALL)
 @pytest.mark.parametrize("objective", [Param.STEP_TIME, Param.PROFIT])
 def test_what_lacks_memory_is_named(allocator: int, objective: int) -> None:
-    # 20 bytes a layer, and 8 for a blob that is received: none by the first layer, which BLOCK puts on the first device.
+    # 20 bytes a layer, and 8 for a blob that is received: not by the first layer, which BLOCK keeps on the first.
     devices = [Device("gpu-a"), Device("gpu-b"), Device("gpu-c", memory=19)]
     need = 28 if allocator == Param.BLOCK else 20
     message = rf"device gpu-c \(stage 2\) lacks {need - 19} bytes of memory: .*need {need} bytes, it has 19 bytes"

@@ -56,9 +56,10 @@ class NodeRow:
         passes: through these.
         computed_seconds: that it trained.
         waited_seconds: that it waited for the server between submissions and orders.
-        idle_at_end_seconds: from its last submission to the end of the run.
+        idle_at_end_seconds: from its last submission to the end of the run; 0 if it was lost.
         updates: submissions.
         bytes_sent, bytes_received: of weights, as it counted them.
+        lost: seconds after the start at which it was found to be gone; NaN: it was there to the end.
     """
 
     worker: int
@@ -71,6 +72,7 @@ class NodeRow:
     updates: int
     bytes_sent: int
     bytes_received: int
+    lost: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,11 @@ class RunRecord:
             done[row.worker] = row.passes
         return table
 
+    @property
+    def lost(self) -> int:
+        """How many nodes were lost."""
+        return sum(not math.isnan(row.lost) for row in self.nodes)
+
     def waiting_times(self) -> tuple[float, ...]:
         """Seconds that each of ``workers`` would wait if all waited for the slowest in each pass, as under SGWU."""
         return waiting_times(self.durations())
@@ -198,7 +205,7 @@ class RunRecord:
         return sum(row.bytes_sent + row.bytes_received for row in self.nodes)
 
     def bytes_expected(self) -> int:
-        """The same by Eq. 11."""
+        """The same by Eq. 11, which lets all nodes submit to the end, whether they are lost or not."""
         return bytes_moved(self.weights, self.senders, self.exchanges)
 
     @property

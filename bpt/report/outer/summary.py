@@ -54,8 +54,9 @@ def quantities(record: RunRecord) -> Iterator[Quantity]:
 def summary_lines(record: RunRecord) -> Iterator[str]:
     """Log lines for the end of a run."""
     versions = max((row.version for row in record.updates), default=0)
+    lost = f" ({record.lost} lost)" if record.lost else ""
     yield (
-        f"Report: execution time {record.execution_time:.4g} s, {_many(len(record.workers), 'node')}, "
+        f"Report: execution time {record.execution_time:.4g} s, {_many(len(record.workers), 'node')}{lost}, "
         f"{_many(len(record.updates), 'submission')}, {_many(versions, 'version')}"
     )
     yield from _node_lines(record)
@@ -67,6 +68,7 @@ def summary_lines(record: RunRecord) -> Iterator[str]:
         yield (
             f"Report: {record.bytes_counted():,} bytes of weights counted, {record.bytes_expected():,} by Eq. 11 "
             f"(2 · {record.weights:,} · {_many(record.senders, 'node')} · {_many(record.exchanges, 'iteration')})"
+            f"{', which lets the lost ones submit to the end' if record.lost else ''}"
         )
     if record.updates:
         staleness = [row.staleness for row in record.updates]
@@ -83,10 +85,13 @@ def _node_lines(record: RunRecord) -> Iterator[str]:
     nodes = sorted(record.nodes, key=lambda row: row.worker)
     if len(nodes) <= SHOWN:
         for row in nodes:
+            end = f"idle at the end {row.idle_at_end_seconds:.4g} s"
+            if not math.isnan(row.lost):
+                end = f"lost after {row.lost:.4g} s"
             yield (
-                f"Report: worker {row.worker} ({row.host}): {row.samples_allocated:,} samples, {row.passes:g} passes, "
-                f"computing {row.computed_seconds:.4g} s, waiting {row.waited_seconds:.4g} s "
-                f"({_part(row.waited_seconds, record)}), idle at the end {row.idle_at_end_seconds:.4g} s"
+                f"Report: worker {row.worker} ({row.host}): {_many(row.samples_allocated, 'sample')}, "
+                f"{row.passes:g} pass{'es' * (row.passes != 1)}, computing {row.computed_seconds:.4g} s, "
+                f"waiting {row.waited_seconds:.4g} s ({_part(row.waited_seconds, record)}), {end}"
             )
         return
     samples, computed, waited, idle = (

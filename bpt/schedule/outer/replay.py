@@ -42,11 +42,20 @@ class Replay:
         total: K', the passes that each worker was to make.
 
     Attributes:
-        broken: whether the run could not be repeated to its end.
+        broken: whether the run could not be repeated to where the log ends: a worker was lost, or the log has holes.
+        decisions: in the log.
+        short: whether the log ends before its run did: not all workers are told to stop, or lost, in it.
+        stopped: whether the log tells that its run was stopped before all passes were done.
     """
 
     def __init__(self, instructions: Iterable[Instruction], workers: int, total: Fraction) -> None:
-        self._left = deque(_as_it_went(instructions))
+        logged = list(instructions)
+        stops = [each.order for each in logged if isinstance(each, Send) and each.order.stop]
+        lost = {worker for each in logged if isinstance(each, Lost) for worker in each.workers}
+        self.decisions = len(logged)
+        self.short = not {order.worker for order in stops} | lost >= set(range(workers))
+        self.stopped = not self.short and any(0 < order.passes < total for order in stops)
+        self._left = deque(_as_it_went(logged))
         self._total = total
         self._passes = [Fraction(0)] * workers
         self._samples = [0] * workers

@@ -9,7 +9,9 @@ from types import MappingProxyType
 
 import torch
 
+from bpt.comm.base import Communicator
 from bpt.data.shipped_spool import Spool
+from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
@@ -17,7 +19,8 @@ from bpt.proto.solver import SolverSource
 from bpt.solvers.nets import TRAIN_FIELDS, train_plan
 from bpt.solvers.only_training import only_training
 from bpt.solvers.outer.assignment import Assignment
-from bpt.solvers.outer.check import apart
+from bpt.solvers.outer.check import apart, of_node
+from bpt.solvers.pipelines.placing import described, stage
 from bpt.solvers.solver import Solver
 
 LOG = logging.getLogger("bpt")
@@ -45,15 +48,17 @@ def worker_solver(
     device: torch.device,
     spools: Mapping[str, Spool] = MappingProxyType({}),
     quiet: bool = False,
+    stages: Communicator | None = None,
 ) -> Solver:
-    """Trains alone, by the same text as all others. Its first weights come from the server.
+    """Trains alone, or as a stage, by the same text as all others. Its first weights come from the server.
 
     Args:
         number: of the worker.
         spools: of the data layers whose records the server sends, by name.
         quiet: log nothing: the server of the same process has told all.
+        stages: the ranks of the pipeline that the worker is; by default this one is alone.
     """
-    own = apart(source)
+    own = of_node(source)
     only_training(own.param)
     own.param.ClearField("weights")
     own.param.display = 0
@@ -65,7 +70,19 @@ def worker_solver(
     if spools:
         _redirect(own, spools)
     with _silence(quiet):
-        return Solver(own, device=device)
+        return Solver(own, device=device, world=stages)
+
+
+def stage_lines(source: SolverSource, graph: LayerGraph) -> Iterator[str]:
+    """Which layers of the training net each stage of a worker runs, line by line; none if workers are no pipelines.
+
+    Raises:
+        PrototxtError, FileError: the net cannot be placed.
+    """
+    staging = stage(of_node(source), graph)
+    if staging:
+        yield f"Each computing node is a {staging}"
+        yield from described(staging)
 
 
 def _redirect(solver: SolverSource, spools: Mapping[str, Spool]) -> None:

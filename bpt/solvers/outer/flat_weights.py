@@ -22,18 +22,27 @@ class FlatWeights:
     Attributes:
         size: elements of a buffer.
         trained: how many of them, at the front, are trained.
+        places: of each blob, in order: whether it is not trained, its Param.index, its elements. Sorted, those of the
+            stages of a pipeline are those of the whole net.
         dtype: of the elements.
     """
 
     def __init__(self, net: Net) -> None:
-        values = [net.value(param) for param in net.held]
-        self._trained = [value for value in values if value.requires_grad]
-        self._values = [*self._trained, *(value for value in values if not value.requires_grad)]
-        sizes = [value.numel() for value in self._values]
+        values = sorted(
+            ((not net.value(param).requires_grad, param.index, net.value(param)) for param in net.held),
+            key=lambda value: value[:2],
+        )
+        self._values = [value for _, _, value in values]
+        self.places = tuple((kept, index, value.numel()) for kept, index, value in values)
+        sizes = [size for _, _, size in self.places]
         self._ends = list(accumulate(sizes))
         self.size = sum(sizes)
-        self.trained = sum(value.numel() for value in self._trained)
-        self.dtype = torch.empty(0, dtype=values[0].dtype).numpy().dtype if values else np.dtype(np.float32)
+        self.trained = sum(size for kept, _, size in self.places if not kept)
+        self.dtype = torch.empty(0, dtype=values[0][2].dtype).numpy().dtype if values else np.dtype(np.float32)
+
+    def nothing(self) -> Buffer:
+        """A new buffer of zeros."""
+        return np.zeros(self.size, self.dtype)
 
     def pack(self) -> Buffer:
         """The blobs, in a new buffer."""

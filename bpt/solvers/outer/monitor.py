@@ -54,6 +54,7 @@ class Monitor:
         self._lap = Lap(iteration)
         self._reports: dict[int, Report] = {}  # the newest of each worker
         self._ended: dict[int, float] = {}  # when each has submitted the last time
+        self._lost: dict[int, float] = {}  # when each was found to be gone
         self._samples = [0] * len(names)
         self._totals = [(0.0, 0.0, 0)] * len(names)  # computed, waited, submissions
         self._losses: dict[int, float] = {}
@@ -108,6 +109,7 @@ class Monitor:
 
     def gone(self, worker: int, taken_over: bool) -> None:
         """A worker is not there any more; ``taken_over``: others get its samples."""
+        self._lost[worker] = self.seconds
         LOG.warning(
             "Lost: %s is gone: it was killed, ran out of memory, or its machine or network failed", self._names[worker]
         )
@@ -152,9 +154,10 @@ class Monitor:
         end = self.record.seconds = self.seconds
         for worker, (computed, waited, updates) in enumerate(self._totals):
             report = self._reports.get(worker)
+            idle = 0.0 if worker in self._lost else end - self._ended.get(worker, end)
             row = NodeRow(
                 worker, self._hosts[worker], self._samples[worker], float(report.passes if report else Fraction(0)),
-                computed, waited, end - self._ended.get(worker, end), updates, sent[worker], received[worker],
+                computed, waited, idle, updates, sent[worker], received[worker], self._lost.get(worker, math.nan),
             )  # fmt: skip
             self.record.nodes.append(row)
 

@@ -12,7 +12,9 @@ class Outcome:
     Attributes:
         iterations: that it came to.
         terminated: whether SIGTERM has stopped it.
+        short: whether a replay has not come to the end of the run that it repeats.
     """
 
     iterations: int
     terminated: bool
+    short: bool = False

@@ -5,18 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import FileIO
 from typing import Any
 
 from bpt.errors import FileError, UserError, WriteError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.difference import different_fields
+from bpt.proto.text import parse_text
 from bpt.schedule.outer.entries import from_line, to_line
 from bpt.schedule.outer.instructions import Instruction, Settled
 
 _TITLE = "bpt replay log"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,12 @@ class RunFacts:
     """What must be the same for a run to be repeated.
 
     Attributes:
-        solver, net, weights: digests of the solver's text, the net's and the weights at the start.
+        solver: its text, as far as it counts; see relevant_solver.
+        net, weights: digests of the net's text and of the weights at the start.
         samples: N.
         workers: m.
-        threads: that each worker computes with.
         seed: of everything random.
+        threads: that each worker computes with; empty: not known yet.
     """
 
     solver: str
@@ -36,8 +40,8 @@ class RunFacts:
     weights: str
     samples: int
     workers: int
-    threads: tuple[int, ...]
     seed: int
+    threads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def writing(path: str) -> Iterator[ReplayLog]:
 
 
 def read_log(path: str) -> RecordedRun:
-    """The log at ``path``. A last line that was not finished, of a run that was killed, is left out.
+    """The log at ``path``.
 
     Raises:
         FileError: it cannot be read or is no replay log; it says which line.
@@ -107,37 +111,52 @@ def read_log(path: str) -> RecordedRun:
         raise FileError(path, f"cannot read the replay log: {reason}") from None
     facts = _facts(path, lines[0])
     instructions = []
-    for number, line in enumerate(lines[1:-1], 2):  # behind the last newline there is nothing whole
+    if not lines[-1]:
+        lines.pop()  # behind the last newline
+    for number, line in enumerate(lines[1:], 2):
         try:
             instructions.append(from_line(line))
         except UserError as error:
-            raise FileError(f"{path}:{number}", str(error)) from None
+            half = "; the file was cut: remove this line to repeat what stands before it" * (number == len(lines))
+            raise FileError(f"{path}:{number}", f"{error}{half}") from None
     return RecordedRun(path, facts, tuple(instructions))
 
 
-def check_replay(recorded: RecordedRun, now: RunFacts) -> Iterator[str]:
-    """Remarks on what may make the repeated run differ.
+def check_replay(recorded: RecordedRun, now: RunFacts) -> None:
+    """Refuse to repeat another run; how many threads the workers have does not count.
 
     Raises:
         UserError: it is another run; it says what differs.
     """
     was, is_ = _comparable(recorded.facts), _comparable(now)
     different = [f"{name} ({was[name]}, now {is_[name]})" for name in was if was[name] != is_[name]]
+    different[:0] = _solver_differences(recorded.facts.solver, now.solver)
     if different:
         raise UserError(
             f"{recorded.path}: this log is of another run: {', '.join(different)}; --replay needs the same files, "
-            "flags and number of ranks"
+            "--set and number of ranks"
         )
-    for worker, (before, after) in enumerate(zip(recorded.facts.threads, now.threads, strict=True)):
+
+
+def remarks(recorded: RecordedRun, threads: Sequence[int]) -> Iterator[str]:
+    """What may make the repeated run differ, where workers have so many ``threads``."""
+    for worker, (before, after) in enumerate(zip(recorded.facts.threads, threads, strict=True)):
         if before != after:
             yield f"worker {worker} computed with {before} threads, and has {after} now: roundings may differ"
 
 
 def _comparable(facts: RunFacts) -> Mapping[str, Any]:
     return {
-        "solver text": facts.solver, "network text": facts.net, "weights at the start": facts.weights,
-        "samples": facts.samples, "workers": facts.workers, "random_seed": facts.seed,
+        "network text": facts.net, "weights at the start": facts.weights, "samples": facts.samples,
+        "workers": facts.workers, "random_seed": facts.seed,
     }  # fmt: skip
+
+
+def _solver_differences(was: str, now: str) -> list[str]:
+    if was == now:
+        return []
+    messages = [parse_text(text, pb.SolverParameter, partial=True).message for text in (was, now)]
+    return list(different_fields(*messages)) or ["solver text"]
 
 
 def _facts(path: str, line: str) -> RunFacts:
@@ -146,8 +165,9 @@ def _facts(path: str, line: str) -> RunFacts:
         if fields.pop(_TITLE) != _FORMAT:
             raise ValueError(line)
         lists = {"threads": tuple(fields["threads"])}
+        parse_text(fields["solver"], pb.SolverParameter, partial=True)
         return RunFacts(**{**fields, **lists})
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):  # a PrototxtError is a ValueError
         raise FileError(
             path, "this is no replay log of bpt; bpt train writes one as <snapshot_prefix>_run/replay.jsonl"
         ) from None

@@ -59,6 +59,7 @@ class Server:
     ) -> None:
         self.stopped = False  # whether by a signal
         self.terminated = False  # whether by SIGTERM
+        self.short = False  # whether a replay has not come to the end of its run
         self.version = 0
         self._param = param
         self._schedule = schedule
@@ -204,10 +205,9 @@ class Server:
     def _finish(self) -> None:
         self._advance()
         self._monitor.finish([link.received for link in self._links], [link.sent for link in self._links])
-        if isinstance(self._schedule, Replay) and self._schedule.broken:
-            LOG.warning("Replay: the run could not be repeated to its end: the log is cut off, or a worker was lost")
-            self.stopped = True
-        if self._param.snapshot_after_train:
+        if isinstance(self._schedule, Replay) and not self.stopped:
+            self._see_how_it_ended(self._schedule)
+        if self._param.snapshot_after_train and not (self.short and not self.version):  # never untrained weights
             self._snapshot()
         if self._param.test_iter and not self.stopped:
             self._clerk.test(self._moment(), always=True)
@@ -215,9 +215,24 @@ class Server:
         self._monitor.record.tests.extend(self._clerk.tests)
         LOG.info("Optimization stopped early." if self.stopped else "Optimization Done.")
 
+    def _see_how_it_ended(self, replay: Replay) -> None:
+        """Tell of a replay that ends before all passes are done."""
+        place = f"at iteration {self._reached} of {self._assignment.first + self._assignment.iterations}"
+        self.short = replay.broken or replay.short
+        self.stopped = self.short or replay.stopped
+        if replay.broken:
+            LOG.warning("Replay: it ends %s: a worker was lost, or lines are missing in the log", place)
+        elif replay.short:
+            LOG.warning(
+                "Replay: the log ends after %d decisions, %s; the run that wrote it was stopped there, or the file was "
+                "cut", replay.decisions, place,
+            )  # fmt: skip
+        elif replay.stopped:
+            LOG.info("Replay: the run that wrote the log was stopped %s, and so is its replay", place)
+
     def end(self) -> Outcome:
         """Tell the workers how the run has ended, when all is written, so that all ranks end alike."""
-        outcome = Outcome(self._reached, self.terminated)
+        outcome = Outcome(self._reached, self.terminated, self.short)
         for link in self._links:
             link.finish(outcome)
         while not all(link.idle for link in self._links):

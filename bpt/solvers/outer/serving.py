@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import torch
@@ -18,12 +18,13 @@ from bpt.data.shipped import Shipment
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.proto.text import to_text
 from bpt.report.outer import RunRecord, draw, summary_lines, write_csv
 from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.making import make_schedule, passes_of
+from bpt.schedule.outer.making import passes_of
 from bpt.schedule.outer.replay import Replay
 from bpt.solvers.outer.assignment import Assignment
-from bpt.solvers.outer.building import server_solver
+from bpt.solvers.outer.building import server_solver, stage_lines
 from bpt.solvers.outer.check import samples_of, without_effect
 from bpt.solvers.outer.clerk import Clerk
 from bpt.solvers.outer.colocated import Colocated
@@ -31,14 +32,17 @@ from bpt.solvers.outer.descent import Descent
 from bpt.solvers.outer.flat_weights import FlatWeights
 from bpt.solvers.outer.global_weights import GlobalWeights
 from bpt.solvers.outer.links import ToServer, ToWorker
+from bpt.solvers.outer.making import schedule_of
 from bpt.solvers.outer.monitor import Monitor
+from bpt.solvers.outer.nodes import NodeFacts
 from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.outer.remote import RemoteWorker
-from bpt.solvers.outer.replay_log import RecordedRun, RunFacts, check_replay, writing
+from bpt.solvers.outer.replay_log import RecordedRun, RunFacts, check_replay, remarks, writing
 from bpt.solvers.outer.roles import SERVER, Roles
 from bpt.solvers.outer.server import Server
+from bpt.solvers.outer.trainer import Trainer
 from bpt.solvers.outer.worker import Worker
-from bpt.solvers.ranks.digest import net_digest, solver_digest
+from bpt.solvers.ranks.digest import net_digest, relevant_solver
 from bpt.solvers.signals import SignalActions
 from bpt.solvers.solver import Solver
 from bpt.solvers.speeds.rehearsal import batch_of
@@ -46,20 +50,6 @@ from bpt.solvers.speeds.rehearsal import batch_of
 LOG = logging.getLogger("bpt")
 
 _Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
-
-
-@dataclass(frozen=True)
-class NodeFacts:
-    """What the server must know of a rank's machine.
-
-    Attributes:
-        frequency: μ, for the first batch; ``None``: unknown.
-        threads: that it computes with.
-    """
-
-    host: str
-    frequency: float | None
-    threads: int
 
 
 class Serving:
@@ -88,6 +78,10 @@ class Serving:
         self.solver = server_solver(source, device, resume, recorded.facts.seed if recorded else None)
         net = self.solver.net
         self._samples = samples_of(net, parallel.exchange)
+        self._flat = FlatWeights(net)
+        self._facts = self._facts_now()
+        if recorded:
+            check_replay(recorded, self._facts)
         first = self.solver.iter
         left = param.max_iter - first
         asgd = parallel.exchange == pb.ParallelParameter.ASGD
@@ -97,7 +91,7 @@ class Serving:
             return
         passes = passes_of(left, batch_of(net.graph) * param.iter_size, self._samples)
         divided = self._fewer_batches(parallel, passes) if first else parallel
-        self._schedule = make_schedule(divided, self._samples, len(roles.workers), passes)
+        self._schedule = schedule_of(source, divided, self._samples, len(roles.workers), passes)
         self._shipments = self._ship() if parallel.ship_data else {}
         self.assignment = replace(
             self.assignment,
@@ -106,9 +100,10 @@ class Serving:
             engines=recorded.engines if recorded else {},
             headers={name: shipment.header for name, shipment in self._shipments.items()},
         )
-        self._flat = FlatWeights(net)
         self._descent = Descent(self.solver) if asgd else None
         LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
+        for line in stage_lines(source, net.graph):
+            LOG.info("%s", line)
         LOG.info(
             "max_iter %d with batches of %d are %.4g passes over %d samples; each worker makes %.4g over its own",
             param.max_iter, batch_of(net.graph) * param.iter_size, passes, self._samples, self._schedule.total,
@@ -120,6 +115,8 @@ class Serving:
             )  # fmt: skip
         for remark in without_effect(parallel):
             LOG.warning("parallel_param: %s", remark)
+        if parallel.HasField("server") and parallel.server == pb.ParallelParameter.DEDICATED and roles.worker == SERVER:
+            LOG.warning("parallel_param: server: DEDICATED has no effect with one process, which serves and computes")
 
     @staticmethod
     def _fewer_batches(parallel: pb.ParallelParameter, passes: Fraction) -> pb.ParallelParameter:
@@ -158,10 +155,10 @@ class Serving:
             solver: of the worker in this process, if there is one.
         """
         weights = self._flat.pack()
-        facts = self._facts(nodes, weights)
+        facts = replace(self._facts, threads=tuple(node.threads for node in nodes))
         schedule: OuterSchedule | Replay = self._schedule
         if self._recorded:
-            for remark in check_replay(self._recorded, facts):
+            for remark in remarks(self._recorded, facts.threads):
                 LOG.warning("Replay: %s", remark)
             schedule = Replay(self._recorded.instructions, len(nodes), self.assignment.total)
             LOG.info("Replay: the updates of %s, in their order", self._recorded.path)
@@ -218,7 +215,7 @@ class Serving:
         torch.set_num_threads(threads)  # torch keeps it by thread
         number = self._roles.worker
         assert number is not None
-        Worker(number, solver, link, self.assignment).run()
+        Worker(number, Trainer(solver, self.assignment.gradients), link, self.assignment).run()
 
     def _links(self, comm: Communicator) -> tuple[list[ToWorker], Colocated | None]:
         links: list[ToWorker] = []
@@ -233,26 +230,28 @@ class Serving:
         return links, colocated
 
     def _name(self, worker: int, nodes: Sequence[NodeFacts]) -> str:
-        return f"worker {worker} (rank {self._roles.workers[worker]}, host {nodes[worker].host})"
+        return f"worker {worker} ({self._roles.place(worker)}, host {nodes[worker].host})"
 
-    def _facts(self, nodes: Sequence[NodeFacts], weights: Buffer) -> RunFacts:
+    def _facts_now(self) -> RunFacts:
+        """What this run has to have in common with one that it repeats, before the workers are known."""
         return RunFacts(
-            solver_digest(self._param),
+            to_text(relevant_solver(self._param)),
             net_digest(self.solver.net.graph),
-            hashlib.blake2b(weights.tobytes(), digest_size=8).hexdigest(),
+            hashlib.blake2b(self._flat.pack().tobytes(), digest_size=8).hexdigest(),
             self._samples,
-            len(nodes),
-            tuple(node.threads for node in nodes),
+            len(self._roles.workers),
             self.solver.context.seed,
         )
 
     def _record(self, weights: Buffer) -> RunRecord:
         exchange, balance = self._names
-        title = f"{self.solver.net.graph.name}, {exchange} + {balance}, {len(self._roles.workers)} nodes"
+        title = f"{self.solver.net.graph.name}, {exchange} + {balance}, {self._roles.nodes}"
         outer = self._param.parallel_param.agwu_param
         submissions = 0 if self._descent or outer.local_epochs > 1 else math.ceil(self.assignment.total)
         record = RunRecord(title=title, weights=weights.nbytes, iterations=submissions)
         record.facts.update({"exchange": exchange, "balance": balance})
+        if self._roles.stages > 1:
+            record.facts["node"] = f"a pipeline of {self._roles.stages} ranks"
         return record
 
     def _report(self, record: RunRecord) -> None:

@@ -8,19 +8,22 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.comm.power import powers
+from bpt.comm.serial import SerialCommunicator
 from bpt.data.shipped_spool import Spool
 from bpt.device import clock_of
 from bpt.proto.solver import SolverSource
 from bpt.solvers.outer.assignment import Assignment
 from bpt.solvers.outer.building import worker_solver
-from bpt.solvers.outer.check import check_outer
-from bpt.solvers.outer.flat_weights import FlatWeights
+from bpt.solvers.outer.check import check_outer, check_ranks
+from bpt.solvers.outer.nodes import NodeFacts
 from bpt.solvers.outer.outcome import Outcome
+from bpt.solvers.outer.pipelines import Pipeline
 from bpt.solvers.outer.remote import RemoteServer
 from bpt.solvers.outer.replay_log import read_log
 from bpt.solvers.outer.roles import Roles
-from bpt.solvers.outer.serving import NodeFacts, Serving
-from bpt.solvers.outer.worker import Worker
+from bpt.solvers.outer.serving import Serving
+from bpt.solvers.outer.trainer import Trainer
+from bpt.solvers.outer.worker import Signals, Worker
 from bpt.solvers.ranks.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.solvers.signals import SignalActions
 
@@ -47,6 +50,7 @@ def train(
         RunError: the run failed.
     """
     check_outer(source)
+    check_ranks(source, world.size)
     roles = Roles.of(source.param.parallel_param, world)
     serving: Serving | None = None
 
@@ -58,25 +62,41 @@ def train(
     assignment = outcome_of_first(world, serve if roles.serves else None)
     if not assignment.iterations:
         return Outcome(assignment.first, terminated=False)
+    stages = _stages(roles, world)
     with ExitStack() as stack:
         spools: dict[str, Spool] = {}
         if not roles.serves:
             spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
         solver = None
         if roles.worker is not None:
-            solver = worker_solver(source, roles.worker, assignment, device, spools, quiet=roles.serves)
+            solver = worker_solver(source, roles.worker, assignment, device, spools, roles.serves, stages)
         built = solver or (serving and serving.solver)
         assert built
-        check_same(world, facts_of(source.param, built.net.graph) | data_facts({"the training net": built.net}))
+        data = stages.bcast(data_facts({"the training net": built.net}))  # of a pipeline its first stage has them
+        check_same(world, facts_of(source.param, built.net.graph) | data)
         power = powers(world, clock_of(device))[world.rank]
         nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
         comm = world.Dup()
         if serving:
-            return serving.run([nodes[rank] for rank in roles.workers], comm, solver, signals)
+            parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
+            return serving.run([NodeFacts.joined(each) for each in parts], comm, solver, signals)
         assert solver and roles.worker is not None
         stack.enter_context(solver)
         if signals:
             stack.enter_context(signals)
-        flat = FlatWeights(solver.net)
-        link = RemoteServer(comm, roles.worker, flat.size, flat.dtype, tuple(spools.values()))
-        return Worker(roles.worker, solver, link, assignment, signals).run()
+        asked: Signals | None = signals
+        if roles.stages == 1:
+            trainer = Trainer(solver, assignment.gradients)
+        else:
+            trainer = asked = Pipeline(solver, assignment.gradients, stages.Dup(), signals)
+            if not roles.leads:
+                return trainer.follow()
+        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, tuple(spools.values()))
+        return Worker(roles.worker, trainer, link, assignment, asked).run()
+
+
+def _stages(roles: Roles, world: Communicator) -> Communicator:
+    """The ranks that train one net together with this one, in order; a collective call."""
+    if roles.stages == 1:
+        return SerialCommunicator()
+    return world.Split(0 if roles.worker is None else 1 + roles.worker)

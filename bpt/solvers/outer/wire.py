@@ -124,12 +124,12 @@ def runs_buffer(order: Order) -> Buffer:
 
 def finished_head(outcome: Outcome) -> Buffer:
     """How the run has ended, as a head."""
-    return _head(Kind.FINISHED, outcome.iterations, outcome.terminated)
+    return _head(Kind.FINISHED, outcome.iterations, outcome.terminated, outcome.short)
 
 
 def read_finished(numbers: Buffer) -> Outcome:
     """What ``finished_head`` has written."""
-    return Outcome(int(numbers[1]), bool(numbers[2]))
+    return Outcome(int(numbers[1]), bool(numbers[2]), bool(numbers[3]))
 
 
 def hurry_head() -> Buffer:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 import time
 from fractions import Fraction
-
-import numpy as np
+from typing import Protocol
 
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.solvers.outer.assignment import Assignment
-from bpt.solvers.outer.flat_weights import FlatWeights
 from bpt.solvers.outer.links import ToServer
 from bpt.solvers.outer.outcome import Outcome
+from bpt.solvers.outer.trainer import Trainer
 from bpt.solvers.outer.wire import Progress
-from bpt.solvers.scores import LocalAccuracy
-from bpt.solvers.signals import Action, SignalActions
-from bpt.solvers.solver import Solver
+from bpt.solvers.signals import Action
 
 BEAT = 0.25  # seconds between two words of how far a pass is
+
+
+class Signals(Protocol):
+    """Those that a computing node has got; see SignalActions."""
+
+    @property
+    def terminated(self) -> bool: ...
+    def take(self) -> Action: ...
 
 
 class Worker:
@@ -32,28 +37,23 @@ class Worker:
 
     Args:
         number: from 0.
-        solver: trains alone; without tests and snapshots.
+        trainer: of its net.
         link: to the server.
-        signals: of this process, if the server does not see them.
+        signals: of this node, if the server does not see them.
     """
 
     def __init__(
-        self, number: int, solver: Solver, link: ToServer, assignment: Assignment, signals: SignalActions | None = None
+        self, number: int, trainer: Trainer, link: ToServer, assignment: Assignment, signals: Signals | None = None
     ) -> None:
         self._number = number
-        self._solver = solver
+        self._trainer = trainer
         self._link = link
         self._assignment = assignment
         self._signals = signals
-        self._flat = FlatWeights(solver.net)
-        self._accuracy = LocalAccuracy(solver.net)
         self._q = 0.0
-        self._layers = tuple(solver.net.data_layers().values())
+        self._layers = trainer.layers
         self._allocated = False
         self._iterations = 0
-        self._gradients = self._no_gradients()
-        if assignment.gradients:
-            solver.before_update = lambda: self._flat.add_gradients(self._gradients)
 
     def run(self) -> Outcome:
         """Train until the server says stop; returns how the run has ended, once it has."""
@@ -62,14 +62,16 @@ class Worker:
         while not order.stop:
             self._allocate(order)
             if weights is not None:
-                self._flat.load(weights)
+                self._trainer.load(weights)
                 del weights
             report = self._train(order, waited)
             asked = time.perf_counter()
             self._link.submit(report, self._trained())
             order, weights = self._link.order()
             waited = time.perf_counter() - asked
-        return self._link.finished()
+        outcome = self._link.finished()
+        self._trainer.end(outcome)
+        return outcome
 
     def _allocate(self, order: Order) -> None:
         """Take the samples of an order."""
@@ -81,22 +83,15 @@ class Worker:
         self._allocated = True
 
     def _warm_up(self) -> None:
-        """Train until nothing has to be made ready or tried out any more, and forget what came of it.
+        """Let the first passes be like all others, and tell how the node computes.
 
         So times are those of training from the first batch on, which the next ones are divided by; and a replay, which
         knows from the start how a run computed, trains the same.
         """
-        solver, known = self._solver, self._solver.trials.settled
-        solver.step(1)
-        solver.settle()
-        for layer in self._layers:
-            layer.position = 0
-        for moment in solver.rule.history:
-            moment.zero_()
-        self._accuracy.take()
-        self._gradients = self._no_gradients()
+        known = self._trainer.settled
+        self._trainer.warm_up()
         if not known:
-            self._link.tell(Settled(self._number, *solver.trials.engines))
+            self._link.tell(Settled(self._number, *self._trainer.engines))
 
     @property
     def _position(self) -> int:
@@ -118,8 +113,8 @@ class Worker:
                 self._link.tell(Progress(self._number, trained, now - start, losses[-1], action, terminated))
             if self._link.hurried:
                 break
-        tally = self._accuracy.take()
-        if tally.counted or not self._accuracy.classifies:
+        tally = self._trainer.tally()
+        if tally.counted or not tally.classifies:
             self._q = tally.ratio
         return Report(
             self._number,
@@ -139,18 +134,9 @@ class Worker:
 
     def _iterate(self) -> float:
         """Train one iteration; returns its loss."""
-        solver = self._solver
-        solver.iter = self._assignment.iteration(self._done)
-        solver.step(1)
         self._iterations += 1
-        return solver.loss
+        return self._trainer.step(self._assignment.iteration(self._done))
 
     def _trained(self) -> Buffer:
         """What to submit."""
-        if not self._assignment.gradients:
-            return self._flat.pack()
-        gradients, self._gradients = self._gradients, self._no_gradients()
-        return gradients
-
-    def _no_gradients(self) -> Buffer:
-        return np.zeros(self._flat.size if self._assignment.gradients else 0, self._flat.dtype)
+        return self._trainer.trained()

@@ -8,6 +8,8 @@ from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 
+INNER = ("parallel_param", "inner_param", "engine")
+
 
 def check_pipeline(solver: SolverSource) -> None:
     """Raise a PrototxtError, at the field that is wrong, unless a run with several stages makes sense."""
@@ -48,8 +50,6 @@ def check_pipeline(solver: SolverSource) -> None:
             "layers by speed instead: pipeline_param { devices: … }",
             "balance",
         )
-    if parallel.inner_param.engine == pb.InnerParameter.TASK_DAG:
-        refuse(f"inner_param {{ engine: TASK_DAG }} does not go with {stages}; leave it out", "inner_param", "engine")
     if parallel.exchange == pb.ParallelParameter.CGDP and parallel.cgdp_param.chunking == pb.CgdpParameter.MODEL:
         refuse(
             f"cgdp_param {{ chunking: MODEL }} measures all layers on each rank, which has some of them with {stages}; "
@@ -78,5 +78,7 @@ def _check_delayed(solver: SolverSource) -> None:
             "updates stages with gradients of different iterations, which have no norm together; leave clip_gradients "
             "out", "clip_gradients",
         )  # fmt: skip
+    if param.parallel_param.inner_param.engine != pb.InnerParameter.LIBRARY:
+        refuse("computes by copies of weights, of which inner_param { engine } knows nothing; set LIBRARY", *INNER)
     if param.parallel_param.exchange == pb.ParallelParameter.TREE:
         refuse("goes with exchange: ALLREDUCE, RING or CGDP, not TREE", "parallel_param", "exchange")

@@ -42,6 +42,7 @@ class Costs:
     Attributes:
         net: its name.
         batch: samples of a pass.
+        micro_batches: in which it went through the net; times are of all of them together.
         machine: where it was measured, in words.
         threads: that computed.
         forward, backward: of the whole net in one piece, which is faster than layer by layer.
@@ -51,6 +52,7 @@ class Costs:
 
     net: str
     batch: int
+    micro_batches: int
     machine: str
     threads: int
     forward: float
@@ -81,7 +83,8 @@ def read_costs(path: str) -> Costs:
     if number != FORMAT:
         top["format"].refuse(f"is {number}, but this bpt reads costs of format {FORMAT}; measure again")
     return Costs(
-        top["net"].text(), top["batch"].integer(least=0), top["machine"].text(), top["threads"].integer(least=1),
+        top["net"].text(), top["batch"].integer(least=0), top["micro_batches"].integer(least=1),
+        top["machine"].text(), top["threads"].integer(least=1),
         top["forward"].seconds(), top["backward"].seconds(), top["update"].seconds(),
         tuple(_layer(entry) for entry in top["layers"].entries()),
     )  # fmt: skip
@@ -128,6 +131,7 @@ def _to_json(costs: Costs) -> dict[str, Any]:
         "bpt": bpt.__version__,
         "net": costs.net,
         "batch": costs.batch,
+        "micro_batches": costs.micro_batches,
         "machine": costs.machine,
         "threads": costs.threads,
         "forward": costs.forward,

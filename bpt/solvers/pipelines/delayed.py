@@ -55,7 +55,7 @@ class DelayedIteration(StagedIteration):
                     self.exchange.wait()
             elif not isinstance(instruction, do.Update):
                 loss = loss + self._execute(instruction)
-        self._receive_meanwhile(now + 1)
+        operator.expect_diffs(now, self._first)
         operator.finish(self.gradient_of(now))
         with self.clock.during(do.Wait()), self.counters.during("W"):
             self.status.start(loss.item())
@@ -66,12 +66,3 @@ class DelayedIteration(StagedIteration):
     def _of(self, iteration: int) -> Sequence[Instruction]:
         operator = self.operator
         return delayed(Pipeline(operator.stages, operator.transfers), operator.stage, iteration, self._first)
-
-    def _receive_meanwhile(self, iteration: int) -> None:
-        """Begin to receive the diffs of the next iteration, if there is one or not: they are on their way already."""
-        assert isinstance(self.operator, DelayedOperator)
-        for instruction in self._of(iteration):
-            if isinstance(instruction, do.Recv) and instruction.diff:
-                self.operator.expect_diff(instruction.transfer, instruction.micro)
-
-

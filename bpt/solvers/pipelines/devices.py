@@ -36,7 +36,7 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
 
     They are those of the file ``pipeline_param { devices }``: a cluster (ClusterParameter in text format) or a profile
     that ``bpt time --profile`` has written (JSON). Without such a file they are alike: as fast as the machine that
-    measured ``pipeline_param { costs }`` or, without costs, of NOMINAL speed, on NOMINAL_LINKs; and nothing limits memory.
+    measured ``pipeline_param { costs }`` or, without costs, of NOMINAL speed, on NOMINAL_LINKs; nothing limits memory.
 
     Of a cluster count name, speed (as ``bpt simulate`` draws it, if there is a spread; at the start, if there are
     changes), memory and link. The one link that stands for all is the worst: the two largest latencies one behind the

@@ -46,12 +46,18 @@ def solver_digest(param: pb.SolverParameter) -> str:
 
     Where files lie and which device computes may differ from host to host, and does not count.
     """
+    content = relevant_solver(param).SerializeToString(deterministic=True)
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def relevant_solver(param: pb.SolverParameter) -> pb.SolverParameter:
+    """``param`` with only what must be the same on all hosts."""
     relevant = pb.SolverParameter()
     relevant.CopyFrom(param)
     for field in _OF_A_HOST:
         relevant.ClearField(field)
     relevant.parallel_param.balance_param.ClearField("profile")
-    return hashlib.blake2b(relevant.SerializeToString(deterministic=True), digest_size=8).hexdigest()
+    return relevant
 
 
 def file_digest(path: str) -> str:

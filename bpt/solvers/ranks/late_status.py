@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 class LateStatus(Status):
     """Sums losses and signals of an iteration; ``loss`` and ``action`` tell those of ``lag`` iterations ago.
 
-    In the first ``lag`` iterations they are those of the first one.
+    In the first ``lag`` iterations the loss is that of the first one. A signal is told once.
     """
 
     def __init__(self, world: Communicator, signals: SignalActions | None, lag: int) -> None:
@@ -35,7 +35,9 @@ class LateStatus(Status):
         under_way: Future[Floats] = Future()
         self._under_way.append(under_way)
         self._courier.submit(partial(_sum, self._mine, self._sums, under_way), "W")
-        self._sums = self._under_way[0].result()
+        due = self._under_way[0].result()
+        self._sums = due.copy()
+        due[1:] = 0
         if len(self._under_way) > self._lag:
             self._under_way.popleft()
 

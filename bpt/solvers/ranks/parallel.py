@@ -20,15 +20,14 @@ from bpt.graph.part import WHOLE, Part
 from bpt.graph.segments import Segment, cut, starts_by_chunks, starts_by_size
 from bpt.graph.stages import borders, part_of
 from bpt.net import Net
-from bpt.operators.delayed import DelayedOperator
 from bpt.operators.links import Links
 from bpt.operators.local import LocalOperator
 from bpt.operators.master_slave import MasterSlaveOperator
 from bpt.operators.peer import PeerOperator
-from bpt.operators.staged import StagedOperator
 from bpt.operators.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
+from bpt.solvers.pipelines.operators import staged_operator, wants_tasks
 from bpt.solvers.pipelines.staging import Staging
 from bpt.solvers.ranks.late_status import LateStatus
 from bpt.solvers.ranks.status import Status
@@ -151,17 +150,12 @@ class Parallel:
 
     def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> LocalOperator:
         """What executes the segments of ``net`` on this rank."""
-        inner = self.param.inner_param
         if self.staging:
             assert self._links
-            stages, training = self.staging.stages(net.graph), net.graph.phase == pb.TRAIN
-            if training and self.staging.rule == pb.PipelineParameter.DELAYED:
-                delay = self.grid.stages - 1 - self.grid.stage
-                return DelayedOperator(net, segments, device, links=self._links, stages=stages, delay=delay)
-            cuts = self.staging.cuts if training else (1,)
-            return StagedOperator(net, segments, device, links=self._links, stages=stages, cuts=cuts)
+            return staged_operator(self.param, self.staging, self._links, net, segments, device)
         if self.grid.shards == 1:
-            if inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu":
+            inner = self.param.inner_param
+            if wants_tasks(self.param, device):
                 return TaskDagOperator(net, segments, device, threads=inner.num_threads)
             return LocalOperator(net, segments, device)
         shards = self.grid.across_shards

@@ -78,9 +78,8 @@ def write(
     comm = comm or SerialCommunicator()
     parts = parts or (net.part,)
     in_hdf5 = param.snapshot_format == pb.SolverParameter.HDF5
-    words, suffix = ("HDF5", ".h5") if in_hdf5 else ("binary proto", "")
-    start = f"{param.snapshot_prefix}_iter_{state.iter}"
-    model, path = f"{start}.caffemodel{suffix}", f"{start}.solverstate{suffix}"
+    words = "HDF5" if in_hdf5 else "binary proto"
+    model, path = (_path(param, state.iter, kind) for kind in ("caffemodel", "solverstate"))
     write_together(comm, (), lambda: _make_folder(model))
     if comm.rank == 0:
         LOG.info("Snapshotting to %s file %s", words, model)
@@ -95,6 +94,16 @@ def write(
     write_state = (hdf5 if in_hdf5 else binary).write_state
     write_together(comm, history, lambda: write_state(full, history, path))
     return path
+
+
+def state_path(param: pb.SolverParameter, iteration: int) -> str:
+    """Where ``write`` puts the solver state after so many iterations."""
+    return _path(param, iteration, "solverstate")
+
+
+def _path(param: pb.SolverParameter, iteration: int, kind: str) -> str:
+    suffix = ".h5" if param.snapshot_format == pb.SolverParameter.HDF5 else ""
+    return f"{param.snapshot_prefix}_iter_{iteration}.{kind}{suffix}"
 
 
 def _make_folder(path: str) -> None:

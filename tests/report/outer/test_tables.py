@@ -25,7 +25,7 @@ def test_files(tmp_path: Path) -> None:
         "loss,moved",
         "1,2.0,0,host0,0,0,0.5,0.5,0.25,1.0,10,2.0,0.25,1.5,2048",
     ]
-    assert (folder / "nodes.csv").read_text().splitlines()[2] == "1,host1,20,3.0,11.0,0.6,0.0,3,3072,3072"
+    assert (folder / "nodes.csv").read_text().splitlines()[2] == "1,host1,20,3.0,11.0,0.6,0.0,3,3072,3072,"
     assert (folder / "tests.csv").read_text().splitlines()[2] == "4.5,10,1.0,2,1,1.0,0.1,"  # no AUC
     assert (
         folder / "allocation.csv"

@@ -6,7 +6,7 @@ from bpt.solvers.pipelines.costs_file import Costs, LayerCost
 
 # conv works twice as long as ip and loss; in one piece the net is as fast as layer by layer.
 COSTS = Costs(
-    net="small", batch=8, machine="host: cpu (Fast)", threads=2, forward=4.0, backward=8.0, update=0.0,
+    net="small", batch=8, micro_batches=2, machine="host: cpu (Fast)", threads=2, forward=4.0, backward=8.0, update=0.0,
     layers=(
         LayerCost("data", "DummyData", 0, 0.0, 0.0),
         LayerCost("conv", "Convolution", 28160, 2.0, 4.0),

@@ -22,6 +22,7 @@ CONTENT = {
     "bpt": bpt.__version__,
     "net": "small",
     "batch": 8,
+    "micro_batches": 2,
     "machine": "host: cpu (Fast)",
     "threads": 2,
     "forward": 4.0,

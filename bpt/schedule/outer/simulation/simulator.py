@@ -163,8 +163,13 @@ class Simulator:
         for worker in gone:
             worker.stop(self.now, died=True)
         self._active -= len(gone)
-        if gone:
-            self._carry_out(self._schedule.lost(*(worker.number for worker in gone)))
+        if not gone:
+            return
+        try:
+            instructions = self._schedule.lost(*(worker.number for worker in gone))
+        except RunError as error:
+            raise RunError(f"all nodes are dead after {self.now:g} s: {error}") from None
+        self._carry_out(instructions)
 
     def _travels(self, worker: Worker) -> bool:
         """Whether messages from and to it take time and are counted."""

@@ -1,0 +1,31 @@
+"""NodeFacts: what the server must know of the machines that compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Of a rank, or of all ranks of a computing node.
+
+    Attributes:
+        host: its name; those of several hosts with "+" between them.
+        frequency: μ, for the first batch; ``None``: unknown.
+        threads: that it computes with.
+    """
+
+    host: str
+    frequency: float | None
+    threads: int
+
+    @classmethod
+    def joined(cls, ranks: Sequence[NodeFacts]) -> NodeFacts:
+        """Those of a computing node of these ranks, which share its work."""
+        known = [rank.frequency for rank in ranks if rank.frequency is not None]
+        return cls(
+            "+".join(dict.fromkeys(rank.host for rank in ranks)),
+            sum(known) if len(known) == len(ranks) else None,
+            sum(rank.threads for rank in ranks),
+        )

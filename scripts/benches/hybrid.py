@@ -1,0 +1,158 @@
+"""Pipelines on unlike hosts: the placement that ``bpt plan`` finds against an even split, on ``scripts/testbed``.
+
+Of each net, the ranks first measure what a user would: layers, on each host at the same time, as ``bpt plan --measure``
+does, and the link between the hosts. The first host's costs are those of the plan; the others' speeds are relative to
+it, samples a second; and all that becomes a cluster file. By this file, ``bpt plan`` predicts an iteration's time
+
+    planned  with layers placed by BLOCK for these hosts
+    even     with layers placed by BLOCK as if the hosts were alike, on the hosts as they are
+
+and then one job trains both, with each schedule, in turn, so that what else the machine does hits all alike.
+
+    gain      = time of an iteration with the even split / with the planned placement
+    achieved  = measured gain / predicted gain                   goal: at least 90 %
+    error     = predicted time / measured time - 1               goal: within 15 %
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benches import hybrid_results
+from benches.balance import TESTBED, call, test_bed
+from benches.cgdp import at_least
+from benches.hybrid_nets import IMAGES, Images, solver_text
+from benches.hybrid_results import Comparison, Seen, Side
+from bpt.commands.plan import plan_solver
+from bpt.errors import BptError
+from bpt.proto.solver import read_solver
+from bpt.report.plan import Outlook, Plan
+
+HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root)"
+FOLDER = Path(__file__).parent
+HOSTS, BANDWIDTH = "a:1.0,b:0.4", "1gbit"
+SCHEDULES = "GPIPE,ONE_F_ONE_B"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    number = at_least(1)
+    parser.description = __doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--nets", default=",".join(IMAGES), help="which, separated by commas (default: all)")
+    parser.add_argument("--batch", type=number, help="samples of an iteration (default: see hybrid_nets.py)")
+    parser.add_argument("--schedules", default=SCHEDULES, help="which, separated by commas (default %(default)s)")
+    parser.add_argument("--micro-batches", type=number, default=8, help="of a batch (default %(default)s)")
+    parser.add_argument("--rounds", type=number, default=4, help="turns of each pipeline (default %(default)s)")
+    parser.add_argument("--iterations", type=number, default=3, help="of a turn (default %(default)s)")
+    parser.add_argument("--passes", type=number, default=5, help="that costs are measured in (default %(default)s)")
+    parser.add_argument("--hosts", default=HOSTS, help="of the test bed, two of them (default %(default)s)")
+    parser.add_argument("--bandwidth", default=BANDWIDTH, help="of each host's link (default %(default)s)")
+    parser.add_argument("--folder", type=Path, help="keep what was measured there (default: nowhere)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):  # or else the test bed would stay
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.folder.resolve() if arguments.folder else Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        comparisons: list[Comparison] = []
+        try:
+            with test_bed(arguments.hosts, arguments.bandwidth) as words:
+                print(words, flush=True)
+                for name in arguments.nets.split(","):
+                    comparisons += compare(name, arguments, folder)
+        except BptError as error:
+            sys.exit(f"error: {error}")
+    print(*hybrid_results.table(comparisons), *hybrid_results.verdict(comparisons), sep="\n")
+
+
+def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comparison]:
+    """Calibrate, plan and train one net."""
+    images = IMAGES[name]
+    images = Images(images.size, arguments.batch or images.batch)
+    solver = folder / f"{name}.prototxt"
+    solver.write_text(solver_text(name, images))
+    costs, answer = folder / f"{name}.costs", folder / f"{name}.calibrated.json"
+    micro = f"parallel_param {{ pipeline_param {{ micro_batches: {arguments.micro_batches} }} }}"
+    words = [str(solver), json.dumps([micro]), str(arguments.passes), str(costs), str(answer)]
+    call(TESTBED, "run", "--", "python", str(FOLDER / "hybrid_calibrate.py"), *words)
+    found = json.loads(answer.read_text())
+    print(*told(name, images, found), sep="\n", flush=True)
+    devices, alike = folder / f"{name}.devices", folder / f"{name}.alike"
+    devices.write_text(cluster_text(found, images.batch))
+    alike.write_text(cluster_text(found, images.batch, alike=True))
+
+    def fields(schedule: str, file: Path) -> str:
+        return (
+            f'parallel_param {{ num_stages: 2 pipeline_param {{ devices: "{file}" costs: "{costs}.0" '
+            f"schedule: {schedule} micro_batches: {arguments.micro_batches} }} }}"
+        )
+
+    schedules = arguments.schedules.split(",")
+    plans = {schedule: plan_solver(read_solver(solver, [fields(schedule, devices)])) for schedule in schedules}
+    ways = {
+        f"{schedule} {side}": [fields(schedule, file)]
+        for schedule in schedules
+        for side, file in (("even", alike), ("planned", devices))
+    }
+    order, times = folder / f"{name}.order.json", folder / f"{name}.times.json"
+    work = {"solver": str(solver), "ways": ways, "rounds": arguments.rounds, "iterations": arguments.iterations}
+    order.write_text(json.dumps(work))
+    call(TESTBED, "run", "--", "python", str(FOLDER / "hybrid_worker.py"), str(order), str(times))
+    seen = {way: Seen.read(each) for way, each in json.loads(times.read_text()).items()}
+    comparisons = [
+        Comparison(
+            name, schedule,
+            even=side_of(plan, plan.even, seen[f"{schedule} even"]),
+            planned=side_of(plan, plan.chosen, seen[f"{schedule} planned"]),
+        )
+        for schedule, plan in plans.items()
+    ]  # fmt: skip
+    print(*hybrid_results.table(comparisons), sep="\n", flush=True)
+    return comparisons
+
+
+def side_of(plan: Plan, outlook: Outlook, seen: Seen) -> Side:
+    """A placement, as it was predicted and as it was seen; it must be the same one."""
+    stages = [
+        stage
+        for segment, stage in zip(outlook.segments, outlook.stages, strict=True)
+        for _ in range(segment.start, segment.end)
+    ]
+    assert tuple(stages) == seen.stages, (stages, seen.stages)
+    return Side(plan.graph.nodes[stages.index(1)].name, outlook.seconds, outlook.busy, seen)
+
+
+def cluster_text(found: dict[str, Any], batch: int, alike: bool = False) -> str:
+    """The hosts as ``pipeline_param { devices }`` wants them.
+
+    Args:
+        found: by the calibration.
+        alike: give all the same speed.
+    """
+    seconds = [sum(times) for times in zip(found["forward"], found["backward"], found["update"], strict=True)]
+    return "".join(
+        f'node {{ name: "{host}" samples_per_second: {batch / (seconds[0] if alike else own):.9g} '
+        f"latency: {found['latency'] / 2:.9g} bandwidth: {found['bandwidth'] * 8 / 1e6:.9g} }}\n"
+        for host, own in zip(found["hosts"], seconds, strict=True)
+    )
+
+
+def told(name: str, images: Images, found: dict[str, Any]) -> list[str]:
+    """What the calibration has found, in words."""
+    seconds = zip(found["hosts"], found["forward"], found["backward"], found["update"], strict=True)
+    hosts = "; ".join(
+        f"{host}: forward {forward * 1e3:.0f} ms, backward {backward * 1e3:.0f}, update {update * 1e3:.0f}"
+        for host, forward, backward, update in seconds
+    )
+    return [
+        f"{name}, {images.batch} images of {images.size} x {images.size}: {hosts}",
+        f"  link: latency {found['latency'] * 1e3:.3g} ms, {found['bandwidth'] * 8 / 1e6:.0f} Mbit/s",
+    ]

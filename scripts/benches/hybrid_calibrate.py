@@ -1,0 +1,87 @@
+"""A rank of the calibration of ``scripts/bench hybrid``: costs of layers on this host, and the link between two.
+
+All ranks measure at the same time, as they compute in a pipeline: cores share caches and memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from bpt.allocator import keep_freed_memory
+from bpt.comm import failure
+from bpt.comm.base import Buffer, Communicator
+from bpt.comm.cores import share_cores
+from bpt.commands.plan_measure import measure
+from bpt.device import CPU
+from bpt.proto.solver import SolverSource, read_solver
+
+SMALL, LARGE = 64, 2**20  # bytes of a message
+REPEATS, PAUSE = 20, 0.02  # of messages; seconds between them, so that a slow host has its share of the processor
+TAG = 0
+
+
+def calibrate(source: SolverSource, iterations: int, path: Path, world: Communicator) -> dict[str, Any]:
+    """Each rank's host and seconds of a batch, and what a message takes; costs go to ``path`` with the rank's number.
+
+    Returns:
+        ``hosts``; ``forward``, ``backward`` and ``update`` seconds, each by rank; ``latency`` in seconds and
+        ``bandwidth`` in bytes a second.
+    """
+    torch.set_num_threads(share_cores(world))  # this and the next as the command line does
+    gc.freeze()
+    world.Barrier()
+    costs = measure(source, CPU, iterations, f"{path}.{world.rank}")
+    world.Barrier()
+    small, large = (round_trip(world, np.zeros(size, np.uint8)) / 2 for size in (SMALL, LARGE))
+    seen = world.allgather((world.host, costs.forward, costs.backward, costs.update))
+    hosts, forward, backward, update = zip(*seen, strict=True)
+    return {
+        "hosts": hosts,
+        "forward": forward,
+        "backward": backward,
+        "update": update,
+        "latency": small,
+        "bandwidth": (LARGE - SMALL) / max(large - small, 1e-9),
+    }
+
+
+def round_trip(world: Communicator, buffer: Buffer) -> float:
+    """Seconds that ``buffer`` takes from rank 0 to rank 1 and back; a collective call."""
+    times = []
+    for _ in range(REPEATS):
+        world.Barrier()
+        time.sleep(PAUSE)
+        start = time.perf_counter()
+        if world.rank == 0:
+            world.Send(buffer, 1, TAG)
+            world.Recv(buffer, 1, TAG)
+        elif world.rank == 1:
+            world.Recv(buffer, 0, TAG)
+            world.Send(buffer, 0, TAG)
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+def main() -> int:
+    solver, overrides, iterations, path, answer = sys.argv[1:]
+    keep_freed_memory()
+
+    def command(world: Communicator) -> None:
+        seen = calibrate(read_solver(solver, json.loads(overrides)), int(iterations), Path(path), world)
+        if world.rank == 0:
+            Path(answer).write_text(json.dumps(seen, indent=1))
+
+    return failure.run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""A rank of ``scripts/bench hybrid``: trains pipelines that differ in schedule and placement, in turn."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bpt.allocator import keep_freed_memory
+from bpt.comm import failure
+from bpt.comm.base import Communicator
+from bpt.comm.cores import share_cores
+from bpt.proto.solver import read_solver
+from bpt.solvers.clock import computing
+from bpt.solvers.solver import Solver
+
+WARM_UP = 2  # iterations of each way before its first turn
+
+
+def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any]:
+    """Seconds of each iteration, and what each rank computes in one in the mean."""
+    world.Barrier()
+    solver.clock.take()
+    world.counters.take()
+    seconds = []
+    for _ in range(iterations):
+        start = time.perf_counter()
+        solver.step(1)
+        world.Barrier()  # until the last rank has done its update, too
+        seconds.append(time.perf_counter() - start)
+    phases, traffic = solver.clock.take(), world.counters.take()
+    return {
+        "seconds": seconds,
+        "computing": world.allgather(computing(phases, traffic) / iterations),
+        "waiting": world.allgather((phases["pipeline"] + phases["exchange"]) / iterations),
+    }
+
+
+def turns(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
+    """Way → the stage of each layer, and its turns; see hybrid_jobs.Done."""
+    torch.set_num_threads(share_cores(world))  # this and the next as the command line does
+    gc.freeze()
+    solvers: dict[str, Solver] = {}
+    done: dict[str, Any] = {}
+    for way, fields in order["ways"].items():
+        solvers[way] = Solver(read_solver(order["solver"], fields), world=world)
+        staging = solvers[way].parallel.staging
+        assert staging is not None
+        done[way] = {"stages": staging.of_layers, "turns": []}
+        solvers[way].step(WARM_UP)
+    for turn in range(order["rounds"]):
+        for way in list(solvers) if turn % 2 == 0 else list(solvers)[::-1]:
+            solvers[way].step(1)  # does not count: caches are the other way's
+            done[way]["turns"].append(train(solvers[way], world, order["iterations"]))
+    return done
+
+
+def main() -> int:
+    order, answer = map(Path, sys.argv[1:])
+    keep_freed_memory()  # as the command line does
+
+    def command(world: Communicator) -> None:
+        done = turns(json.loads(order.read_text()), world)
+        if world.rank == 0:
+            answer.write_text(json.dumps(done, indent=1))
+
+    return failure.run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
