@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bpt.context import RunContext, derive_seed
+from bpt.share import Share
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,64 @@ def test_torchs_own_generator_is_left_alone() -> None:
     before = torch.get_rng_state()
     draw(RunContext().pass_generator("drop"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+# Micro-batches
+
+
+def counted(context: RunContext, samples: int, parts: int) -> list[tuple[int, int]]:
+    """Start and count of each micro-batch."""
+    found = []
+    for context.part in range(parts):
+        share = context.share(samples)
+        assert share.total == samples
+        found.append((share.start, share.count))
+    return found
+
+
+def test_a_share_is_cut_into_micro_batches() -> None:
+    context = RunContext(split=lambda samples: Share(4, 5, samples), ranks=2, cuts=(3,))
+    assert context.share(9) == Share(4, 5, 9)
+    assert counted(context, 9, 3) == [(4, 2), (6, 2), (8, 1)]
+
+
+def test_cuts_that_stand_for_ranks() -> None:
+    """A process that is alone has the micro-batches of two ranks with three each, one rank after the other."""
+    assert counted(RunContext(cuts=(2, 3)), 11, 6) == [(0, 2), (2, 2), (4, 2), (6, 2), (8, 2), (10, 1)]
+    ranks = [Share(0, 6, 11), Share(6, 5, 11)]
+    of_ranks = [counted(RunContext(split=lambda _, own=own: own, cuts=(3,)), 11, 3) for own in ranks]
+    assert of_ranks[0] + of_ranks[1] == counted(RunContext(cuts=(2, 3)), 11, 6)
+
+
+def test_three_levels_of_cuts() -> None:
+    """8 samples: 4 and 4; each 2 and 2; each 1 and 1. And 5: 3 and 2; 2, 1, 1, 1; the last of a single one is empty."""
+    assert counted(RunContext(cuts=(2, 2, 2)), 8, 8) == [(number, 1) for number in range(8)]
+    assert [count for _, count in counted(RunContext(cuts=(2, 2, 2)), 5, 8)] == [1, 1, 1, 0, 1, 0, 1, 0]
+
+
+def test_one_micro_batch_is_the_whole() -> None:
+    assert counted(RunContext(cuts=(1,)), 7, 1) == [(0, 7)]
+    assert RunContext(cuts=(4,)).share(7) == Share(0, 7, 7)  # none is named
+
+
+def test_part_of_any_share() -> None:
+    context = RunContext(cuts=(2,), part=1)
+    assert context.part_of(Share(3, 5, 20)) == Share(6, 2, 20)
+
+
+def test_whether_shares_are_turned_and_batches_divided() -> None:
+    assert not RunContext(cuts=(4,)).turns
+    assert not RunContext(cuts=(1, 4)).turns
+    assert RunContext(cuts=(2, 4)).turns
+    assert RunContext(ranks=2).turns
+    assert not RunContext(cuts=(4,)).is_divided
+    assert RunContext(cuts=(4,), part=0).is_divided
+    assert RunContext(ranks=2).is_divided
+
+
+def test_shapes_of_a_micro_batch() -> None:
+    context = RunContext(cuts=(3,), part=2)
+    assert context.own_shape((7, 4, 2)) == (2, 4, 2)
+    assert context.own_shape(()) == ()
+    context.part = None
+    assert context.own_shape((7, 4, 2)) == (7, 4, 2)

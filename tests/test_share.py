@@ -48,3 +48,26 @@ def test_turned_once_an_epoch_of_the_first_data_layer() -> None:
     # Passes 0, 1, 2 begin at samples 0, 4, 8; 3, 4 at 12, 16; 5 at 20.
     assert [turning.part(passes) for passes in range(6)] == [rotation(epoch) for epoch in (0, 0, 0, 1, 1, 2)]
     assert Turning(batch=1, epoch=0).part(1000) == 0
+
+
+def test_parts_by_hand() -> None:
+    """Of the third to the ninth of ten: 3, 2 and 2."""
+    share = Share(2, 7, 10)
+    assert [share.part(number, 3) for number in range(3)] == [Share(2, 3, 10), Share(5, 2, 10), Share(7, 2, 10)]
+    assert share.part(0, 1) == share
+    assert [Share(4, 2, 10).part(number, 3).count for number in range(3)] == [1, 1, 0]
+    assert Share(4, 0, 10).part(1, 2) == Share(4, 0, 10)
+
+
+@pytest.mark.parametrize("count", range(9))
+@pytest.mark.parametrize("parts", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("shift", [0, 3])
+def test_parts_tile_the_share(count: int, parts: int, shift: int) -> None:
+    """In its order, nearly equal, the longer ones first; also where the share goes over the end of the ring."""
+    share = Share(5, count, 8)
+    cut = [share.part(number, parts) for number in range(parts)]
+    assert [row for part in cut for row in rows(part, shift)] == rows(share, shift)
+    counts = [part.count for part in cut]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] - counts[-1] <= 1
+    assert {part.total for part in cut} == {8}

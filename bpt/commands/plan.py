@@ -21,6 +21,7 @@ from bpt.solvers.nets import train_plan
 from bpt.solvers.outer.check import apart
 from bpt.solvers.pipelines.check import check_pipeline
 from bpt.solvers.pipelines.costs import read_costs_of
+from bpt.solvers.pipelines.costs_file import Costs
 from bpt.solvers.pipelines.placing import check_micro_batches, place
 from bpt.solvers.speeds.rehearsal import batch_of
 
@@ -61,7 +62,7 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
         schedule=_Pipeline.Schedule.Name(param.schedule),
         batch=batch_of(graph),
         passes=passes,
-        measured="" if costs is None else costs.machine,
+        measured="" if costs is None else measured_on(costs, problem.micro_batches),
         described=bool(param.devices),
         chosen=seen(placement),
         even=seen(even_split(problem)),
@@ -70,6 +71,13 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
         convergence=tuple(enumerate(shown(placement.convergence, param.objective))),
         objective=OBJECTIVES[param.objective],
     )
+
+
+def measured_on(costs: Costs, micro_batches: int) -> str:
+    """The machine and, if the batch travels in others, the micro-batches of the measurement."""
+    if costs.micro_batches == micro_batches:
+        return costs.machine
+    return f"{costs.machine}, in {costs.micro_batches} micro-batch{'es' * (costs.micro_batches != 1)}"
 
 
 def shown(fitness: Sequence[float], objective: int) -> list[float]:

@@ -23,7 +23,9 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.report.columns import columns
 from bpt.solvers.nets import NetPlan
-from bpt.solvers.outer.check import without_effect
+from bpt.solvers.outer.building import stage_lines
+from bpt.solvers.outer.check import check_ranks, without_effect
+from bpt.solvers.outer.nodes import joined_power
 from bpt.solvers.outer.roles import SERVER, Roles
 from bpt.solvers.ranks.agreement import outcome_of_first
 
@@ -50,21 +52,25 @@ def check_outer_plan(
     built = build_graphs(ranks, param, nets_with_data(plans, param, world.rank), known)
     if built.findings:
         return _plan(built.findings, wrong=built.wrong)
+    divided = attempt(lambda: check_ranks(solver, world.size))
+    if divided.error:
+        return _plan(errors_of(ranks, [divided.message] * world.size), wrong=divided.error)
     roles = Roles.of(param.parallel_param, world)
     power = _powers(ranks, device)
-    of_workers = [power[rank] for rank in roles.workers]
+    of_workers = [joined_power([power[rank] for rank in roles.ranks_of(w)]) for w in range(len(roles.workers))]
     training = next(iter(built.by_name.values()), None)
 
-    def work_here() -> Work:
+    def work_here() -> tuple[Work, tuple[str, ...]]:
         assert training is not None, "rank 0 has all nets"
-        return work_of(param, training, start, of_workers)
+        return work_of(param, training, start, of_workers), tuple(stage_lines(solver, training))
 
     made = attempt(lambda: outcome_of_first(world, work_here if roles.serves else None))
-    work = made.value
-    if work is None:
+    if made.value is None:
         return _plan(errors_of(ranks, [made.message] * world.size), wrong=made.error)
+    work, stages = made.value
     found = [
         *_roles(param, roles),
+        *map(ok, stages),
         *_amounts(param, roles, work, ranks, of_workers),
         *_order(roles, work),
         *_momentum(param, roles),
@@ -98,7 +104,9 @@ def _roles(param: pb.SolverParameter, roles: Roles) -> Iterator[Finding]:
     if len(roles.workers) == 1 and SERVER not in roles.workers:
         yield note(
             "one computing node trains as one process does, and rank 0 only serves it",
-            "start more ranks, or let rank 0 compute, too: parallel_param { server: COLOCATED }",
+            "start more ranks, or let rank 0 compute, too: parallel_param { server: COLOCATED }"
+            if roles.stages == 1
+            else f"start more ranks, {roles.stages} for each computing node",
         )
 
 
@@ -156,10 +164,11 @@ def _table(ranks: Ranks, roles: Roles, work: Work, power: Sequence[float | None]
     if not 1 < len(roles.workers) <= _SHOWN:
         return
     rows: list[tuple[str, ...]] = [("worker", "rank", "host", "MHz × cores", "first samples")]
-    for worker, rank in enumerate(roles.workers):
-        mine = power[worker]
+    for worker in range(len(roles.workers)):
+        mine, members = power[worker], roles.ranks_of(worker)
         known = "unknown" if mine is None else f"{mine:.0f}"
-        rows.append((str(worker), str(rank), ranks.hosts[rank], known, str(work.first[worker])))
+        hosts = "+".join(dict.fromkeys(ranks.hosts[rank] for rank in members))
+        rows.append((str(worker), spans(members), hosts, known, str(work.first[worker])))
     yield from columns(rows, left=3)
 
 

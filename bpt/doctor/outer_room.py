@@ -19,6 +19,8 @@ from bpt.solvers.outer.roles import Roles
 from bpt.solvers.speeds.room import Memory
 
 FLOAT = 4  # bytes
+PASSING = 3
+"""Copies on the first stage of a pipeline when weights come or go: whole, cut up for the stages, and one under way."""
 
 
 def server_copies(work: Work, workers: int, gradients: bool) -> int:
@@ -47,9 +49,9 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
     """
     c_w = work.elements * FLOAT
     server = server_copies(work, len(roles.workers), gradients) if roles.serves else 0
-    on_device, in_main = worker_copies(work, gradients) if roles.worker is not None else (0, 0)
+    on_device, in_main = _of_rank(roles, *worker_copies(work, gradients))
     apart = device.type == "cuda"
-    needs = ranks.world.allgather(((server + in_main + on_device * (not apart)) * c_w, Memory(CPU).room))
+    needs = ranks.world.allgather((int((server + in_main + on_device * (not apart)) * c_w), Memory(CPU).room))
     found = False
     for host, members in ranks.by_host.items():
         need, room = sum(needs[rank][0] for rank in members), min(needs[rank][1] for rank in members)
@@ -60,7 +62,7 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
                 "that are free",
                 "start fewer ranks there; rank 0 holds two copies for every worker, so give it a host with much memory",
             )
-    devices = ranks.world.allgather((on_device * c_w, Memory(device).room) if apart else (0, 0))
+    devices = ranks.world.allgather((int(on_device * c_w), Memory(device).room) if apart else (0, 0))
     short = [rank for rank, (need, room) in enumerate(devices) if need > room]
     if short:
         found = True
@@ -71,10 +73,19 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
         )  # fmt: skip
     if not found:
         sizes = [server_copies(work, len(roles.workers), gradients), sum(worker_copies(work, gradients))]
+        each = "" if roles.stages == 1 else f", on the first stage of its pipeline up to {PASSING} of them"
         yield ok(
             f"the weights take {bytes_text(c_w)}; rank 0 holds up to {sizes[0]} copies of them as the server, a worker "
-            f"{sizes[1]}; blobs come on top"
+            f"{sizes[1]}{each}; blobs come on top"
         )
+
+
+def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, float]:
+    """The copies of the weights that this rank has of a worker's; a stage's part counts as one of equal parts."""
+    if roles.worker is None:
+        return 0, 0
+    passing = PASSING if roles.leads and roles.stages > 1 else 0
+    return on_device / roles.stages, in_main / roles.stages + passing
 
 
 def check_disk(ranks: Ranks, roles: Roles, work: Work) -> Iterator[Finding]:

@@ -25,7 +25,8 @@ def alike(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
     """The stage of each layer of another net that shares parameters with the training net.
 
     A layer goes where the training net's layer of its name is (``stage_of``), any other one where the last of its
-    bottoms is made. A layer without bottoms does not cut the run that it stands in.
+    bottoms is made, or where the layer runs whose parameters it shares. A layer without bottoms does not cut the run
+    that it stands in.
     """
     stages: list[int] = []
     for node in graph.nodes:
@@ -34,6 +35,9 @@ def alike(graph: LayerGraph, stage_of: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _behind(graph: LayerGraph, node: Node, stages: Sequence[int]) -> int:
+    owners = [graph.params[graph.params[index].owner].layer for index in node.params if graph.params[index].shared]
+    if owners:
+        return stages[owners[0]]
     makers = [graph.edges[edge].producer for edge in node.bottoms]
     if makers:
         return stages[max(makers)]

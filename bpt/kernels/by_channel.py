@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from bpt.kernels.channels_last import channels_last, is_channels_last, places
+
 WIDTH = 256  # elements that a row should have at least
 
 
@@ -22,13 +24,8 @@ def applies(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
-def is_channels_last(x: Tensor) -> bool:
-    """Whether ``x`` is an image blob whose channels lie side by side in memory."""
-    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-
-
 class _Rows:
-    """``(N, C, H, W)`` blobs of one shape as rows of ``repeat · C`` elements."""
+    """``(N, C, …)`` blobs of one shape, with 4 or 5 axes, as rows of ``repeat · C`` elements."""
 
     def __init__(self, like: Tensor) -> None:
         self.channels = like.shape[1]
@@ -38,8 +35,7 @@ class _Rows:
             self.repeat *= 2
 
     def of(self, x: Tensor) -> Tensor:
-        rows = x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1)
-        return rows.reshape(-1, self.repeat * self.channels)
+        return places(channels_last(x)).reshape(-1, self.repeat * self.channels)
 
     def sum(self, rows: Tensor) -> Tensor:
         """Sum by channel."""

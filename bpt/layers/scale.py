@@ -10,6 +10,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
+from bpt.kernels.channels_last import is_channels_last
 from bpt.layers.base import LAYERS, Layer
 from bpt.layers.coefficients import coefficient_shape, coefficients_mix_samples, spread
 from bpt.proto import bpt_pb2 as pb
@@ -65,7 +66,7 @@ class Scale(Layer):
 
 def scale_channels(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
     """``factors · x + summands`` by channel, as batch normalisation by mean 0 and variance 1: in one pass each way."""
-    if by_channel.applies(x) and by_channel.is_channels_last(x):
+    if by_channel.applies(x) and is_channels_last(x):
         return by_channel.scale(x, factors, summands)
     mean, variance = torch.zeros_like(factors), torch.ones_like(factors)
     return torch.batch_norm(x, factors, summands, mean, variance, False, 0, 0, torch.backends.cudnn.enabled)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from bpt.layers.base import Layer
-from bpt.operators.staged import StagedOperator, _way
+from bpt.operators.staged import StagedOperator, way_of
 
 Copies = dict[int, nn.Parameter]  # by id of the parameter that was copied
 
@@ -94,5 +94,5 @@ class DelayedOperator(StagedOperator):
                 continue
             sent = iteration - (self.links.stages.size - 1 - transfer.to_stage)  # the last batch whose diff has left
             under_way = sent - max(iteration - self._delay, first - 1)
-            while self.links.expected(*_way(transfer, diff=True)) < under_way:
+            while self.links.expected(*way_of(transfer, diff=True)) < under_way:
                 self._expect(transfer, sent, diff=True)

@@ -1,14 +1,14 @@
 """Which memory layout the blobs of a net have: chosen by measuring, in the first iterations of training.
 
-Channels-last (NHWC) and contiguous (NCHW) compute the same numbers up to rounding; which is faster depends on
+Channels-last (NHWC, of volumes NDHWC) and contiguous (NCHW, NCDHW) compute the same numbers up to rounding; which is faster depends on
 the net, the batch and the machine.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from bpt.kernels.channels_last import FORMATS, channels_last
 from bpt.operators.choice import EngineChoice
 from bpt.proto import bpt_pb2 as pb
 
@@ -16,14 +16,10 @@ MARGIN = 0.9  # contiguous must be faster than this, since channels-last hardly 
 
 
 def laid_out(tensor: Tensor, engine: int) -> Tensor:
-    """``tensor`` in the layout of ``engine``; only blobs with four axes have a choice."""
-    if engine != pb.SolverParameter.CHANNELS_LAST or tensor.dim() != 4:
+    """``tensor`` in the layout of ``engine``; only blobs with four or five axes have a choice."""
+    if engine != pb.SolverParameter.CHANNELS_LAST or tensor.dim() not in FORMATS:
         return tensor.contiguous()
-    if tensor.shape[1] == 1:
-        # With one channel both layouts are one run of memory; the strides alone tell kernels which is meant.
-        _, _, height, width = tensor.shape
-        return tensor.contiguous().as_strided(tensor.shape, (height * width, 1, width, 1))
-    return tensor.contiguous(memory_format=torch.channels_last)
+    return channels_last(tensor)
 
 
 class LayoutChoice(EngineChoice):

@@ -37,7 +37,7 @@ class LocalOperator:
         net: the net, already on ``device``.
         segments: how the graph is cut; the whole net is one by default.
         device: where layers without bottoms put their tops.
-        engine: layout of blobs with four axes, CONTIGUOUS or CHANNELS_LAST; may change between iterations.
+        engine: layout of blobs with four or five axes, CONTIGUOUS or CHANNELS_LAST; may change between iterations.
     """
 
     keeps_graphs: ClassVar[bool] = False  # whether a segment's backward may be repeated; costs memory

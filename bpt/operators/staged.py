@@ -156,7 +156,7 @@ class StagedOperator(LocalOperator):
     def recv(self, transfer: int, micro: int, diff: bool) -> None:
         """``Recv``: wait for what another stage sends; what comes next on this way may come meanwhile."""
         which = self.transfers[transfer]
-        stage, tag = _way(which, diff)
+        stage, tag = way_of(which, diff)
         if not self.links.expected(stage, tag):
             self._expect(which, micro, diff)
         if micro < self._last:
@@ -170,7 +170,7 @@ class StagedOperator(LocalOperator):
 
     def _expect(self, transfer: Transfer, micro: int, diff: bool) -> None:
         self._turn_to(micro)
-        self.links.expect(count(self._crossing_shape(transfer)), *_way(transfer, diff))
+        self.links.expect(count(self._crossing_shape(transfer)), *way_of(transfer, diff))
 
     def finish(self) -> None:
         """``Wait``: all that was sent has left, and all micro-batches are done."""
@@ -204,8 +204,8 @@ class StagedOperator(LocalOperator):
             return
         for transfer in self.transfers:
             if transfer.target == index:
-                self.links.expect(count(self._crossing_shape(transfer)), *_way(transfer))
-                blob = self.links.receive(*_way(transfer)).view(self._crossing_shape(transfer))
+                self.links.expect(count(self._crossing_shape(transfer)), *way_of(transfer))
+                blob = self.links.receive(*way_of(transfer)).view(self._crossing_shape(transfer))
                 self.values.update(dict.fromkeys(transfer.edges, self._place(blob)))
         super().forward(index, grad)
         self._send_whole(index)
@@ -247,7 +247,7 @@ class StagedOperator(LocalOperator):
         return self.net.training and self.net.context.turns
 
 
-def _way(transfer: Transfer, diff: bool = False) -> tuple[int, int]:
+def way_of(transfer: Transfer, diff: bool = False) -> tuple[int, int]:
     """Where it comes from, and its tag."""
     return (transfer.to_stage if diff else transfer.from_stage), _tag(transfer, diff)
 

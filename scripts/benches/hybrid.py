@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benches import hybrid_results
+from benches import hybrid_memory, hybrid_results
 from benches.balance import TESTBED, call, test_bed
 from benches.cgdp import at_least
 from benches.hybrid_nets import IMAGES, Images, solver_text
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--nets", default=",".join(IMAGES), help="which, separated by commas (default: all)")
     parser.add_argument("--batch", type=number, help="samples of an iteration (default: see hybrid_nets.py)")
+    parser.add_argument("--size", type=number, help="of the square images, of all nets (default: the same)")
     parser.add_argument("--schedules", default=SCHEDULES, help="which, separated by commas (default %(default)s)")
     parser.add_argument("--micro-batches", type=number, default=8, help="of a batch (default %(default)s)")
     parser.add_argument("--rounds", type=number, default=4, help="turns of each pipeline (default %(default)s)")
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passes", type=number, default=5, help="that costs are measured in (default %(default)s)")
     parser.add_argument("--hosts", default=HOSTS, help="of the test bed, two of them (default %(default)s)")
     parser.add_argument("--bandwidth", default=BANDWIDTH, help="of each host's link (default %(default)s)")
+    parser.add_argument("--memory", action="store_true", help="each rank's peak against one process; needs no test bed")
     parser.add_argument("--folder", type=Path, help="keep what was measured there (default: nowhere)")
 
 
@@ -62,6 +64,14 @@ def run(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder.resolve() if arguments.folder else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
+        if arguments.memory:
+            for name in arguments.nets.split(","):
+                lines = hybrid_memory.measure(
+                    name, images_of(name, arguments), arguments.schedules.split(","), arguments.micro_batches, folder
+                )
+                for line in lines:
+                    print(line, flush=True)
+            return
         comparisons: list[Comparison] = []
         try:
             with test_bed(arguments.hosts, arguments.bandwidth) as words:
@@ -73,10 +83,15 @@ def run(arguments: argparse.Namespace) -> None:
     print(*hybrid_results.table(comparisons), *hybrid_results.verdict(comparisons), sep="\n")
 
 
+def images_of(name: str, arguments: argparse.Namespace) -> Images:
+    """What a net trains on: see hybrid_nets, unless the command line says otherwise."""
+    images = IMAGES[name]
+    return Images(arguments.size or images.size, arguments.batch or images.batch)
+
+
 def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comparison]:
     """Calibrate, plan and train one net."""
-    images = IMAGES[name]
-    images = Images(images.size, arguments.batch or images.batch)
+    images = images_of(name, arguments)
     solver = folder / f"{name}.prototxt"
     solver.write_text(solver_text(name, images))
     costs, answer = folder / f"{name}.costs", folder / f"{name}.calibrated.json"

@@ -29,10 +29,10 @@ class Images:
 # An iteration on a whole core and a slow one takes a second or more, so that neither the turns of the hosts' quotas
 # nor messages decide. Small images leave the convolutions as they are and make the fully connected layers smaller.
 IMAGES = {
-    "vgg16": Images(64, 16),
+    "vgg16": Images(32, 32),
     "alexnet": Images(131, 64),
     "cifar10_full": Images(32, 512),
-    "resnet20": Images(32, 128),
+    "resnet20": Images(32, 256),
 }
 
 

@@ -132,6 +132,7 @@ def run(arguments: argparse.Namespace) -> None:
         f"{arguments.solver}, exchange {arguments.exchange}, batch_scope {arguments.scope}; cores available: "
         f"{len(os.sched_getaffinity(0))}; threads of a rank: {arguments.threads}"
     )
+    print(HEAD, flush=True)
     runs: list[tuple[Way, Seen]] = []
     for way in ways:
         seen = train(way, arguments)
@@ -139,10 +140,12 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"{way.ranks} ranks, {way.stages}x{way.replicas}: has failed, see above", flush=True)
         else:
             runs.append((way, seen))
-    runs = timed_in_turn(runs, arguments)
-    if runs:
-        print(HEAD)
+            print(row(way, seen, runs[0][1], arguments.accuracy), flush=True)
+    if arguments.turns > 1 and runs:
+        runs = timed_in_turn(runs, arguments)
+        print(f"T as the median of {arguments.turns} turns:", HEAD, sep="\n")
         print(*(row(way, seen, runs[0][1], arguments.accuracy) for way, seen in runs), sep="\n")
+    if runs:
         print(*notes(runs, arguments.accuracy), sep="\n")
 
 

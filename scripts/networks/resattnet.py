@@ -9,7 +9,7 @@ from bpt.netspec import L, NetSpec, P, Top
 from scripts.networks.common import TEST, TRAIN, Network, classify, solver
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # residual blocks of each stage
-PARAMETERS = {18: "34,003,208", 34: "65,011,407"}
+PARAMETERS = {18: "34,002,984", 34: "65,010,959"}
 GFLOPS = {18: "41", 34: "77"}
 MSRA = {"type": "msra"}
 ZERO = {"type": "constant", "value": 0}
@@ -101,7 +101,10 @@ def self_attention(n: NetSpec, bottom: Top, name: str, channels: int) -> Top:
 
     gamma is a number that is learned and starts at 0: at first the layer passes its bottom on.
     """
-    for letter, outputs in (("f", max(1, channels // 8)), ("g", max(1, channels // 8)), ("h", channels)):
+    # f goes without a bias: it would add the same to all weights of a place, which a softmax does not see.
+    few = max(1, channels // 8)
+    n[f"{name}_f"] = L.Convolution(bottom, num_output=few, kernel_size=1, weight_filler=MSRA, bias_term=False)
+    for letter, outputs in (("g", few), ("h", channels)):
         n[f"{name}_{letter}"] = L.Convolution(bottom, num_output=outputs, kernel_size=1, weight_filler=MSRA)
     n[f"{name}_o"] = L.Attention(n[f"{name}_g"], n[f"{name}_f"], n[f"{name}_h"])
     n[f"{name}_gamma"] = L.Scale(n[f"{name}_o"], axis=0, num_axes=0, filler=ZERO)
@@ -143,15 +146,16 @@ and Alzheimer's disease diagnosis using structural MRI", 2020. {parameters} para
 
 A 3x3x3 Conv block, max pooling, and a residual network of {blocks} blocks, each of two 3x3x3 Conv blocks; behind each
 block of the last three stages stands a self-attention layer over all places. The first stage, which finds the
-low-level features, has none: its maps have 28x28x28 places, where one such layer would cost twice what all convolutions do,
-while in the paper these weigh most.
+low-level features, has none: its maps have 28x28x28 places, where one such layer would cost twice what all
+convolutions do, while in the paper these weigh most.
 
 The lists in data/brains name the volumes; scripts/make_brains.py makes some. Each is resampled to 112x112x112 voxels.
 """
 
 ABOUT_SMALL = """
-3D-ResAttNet-18 made small, for a CPU: volumes of 32x32x32 voxels, an eighth of the channels, and no max pooling, so
-that the last stage still has 2x2x2 places. 532,904 parameters, 0.13 GFLOP a volume. See train_val.prototxt.
+3D-ResAttNet-18 made small, for a CPU: volumes of 32x32x32 voxels, an eighth of the channels, and neither max pooling
+nor a stride in the last stage, so that this still has 4x4x4 places. 532,876 parameters, 0.17 GFLOP a volume. See
+train_val.prototxt.
 
 The lists in data/brains name the volumes; scripts/make_brains.py makes them.
 """

@@ -44,6 +44,15 @@ def test_by_hand(tmp_path: Path) -> None:
     assert (plan.measured, plan.described, plan.convergence) == ("host: cpu (Fast)", True, ())
 
 
+def test_costs_of_other_micro_batches(tmp_path: Path) -> None:
+    assert plan_solver(two_unlike(tmp_path, pipeline("micro_batches: 4"))).measured == (
+        "host: cpu (Fast), in 2 micro-batches"
+    )
+    assert plan_solver(two_unlike(tmp_path, pipeline("schedule: DELAYED"))).measured == (
+        "host: cpu (Fast), in 2 micro-batches"
+    )
+
+
 def test_what_travels(tmp_path: Path) -> None:
     """Labels cross from stage 0 to the loss, without diffs."""
     plan = plan_solver(two_unlike(tmp_path))
@@ -70,8 +79,10 @@ def test_several_passes(tmp_path: Path) -> None:
 
 
 def test_the_update_goes_where_parameters_are(tmp_path: Path) -> None:
-    """6 s at speed 1, all of it on the first device."""
-    plan = plan_solver(two_unlike(tmp_path, update=6.0))
+    """6 s at speed 1, all of it on the first device. There an iteration of 12 s and 6 s takes 6 s, elsewhere 18 s."""
+    cluster = f"node {{ samples_per_second: {8 / 6} }} node {{ samples_per_second: {8 / 18} }}"
+    plan = plan_solver(two_unlike(tmp_path, cluster=cluster, update=6.0))
+    assert [device.speed for device in plan.problem.devices] == pytest.approx([3, 1])
     assert plan.chosen.busy == pytest.approx((5, 3))
     assert plan.chosen.seconds == pytest.approx(6.5)
     assert plan.alone.seconds == pytest.approx(6)

@@ -109,6 +109,28 @@ def test_one_worker(tmp_path: Path, data: str) -> None:
     assert "rank 0 only serves" in finding.text and "server: COLOCATED" in finding.remedy
 
 
+def test_pipelines(tmp_path: Path, data: str) -> None:
+    """Each has the power of its ranks: 2000 + 3000 and 4000 + 5000."""
+    text = "parallel_param { exchange: ASGD num_stages: 2 balance: IDPA %s }"
+    found = check("aabbc", write_run(tmp_path / "a", text % "pipeline_param { micro_batches: 2 }", data_net(data)))
+    assert found.section.table == (
+        "worker  rank  host  MHz × cores  first samples",
+        "0       1-2   a+b          5000              2",
+        "1       3-4   b+c          9000              3",
+    )
+    said = texts_of(found.section, Kind.OK)
+    assert said[:2] == [
+        "ASGD, balance IDPA; server on rank 0; 2 computing nodes, each a pipeline of 2 ranks",
+        "Each computing node is a pipeline GPIPE of 2 micro-batches",
+    ]
+    assert said[2].startswith("Stage 0: ") and said[3].startswith("Stage 1: ")
+    one = check("abb", write_run(tmp_path / "b", text % "pipeline_param { micro_batches: 2 }", data_net(data)))
+    assert only(one, Kind.NOTE).remedy == "start more ranks, 2 for each computing node"
+    wrong = check("abbb", write_run(tmp_path / "c", text % "", data_net(data)))
+    assert isinstance(wrong.wrong, PrototxtError)
+    assert "4 ranks are not 1 + 2 k: start 3 or 5" in only(wrong, Kind.PROBLEM).text
+
+
 def test_asgd(tmp_path: Path, data: str) -> None:
     text = "parallel_param { exchange: ASGD agwu_param { push: 2 fetch: 6 } }"
     said = texts_of(check("abb", write_run(tmp_path / "a", text, data_net(data))).section, Kind.OK)

@@ -142,7 +142,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
 ) -> None:
     monkeypatch.setattr(resattnet, "train", lambda way, *_: None if way.ranks == 2 else SEEN)
     resattnet.run(arguments_of("--ways", "1,2,4096"))
-    _, two, head, one, many, *notes = capsys.readouterr().out.splitlines()
+    _, head, one, two, many, *notes = capsys.readouterr().out.splitlines()
     assert two == "2 ranks, 1x2: has failed, see above"
     assert head == resattnet.HEAD
     assert (one.split()[:2], many.split()[:2]) == (["1", "1x1"], ["4096", "1x4096"])

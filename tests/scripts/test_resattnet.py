@@ -62,8 +62,9 @@ def plain_conv(x: Tensor, value: Values, name: str, stride: int) -> Tensor:
 
 def plain_attention(x: Tensor, value: Values, name: str) -> Tensor:
     """SAGAN's equations, with all weights of all places at once."""
-    f, g, h = (
-        functional.conv3d(x, value(f"{name}_{letter}", 0), value(f"{name}_{letter}", 1)).flatten(2) for letter in "fgh"
+    f = functional.conv3d(x, value(f"{name}_f", 0)).flatten(2)
+    g, h = (
+        functional.conv3d(x, value(f"{name}_{letter}", 0), value(f"{name}_{letter}", 1)).flatten(2) for letter in "gh"
     )
     weights = torch.einsum("nci,ncj->nij", f, g).softmax(1)  # of key i for query j
     return x + value(f"{name}_gamma", 0) * torch.einsum("nci,nij->ncj", h, weights).view_as(x)
@@ -76,8 +77,9 @@ def plain_net(x: Tensor, value: Values) -> Tensor:
         for index in (1, 2):
             name = f"res{stage}_{index}"
             first = stage > 1 and index == 1
-            shortcut = plain_conv(x, value, f"{name}_shortcut", 2) if first else x
-            y = plain_conv(x, value, f"{name}a", 2 if first else 1).relu()
+            stride = 2 if first and stage < 4 else 1
+            shortcut = plain_conv(x, value, f"{name}_shortcut", stride) if first else x
+            y = plain_conv(x, value, f"{name}a", stride).relu()
             x = (shortcut + plain_conv(y, value, f"{name}b", 1)).relu()
             x = plain_attention(x, value, f"att{stage}_{index}") if stage > 1 else x
     return functional.linear(x.mean((2, 3, 4)), value("fc", 0), value("fc", 1))

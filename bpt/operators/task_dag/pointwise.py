@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from bpt.kernels.by_channel import is_channels_last
+from bpt.kernels.channels_last import is_channels_last, places
 from bpt.layers.base import Layer
 from bpt.layers.convolution import Convolution
 from bpt.operators.task_dag.run import like
@@ -39,20 +39,15 @@ def convolve(layer: Layer, x: Tensor) -> Tensor:
     return y
 
 
-def _rows(x: Tensor) -> Tensor:
-    """``(N · H · W, channels)``, a view if the places lie one after the other."""
-    return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
-
-
 class _Pointwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         y = like((x.shape[0], weight.shape[0], *x.shape[2:]), x)  # its rows are a view, since x is channels-last
         if bias is None:
-            torch.mm(_rows(x), weight.flatten(1).t(), out=_rows(y))
+            torch.mm(places(x), weight.flatten(1).t(), out=places(y))
         else:
-            torch.addmm(bias, _rows(x), weight.flatten(1).t(), out=_rows(y))
+            torch.addmm(bias, places(x), weight.flatten(1).t(), out=places(y))
         return y
 
     @staticmethod
@@ -60,10 +55,10 @@ class _Pointwise(torch.autograd.Function):
     def backward(ctx: FunctionCtx, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad  # type: ignore[attr-defined]
-        rows = _rows(dy)
+        rows = places(dy)
         dx = None
         if wants_x:
             dx = like(tuple(x.shape), x)
-            torch.mm(rows, weight.flatten(1), out=_rows(dx))
-        d_weight = torch.mm(rows.t(), _rows(x)).view(weight.shape) if wants_weight else None
+            torch.mm(rows, weight.flatten(1), out=places(dx))
+        d_weight = torch.mm(rows.t(), places(x)).view(weight.shape) if wants_weight else None
         return dx, d_weight, rows.sum(0) if wants_bias else None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from bpt.kernels.channels_last import format_of
 from bpt.operators.local import Island
 
 WHOLE = -1  # in the place of a part's number: the blob of all samples
@@ -67,6 +68,4 @@ class DagIsland(Island):
 
 def like(shape: tuple[int, ...], model: Tensor) -> Tensor:
     """Memory of ``shape``, laid out as ``model`` is."""
-    last = model.dim() == 4 and not model.is_contiguous() and model.is_contiguous(memory_format=torch.channels_last)
-    memory_format = torch.channels_last if last else torch.contiguous_format
-    return torch.empty(shape, dtype=model.dtype, device=model.device, memory_format=memory_format)
+    return torch.empty(shape, dtype=model.dtype, device=model.device, memory_format=format_of(model))

@@ -62,7 +62,6 @@ def _check_pipelines(solver: SolverSource, name: str) -> None:
     """Raise a PrototxtError unless a computing node can be a pipeline of ``num_stages`` ranks."""
     parallel = solver.param.parallel_param
     stages = f"num_stages: {parallel.num_stages}"
-    check_pipeline(solver)
     if parallel.pipeline_param.schedule == pb.PipelineParameter.DELAYED:
         raise PrototxtError(
             f"parallel_param: schedule: DELAYED does not go with exchange: {name}: between two iterations there are "
@@ -75,6 +74,7 @@ def _check_pipelines(solver: SolverSource, name: str) -> None:
             "pipeline in most of its calls, and the server must never wait; leave it out: rank 0 only serves",
             solver.origin("parallel_param", "server"),
         )
+    check_pipeline(solver)
 
 
 def check_ranks(solver: SolverSource, ranks: int) -> None:

@@ -23,9 +23,14 @@ class NodeFacts:
     @classmethod
     def joined(cls, ranks: Sequence[NodeFacts]) -> NodeFacts:
         """Those of a computing node of these ranks, which share its work."""
-        known = [rank.frequency for rank in ranks if rank.frequency is not None]
         return cls(
             "+".join(dict.fromkeys(rank.host for rank in ranks)),
-            sum(known) if len(known) == len(ranks) else None,
+            joined_power([rank.frequency for rank in ranks]),
             sum(rank.threads for rank in ranks),
         )
+
+
+def joined_power(ranks: Sequence[float | None]) -> float | None:
+    """The power of a computing node of ranks with such powers; ``None``: that of one is unknown."""
+    known = [power for power in ranks if power is not None]
+    return sum(known) if len(known) == len(ranks) else None

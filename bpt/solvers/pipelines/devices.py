@@ -20,7 +20,7 @@ from bpt.placement.problem import Device, Link
 from bpt.proto.solver import SolverSource
 from bpt.schedule.outer.simulation.cluster import Node
 from bpt.solvers.cluster_file import ClusterSource
-from bpt.solvers.pipelines.costs import PATH, file_of, measured_costs
+from bpt.solvers.pipelines.costs import PATH, by_layer, file_of, read_costs_of
 from bpt.solvers.speeds.rehearsal import batch_of
 
 TRAINING = 3
@@ -40,14 +40,16 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
 
     Of a cluster count name, speed (as ``bpt simulate`` draws it, if there is a spread; at the start, if there are
     changes), memory and link. The one link that stands for all is the worst: the two largest latencies one behind the
-    other, and the least bandwidth. Of a profile count the samples a second at the batch size of the net.
+    other, and the least bandwidth. Of a profile count the samples a second at the batch size of the net. Samples are
+    those of whole iterations, so their work includes the update's, where it was measured.
 
     Raises:
         PrototxtError: there is no such file; the cluster is wrong; it has more or fewer nodes than there are stages; or
             the net has no work or no batch.
         FileError: the profile is damaged, of another net, or has more or fewer ranks than there are stages.
     """
-    measured = measured_costs(source, graph)
+    costs = read_costs_of(source, graph)
+    measured = None if costs is None else by_layer(costs)
     named = source.param.parallel_param.pipeline_param.devices
     if not named:
         speed = 1.0 if measured is not None else NOMINAL
@@ -60,6 +62,8 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
             f"the training net has no {lack}, by which to compare the devices in {named}; leave pipeline_param "
             "{ devices } out", source.origin("net"),
         )  # fmt: skip
+    if costs is not None:
+        work += costs.update / max(source.param.iter_size, 1)
     devices, link = _of_profile(path, graph, work) if is_profile(path) else _of_cluster(source, path, graph, work)
     if len(devices) != stages:
         kind = "rank" if is_profile(path) else "node"

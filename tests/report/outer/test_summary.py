@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from bpt.report.outer import NodeRow, RunRecord, quantities, summary_lines
-from tests.report.outer.runs import small_run
+from tests.report.outer.runs import KIB, small_run
 
 LINES = """\
 Report: execution time 12 s, 2 nodes, 6 submissions, 6 versions
@@ -17,6 +18,21 @@ Report: accuracy 0.8125, AUC 0.9688 in the last test, 0.8750 in the best"""
 
 def test_lines() -> None:
     assert list(summary_lines(small_run())) == LINES.splitlines()
+
+
+def test_a_node_that_was_lost() -> None:
+    """It is not idle from then on, and Eq. 11 knows nothing of it."""
+    record = small_run()
+    record.nodes[1] = replace(record.nodes[1], passes=1.0, lost=4.5, bytes_sent=KIB, bytes_received=KIB)
+    lines = list(summary_lines(record))
+    assert lines[0].startswith("Report: execution time 12 s, 2 nodes (1 lost), 6 submissions")
+    assert lines[2] == (
+        "Report: worker 1 (host1): 20 samples, 1 pass, computing 11 s, waiting 0.6 s (5.0%), lost after 4.5 s"
+    )
+    assert lines[4] == (
+        "Report: 8,192 bytes of weights counted, 12,288 by Eq. 11 (2 · 1,024 · 2 nodes · 3 iterations), which lets the "
+        "lost ones submit to the end"
+    )
 
 
 def test_lines_without_tests_and_factors() -> None:

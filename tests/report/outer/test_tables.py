@@ -40,6 +40,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     record = small_run(title='a "title", with commas\nand lines')
     record.tests = [row for row in record.tests if not math.isnan(row.auc)]  # NaN is not equal to itself
     record.updates[0] = replace(record.updates[0], host="node,1", seconds=0.1 + 0.2)
+    record.nodes = [replace(row, lost=2.5) for row in record.nodes]
     record.facts["weights"] = "a setting called like a quantity"
     write_csv(record, tmp_path)
     assert read_csv(tmp_path) == record

@@ -164,3 +164,16 @@ def test_progress_is_passes_by_samples() -> None:
     assert replay.progress == Fraction(3, 8)
     replay.submitted(Report(0, Fraction(1, 2)))
     assert replay.progress == Fraction(7, 16)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_whether_the_log_tells_how_its_run_ended(exchange: str) -> None:
+    """All of it: done, though workers died, or stopped. Without its last order to stop it is cut off."""
+    for seed in range(60):
+        play, workers, total = recorded(exchange, seed)
+        whole = Replay(play.log, workers, total)
+        ended = [player.passes for player in play.players if not player.dead]
+        assert (whole.short, whole.stopped) == (False, any(0 < passes < total for passes in ended))
+        last = max(at for at, each in enumerate(play.log) if isinstance(each, Send) and each.order.stop)
+        cut = Replay(play.log[:last], workers, total)
+        assert (cut.short, cut.stopped, cut.decisions) == (True, False, last)

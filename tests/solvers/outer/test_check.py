@@ -12,7 +12,7 @@ from bpt.errors import LayerError, PrototxtError
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource, read_solver
-from bpt.solvers.outer.check import apart, check_outer, check_text, samples_of, without_effect
+from bpt.solvers.outer.check import apart, check_outer, check_text, of_node, samples_of, without_effect
 from tests.golden_cases import graph_of
 from tests.layers.test_hdf5_data import write
 
@@ -38,6 +38,8 @@ def outer(folder: Path, text: str, exchange: str = "AGWU") -> SolverSource:
         ("ASGD", "agwu_param { push: 3 fetch: 2 } server: COLOCATED ship_data: true"),
         ("ASGD", "agwu_param { max_staleness: 4 }"),
         ("AGWU", "agwu_param { max_staleness: 4 fetch: 2 }"),  # fetch has no effect
+        ("ASGD", "num_stages: 2 pipeline_param { schedule: GPIPE micro_batches: 4 } ship_data: true"),
+        ("SGWU", "num_stages: 3 balance: IDPA server: DEDICATED"),
     ],
 )
 def test_what_can_be_run_passes(check: type, exchange: str, text: str, tmp_path: Path) -> None:
@@ -49,12 +51,20 @@ def test_what_can_be_run_passes(check: type, exchange: str, text: str, tmp_path:
     ("text", "column", "message"),
     [
         (
-            "num_stages: 2", 1, "exchange: AGWU trains a whole net on each rank; num_stages: 2 does not go with it; "
-            "leave it out"
+            "num_shards: 4", 1, "exchange: AGWU trains a whole net on each rank, or on the stages of a pipeline; "
+            "num_shards: 4 does not go with it; leave it out"
+        ),
+        ("num_stages: 0", 1, "num_stages is 0; it must be at least 1"),
+        ("num_stages: 2 pipeline_param { micro_batches: 0 }", 32, "micro_batches is 0; it must be at least 1"),
+        (
+            "num_stages: 2 pipeline_param { schedule: DELAYED }", 32, "schedule: DELAYED does not go with exchange: "
+            "AGWU: between two iterations there are batches under way, which would go on with other weights when new "
+            "ones come; use GPIPE or ONE_F_ONE_B"
         ),
         (
-            "num_shards: 4", 1, "exchange: AGWU trains a whole net on each rank; num_shards: 4 does not go with it; "
-            "leave it out"
+            "num_stages: 2 server: COLOCATED", 15, "server: COLOCATED does not go with num_stages: 2: a stage waits "
+            "for the others of its pipeline in most of its calls, and the server must never wait; leave it out: rank 0 "
+            "only serves"
         ),
         (
             "balance: STATIC", 1, "balance: STATIC divides the batches of a synchronous exchange; exchange: AGWU "
@@ -109,12 +119,22 @@ def test_apart(tmp_path: Path) -> None:
     assert source.param.parallel_param.exchange == pb.ParallelParameter.AGWU
 
 
+def test_of_node(tmp_path: Path) -> None:
+    """A pipeline keeps its stages; a worker alone is apart."""
+    source = outer(tmp_path, "num_stages: 2 pipeline_param { micro_batches: 3 } balance: IDPA inner_param { }")
+    assert of_node(source).param.parallel_param == text_format.Parse(
+        "num_stages: 2 pipeline_param { micro_batches: 3 } inner_param { }", pb.ParallelParameter()
+    )
+    assert not of_node(outer(tmp_path, "balance: IDPA pipeline_param { }")).param.HasField("parallel_param")
+
+
 @pytest.mark.parametrize(
     ("text", "remarks"),
     [
         ("exchange: AGWU agwu_param { normalizer: ALL local_epochs: 2 max_staleness: 3 weigh_by_accuracy: true }", []),
         ("exchange: SGWU agwu_param { local_epochs: 2 weigh_by_accuracy: false }", []),
         ("exchange: ASGD agwu_param { push: 2 fetch: 3 max_staleness: 0 }", []),
+        ("exchange: ASGD num_stages: 2 pipeline_param { micro_batches: 2 }", []),
         ("exchange: AGWU balance: IDPA balance_param { num_batches: 3 rule: PAPER }", []),
         (
             "exchange: SGWU agwu_param { normalizer: ALL max_staleness: 1 push: 1 fetch: 1 }",

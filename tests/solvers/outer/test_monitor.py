@@ -176,3 +176,15 @@ def test_the_nodes_in_the_end() -> None:
         NodeRow(0, "a", 5, 2.0, 3.5, 0.75, 4.0, 2, 300, 400),
         NodeRow(1, "b", 0, 0.0, 0.0, 0.0, 0.0, 0, 0, 100),
     ]
+
+
+def test_a_lost_worker_is_not_idle() -> None:
+    made, clock, record = monitor()
+    clock.seconds = 4.0
+    made.submitted(report(1))
+    clock.seconds = 6.0
+    made.gone(1, taken_over=True)
+    clock.seconds = 10.0
+    made.finish([0, 0], [0, 0])
+    assert [(row.idle_at_end_seconds, row.lost) for row in record.nodes[1:]] == [(0.0, 6.0)]
+    assert math.isnan(record.nodes[0].lost)

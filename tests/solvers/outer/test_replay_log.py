@@ -13,9 +13,10 @@ from bpt.errors import FileError, UserError, WriteError
 from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
 from bpt.schedule.outer.messages import Order
 from bpt.schedule.weight_update import Update
-from bpt.solvers.outer.replay_log import RecordedRun, RunFacts, check_replay, read_log, writing
+from bpt.solvers.outer.replay_log import RecordedRun, RunFacts, check_replay, read_log, remarks, writing
 
-FACTS = RunFacts("abc", "def", "012", 60_000, 2, (1, 4), 2**63 + 1)
+SOLVER = "max_iter: 9\nparallel_param {\n  exchange: AGWU\n}\n"
+FACTS = RunFacts(SOLVER, "def", "012", 60_000, 2, 2**63 + 1, (1, 4))
 INSTRUCTIONS: tuple[Instruction, ...] = (
     Settled(1, 2, 0),
     Send(Order(0, 0, Fraction(1), Fraction(0), ((0, 5),), batch=1)),
@@ -63,17 +64,24 @@ def test_a_new_run_starts_a_new_log(log: Path) -> None:
 
 
 def test_a_log_that_was_cut_off_anywhere(log: Path) -> None:
-    """All whole lines are read; without a whole first line it is no log."""
+    """Whole lines are read, the last one also without its end; half a line is refused where it stands."""
     text = log.read_text()
-    first = text.index("\n")
-    for end in sorted({*range(0, len(text), 7), *(at for at, letter in enumerate(text) if letter == "\n")}):
+    whole = {at for at, letter in enumerate(text) if letter == "\n"}
+    for end in sorted({*range(0, len(text), 7), *whole, *(at + 1 for at in whole)}):
         log.write_text(text[:end])
-        if end >= first:
-            lines = text[:end].count("\n")
-            assert read_log(str(log)).instructions == INSTRUCTIONS[: max(lines - 1, 0)]
-        else:
+        lines = text[:end].count("\n")
+        if end < min(whole):
             with pytest.raises(FileError, match="this is no replay log of bpt"):
                 read_log(str(log))
+        elif end in whole or text[end - 1] == "\n":
+            assert read_log(str(log)).instructions == INSTRUCTIONS[: lines - (end not in whole)]
+        else:
+            with pytest.raises(FileError) as caught:
+                read_log(str(log))
+            assert str(caught.value).startswith(f"{log}:{lines + 1}: this is no instruction of a replay log: ")
+            assert str(caught.value).endswith(
+                "; the file was cut: remove this line to repeat what stands before it"
+            )
 
 
 def test_a_line_in_the_middle_that_is_damaged(log: Path) -> None:
@@ -109,7 +117,7 @@ def test_what_is_no_log(text: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("change", [{"bpt replay log": 2}, {"more": 1}, {"threads": None}])
+@pytest.mark.parametrize("change", [{"bpt replay log": 1}, {"solver": "max_iter: 9 }"}, {"more": 1}, {"threads": None}])
 def test_a_first_line_of_another_kind(change: dict[str, object], log: Path) -> None:
     first, *rest = log.read_text().split("\n")
     log.write_text("\n".join([json.dumps({**json.loads(first), **change}), *rest]))
@@ -143,22 +151,27 @@ def test_a_full_disk() -> None:
 
 
 def test_the_same_run() -> None:
-    assert list(check_replay(RecordedRun("log", FACTS, ()), FACTS)) == []
+    check_replay(RecordedRun("log", FACTS, ()), replace(FACTS, threads=()))
+    assert list(remarks(RecordedRun("log", FACTS, ()), (1, 4))) == []
 
 
 def test_other_threads_are_worth_a_remark() -> None:
-    remarks = list(check_replay(RecordedRun("log", FACTS, ()), replace(FACTS, threads=(1, 2))))
-    assert remarks == ["worker 1 computed with 4 threads, and has 2 now: roundings may differ"]
+    told = list(remarks(RecordedRun("log", FACTS, ()), (1, 2)))
+    assert told == ["worker 1 computed with 4 threads, and has 2 now: roundings may differ"]
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"solver": "x"}, "solver text (abc, now x)"),
+        ({"solver": SOLVER.replace("9", "8")}, "max_iter (9, now 8)"),
+        (
+            {"solver": SOLVER.replace("AGWU", "SGWU balance: IDPA")},
+            "parallel_param { exchange (AGWU, now SGWU) }, parallel_param { balance (UNIFORM, now IDPA) }",
+        ),
         ({"net": "x"}, "network text (def, now x)"),
         ({"weights": "x"}, "weights at the start (012, now x)"),
         ({"samples": 5}, "samples (60000, now 5)"),
-        ({"workers": 3, "threads": (1, 1, 1)}, "workers (2, now 3)"),
+        ({"workers": 3}, "workers (2, now 3)"),
         ({"seed": 1}, f"random_seed ({2**63 + 1}, now 1)"),
         ({"seed": 1, "net": "x"}, f"network text (def, now x), random_seed ({2**63 + 1}, now 1)"),
     ],
@@ -166,7 +179,7 @@ def test_other_threads_are_worth_a_remark() -> None:
 def test_another_run_is_refused(change: dict[str, object], named: str) -> None:
     now = replace(FACTS, **change)  # type: ignore[arg-type]
     with pytest.raises(UserError) as caught:
-        list(check_replay(RecordedRun("a/log", FACTS, ()), now))
+        check_replay(RecordedRun("a/log", FACTS, ()), now)
     assert str(caught.value) == (
-        f"a/log: this log is of another run: {named}; --replay needs the same files, flags and number of ranks"
+        f"a/log: this log is of another run: {named}; --replay needs the same files, --set and number of ranks"
     )

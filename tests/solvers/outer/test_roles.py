@@ -44,3 +44,20 @@ def test_rank_0_computes_as_well() -> None:
 def test_a_process_that_is_alone_has_both_roles(text: str) -> None:
     found = Roles.of(text_format.Parse(text, pb.ParallelParameter()), SerialCommunicator())
     assert (found.workers, found.serves, found.worker) == ((0,), True, 0)
+
+
+def test_computing_nodes_that_are_pipelines() -> None:
+    found = roles("num_stages: 3", 7)
+    assert [each.workers for each in found] == [(1, 4)] * 7
+    assert [each.serves for each in found] == [True] + 6 * [False]
+    assert [each.worker for each in found] == [None, 0, 0, 0, 1, 1, 1]
+    assert [each.leads for each in found] == [False, True, False, False, True, False, False]
+    assert (found[0].ranks_of(1), found[0].place(1)) == (range(4, 7), "ranks 4 to 6")
+    assert str(found[0]) == "server on rank 0; 2 computing nodes, each a pipeline of 3 ranks"
+    assert str(roles("num_stages: 3", 4)[0]) == "server on rank 0; 1 computing node, a pipeline of 3 ranks"
+    assert found[0].nodes == "2 nodes (pipelines of 3 ranks)"
+
+
+def test_computing_nodes_of_one_rank() -> None:
+    found = roles("", 3)[2]
+    assert (found.leads, found.ranks_of(1), found.place(1), found.nodes) == (True, range(2, 3), "rank 2", "2 nodes")

@@ -87,7 +87,7 @@ def test_hurry() -> None:
     assert wire.kind_of(sent(wire.hurry_head())) is Kind.HURRY
 
 
-@pytest.mark.parametrize("outcome", [Outcome(0, False), Outcome(2**52, True)])
+@pytest.mark.parametrize("outcome", [Outcome(0, False), Outcome(2**52, True), Outcome(3, False, True)])
 def test_how_a_run_has_ended(outcome: Outcome) -> None:
     head = sent(wire.finished_head(outcome))
     assert wire.kind_of(head) is Kind.FINISHED

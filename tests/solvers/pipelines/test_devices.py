@@ -79,6 +79,15 @@ def test_a_cluster_with_measured_costs(tmp_path: Path) -> None:
     assert device.speed == pytest.approx(3.0)
 
 
+def test_samples_a_second_are_those_of_whole_iterations(tmp_path: Path) -> None:
+    """An iteration of two batches took 24 s here, and its update 6; a device that trains 16 samples in 4 s does so
+    7.5 times as fast."""
+    write_costs(replace(COSTS, update=6.0), str(tmp_path / "c.json"))
+    costs = 'iter_size: 2 parallel_param { pipeline_param { costs: "c.json" } }'
+    (device,), _ = found(named(tmp_path, "node { samples_per_second: 4 }", costs), 1)
+    assert device.speed == pytest.approx(7.5)
+
+
 def test_a_profile(tmp_path: Path) -> None:
     """Rank 0 took 0.8 s for 8 samples, rank 1 0.3 s for one."""
     source = profiled(tmp_path)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bpt.solvers.signals import Action
 from tests.solvers import spread_runs
 from tests.solvers.pipelines import branched
+from tests.solvers.ranks.test_ranks_signalled import UNTESTED, Noted, on
 from tests.solvers.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, train
 
 TREE = "parallel_param { exchange: TREE }"
@@ -102,3 +104,159 @@ def test_stages_that_are_not_contiguous(ranks: int, schedule: str) -> None:
         text = text.replace(f'name: "{layer}" type', f'name: "{layer}" parallel_param {{ stage: {stage} }} type')
     net.write_text(text)
     assert_same_run(ranks, pipeline(3, schedule, 2, "allocator: MANUAL"))
+
+
+@pytest.mark.usefixtures("branched")
+def test_a_weight_that_is_trained_slowly_and_one_that_is_not() -> None:
+    """A stage without anything to train updates nothing, and sends no diff to those below it."""
+    net = Path("net.prototxt")
+    text = net.read_text()
+    for layer in ("conv", "head"):
+        text = text.replace(f'name: "{layer}" type', f'name: "{layer}" param {{ lr_mult: 0 }} param {{ lr_mult: 0 }} type')
+    net.write_text(text.replace('name: "fc" type', 'name: "fc" param { lr_mult: 0.1 } type'))
+    assert_same_run(3, pipeline(3, "GPIPE", 2))
+
+
+@pytest.mark.usefixtures("branched")
+def test_adam() -> None:
+    adam = 'type: "Adam" momentum2: 0.99 base_lr: 0.01 max_iter: 5 snapshot: 0'
+    expected = train(1, adam)
+    end = Saved.read(5)
+    assert_same_lines(train(4, adam, pipeline(2, "ONE_F_ONE_B", 3)).lines, expected.lines)
+    Saved.read(5).check(end)
+
+
+@pytest.mark.usefixtures("branched")
+def test_a_batch_a_replica() -> None:
+    """Two replicas with 6 samples each train like one process with 12; a test is that of one process."""
+    replicas = train(4, pipeline(2, "GPIPE", 4), "parallel_param { batch_scope: REPLICA }")
+    ends = Saved.read(9)
+    net = Path("net.prototxt")
+    net.write_text(net.read_text().replace("batch_size: 6", "batch_size: 12"))
+    assert_same_lines(replicas.lines, train(1).lines)
+    ends.check(Saved.read(9))
+
+
+@pytest.mark.usefixtures("branched")
+@pytest.mark.parametrize("engine", ["CHANNELS_LAST", "AUTO"])
+def test_the_memory_layout(engine: str) -> None:
+    expected = train(1)
+    run = train(2, f"engine: {engine}", pipeline(2, "GPIPE", 3))
+    assert_same_lines(run.lines, expected.lines, 1e-4)
+
+
+@pytest.mark.usefixtures("branched")
+def test_two_test_nets_that_are_unlike_the_training_net() -> None:
+    """One has other layers on top, and one ends early: a stage has nothing to do in it."""
+    deep = branched.NET.replace('layer { name: "scores"', 'layer { name: "more" type: "Power" bottom: "head" top: "more" }\n'
+        'layer { name: "scores"')  # fmt: skip
+    Path("deep.prototxt").write_text(deep)
+    Path("short.prototxt").write_text(branched.NET[: branched.NET.index('layer { name: "left"')])
+    nets = 'test_net: "deep.prototxt" test_net: "short.prototxt" test_iter: 2 test_iter: 3 max_iter: 4'
+    expected = train(1, nets)
+    assert any("Testing net (#1)" in line.words for line in expected.lines)
+    assert_same_lines(train(3, nets, pipeline(3, "GPIPE", 2)).lines, expected.lines)
+
+
+# Snapshots
+
+
+TWO, THREE, FOUR = pipeline(2, "GPIPE", 3), pipeline(3, "ONE_F_ONE_B", 2), pipeline(4, "SEQUENTIAL", 4)
+
+
+@pytest.mark.usefixtures("branched")
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [((2, TWO), (3, THREE)), ((6, THREE), (1, "")), ((1, ""), (4, TWO)), ((4, FOUR), (2, ""))],
+)
+def test_the_curve_goes_on(first: tuple[int, str], then: tuple[int, str]) -> None:
+    """Whatever the number of stages."""
+    straight = train(1)
+    end = Saved.read(9)
+    train(first[0], "snapshot: 5 max_iter: 7", first[1])
+    resumed = train(then[0], then[1], resume="small_iter_5.solverstate")
+    assert resumed.iterations == [9] * then[0]
+    assert_same_lines(resumed.lines, straight.since(6))
+    Saved.read(9).check(end)
+
+
+@pytest.mark.usefixtures("normalised")
+def test_stored_statistics_are_in_the_snapshot() -> None:
+    """That of any stage; and the test of a resumed run sees them."""
+    straight = train(1)
+    end = Saved.read(9)
+    train(4, "snapshot: 5 max_iter: 7", pipeline(4, "SEQUENTIAL"))
+    resumed = train(2, pipeline(2, "SEQUENTIAL"), resume="small_iter_5.solverstate")
+    assert_same_lines(resumed.lines, straight.since(6))
+    Saved.read(9).check(end)
+
+
+# BatchNorm in micro-batches
+
+
+@pytest.mark.usefixtures("normalised")
+@pytest.mark.parametrize(("stages", "schedule"), [(2, "GPIPE"), (3, "ONE_F_ONE_B")])
+def test_a_micro_batch_is_normalised_as_a_batch_of_iter_size_is(stages: int, schedule: str) -> None:
+    """6 samples in 3 micro-batches, twice an iteration, are 6 batches of 2; the statistics, too."""
+    single = "parallel_param { sync_batch_norm: false } snapshot: 5 clip_gradients: -1"
+    net = Path("net.prototxt")
+    text = net.read_text().replace('layer { name: "drop" type: "Dropout" bottom: "conv" top: "conv" }\n', "")
+    assert "Dropout" not in text  # its masks know of passes
+    net.write_text(text.replace("batch_size: 6", "batch_size: 2"))
+    expected = train(1, single, "iter_size: 6")
+    middle, end = Saved.read(5), Saved.read(9)
+    remove_snapshots()
+    net.write_text(text)
+    run = train(stages, single, pipeline(stages, schedule, 3))
+    shown = [line for line in expected.lines if "Train net" not in line.words]
+    assert_same_lines([line for line in run.lines if "Train net" not in line.words], shown)
+    Saved.read(5).check(middle)
+    Saved.read(9).check(end)
+    whole = train(1, single)
+    with pytest.raises(AssertionError):
+        assert_same_lines(whole.lines, run.lines)  # it does matter
+
+
+# Signals
+
+
+@pytest.mark.usefixtures("branched")
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("ranks", [3, 6])
+def test_a_stop_on_one_rank(rank: int, ranks: int) -> None:
+    straight = train(1, UNTESTED)
+    remove_snapshots()
+    noted = Noted()
+    run = train(ranks, UNTESTED, THREE, signals=on(rank, 4, Action.STOP, term=True), each=noted)
+    assert run.iterations == [5] * ranks
+    assert noted.snapshots == {other: [5] for other in range(ranks)}
+    assert [solver.terminated for solver in noted.solvers] == [True] * ranks
+    assert_same_lines(train(2, UNTESTED, TWO, resume="auto").lines, straight.since(6))
+
+
+@pytest.mark.usefixtures("branched")
+@pytest.mark.parametrize("action", [Action.SNAPSHOT, Action.STOP])
+def test_a_signal_in_a_test(action: Action) -> None:
+    """Rank 1 gets it before the second batch of the first test."""
+    noted = Noted()
+    run = train(3, THREE, signals=on(1, 1, action), each=noted)
+    stopped = action is Action.STOP
+    assert run.iterations == [0 if stopped else 9] * 3
+    assert noted.snapshots == {rank: [0] if stopped else [0, 9] for rank in range(3)}
+
+
+# What is said
+
+
+@pytest.mark.usefixtures("branched")
+def test_what_is_said_about_a_pipeline() -> None:
+    log = train(4, TWO, "max_iter: 1").log
+    assert [line for line in log if line.startswith(("Parallel", "Stage"))] == [
+        "Parallel: 4 ranks = 2 replicas × 2 stages; ALLREDUCE, balance UNIFORM, pipeline GPIPE of 3 micro-batches",
+        *(line for line in log if line.startswith("Stage")),
+    ]
+    stages = [line for line in log if line.startswith("Stage")]
+    assert stages[0].startswith("Stage 0: ")
+    assert ", data … " in stages[0]
+    assert stages[1].endswith(" … scores")
+    assert len(stages) == 2

@@ -1,0 +1,35 @@
+"""Channels-last: image and volume blobs whose channels lie side by side in memory, place after place."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes; other blobs have one layout
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """``x``, which has 4 or 5 axes, with its channels side by side; a copy if they are not."""
+    if x.shape[1] != 1:
+        return x.contiguous(memory_format=FORMATS[x.dim()])
+    # With one channel both layouts are one run of memory; the strides alone tell kernels which is meant.
+    sizes = x.shape[2:]
+    strides = (prod(sizes[axis:]) for axis in range(1, len(sizes) + 1))
+    return x.contiguous().as_strided(x.shape, (prod(sizes), 1, *strides))
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether ``x`` is a blob of 4 or 5 axes that lies in channels-last order, and in no other."""
+    return x.dim() in FORMATS and x.is_contiguous(memory_format=FORMATS[x.dim()]) and not x.is_contiguous()
+
+
+def format_of(x: Tensor) -> torch.memory_format:
+    """The layout of ``x``; contiguous if it is both or neither."""
+    return FORMATS[x.dim()] if is_channels_last(x) else torch.contiguous_format
+
+
+def places(x: Tensor) -> Tensor:
+    """``(N · places, channels)`` of ``x``, ``(N, channels, …)``: a view if ``x`` is channels-last."""
+    return x.movedim(1, -1).reshape(-1, x.shape[1])

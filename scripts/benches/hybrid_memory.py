@@ -1,0 +1,86 @@
+"""``scripts/bench hybrid --memory``: what each rank of a pipeline of two stages holds, against one process.
+
+The devices are said to have a little more memory than half of what the net needs, by which BLOCK then cuts. Without
+such limits it cuts by time alone, and of VGG-16 the second stage gets nearly all parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benches.cgdp_jobs import call
+from benches.hybrid_nets import Images, solver_text
+from bpt.commands.plan import plan_solver
+from bpt.proto.solver import read_solver
+
+WORKER = Path(__file__).with_name("hybrid_memory_worker.py")
+GOAL = 0.65
+LIMIT = 0.55
+ITERATIONS = 3
+_MIB = 2**20
+
+
+class Peak(NamedTuple):
+    """Of one rank, in bytes.
+
+    Attributes:
+        trained: that training took, at most, besides
+        before: what the process held when it had loaded its libraries.
+    """
+
+    trained: int
+    before: int
+
+    @property
+    def whole(self) -> int:
+        """Of the process."""
+        return self.trained + self.before
+
+
+def peaks(solver: Path, ranks: int, *fields: str) -> list[Peak]:
+    """Of each rank of a run."""
+    words = [sys.executable, str(WORKER), str(solver), json.dumps(fields), str(ITERATIONS)]
+    return [Peak(*both) for both in json.loads(call(words, ranks, threads=1).splitlines()[-1])]
+
+
+def measure(name: str, images: Images, schedules: Sequence[str], micro_batches: int, folder: Path) -> Iterator[str]:
+    """A net in one process and on two stages, as lines of a table."""
+    solver = folder / f"{name}.memory.prototxt"
+    solver.write_text(solver_text(name, images))
+    devices = folder / f"{name}.memory.devices"
+    devices.write_text(2 * f"node {{ gflops: 1 memory: {memory(solver)} }}\n")
+    (alone,) = peaks(solver, 1)
+    kind = f"{images.batch} images of {images.size} x {images.size}"
+    yield f"{name}, {kind}, {micro_batches} micro-batches: MiB at the peak"
+    yield f"{'':<14} {'training alone':>24} {'of one process':>16} {'whole process':>18} {'of one process':>16}"
+    yield f"{'one process':<14} {alone.trained / _MIB:>24.0f} {'':>16} {alone.whole / _MIB:>18.0f}"
+    for schedule in schedules:
+        param = f'pipeline_param {{ devices: "{devices}" schedule: {schedule} micro_batches: {micro_batches} }}'
+        found = peaks(solver, 2, f"parallel_param {{ num_stages: 2 {param} }}")
+        trained, whole = [peak.trained for peak in found], [peak.whole for peak in found]
+        worst = max(trained) / alone.trained
+        yield (
+            f"{schedule:<14} {_numbers(trained):>24} {_shares(trained, alone.trained):>16} {_numbers(whole):>18} "
+            f"{_shares(whole, alone.whole):>16}"
+        )
+        yield f"{'':<14} greatest share of training {worst:.2f}, goal {GOAL:g}: {'met' if worst <= GOAL else 'not met'}"
+
+
+def memory(solver: Path) -> int:
+    """MiB of each of two devices that hold LIMIT of what the net needs on one, as allocators count."""
+    plan = plan_solver(read_solver(solver, ["parallel_param { num_stages: 2 }"]))
+    needed = sum(cost.parameters + cost.activations for cost in plan.problem.costs)
+    return math.ceil(LIMIT * needed / _MIB)
+
+
+def _numbers(sizes: Sequence[int]) -> str:
+    return " / ".join(f"{size / _MIB:.0f}" for size in sizes)
+
+
+def _shares(sizes: Sequence[int], whole: int) -> str:
+    return " / ".join(f"{size / whole:.2f}" for size in sizes)

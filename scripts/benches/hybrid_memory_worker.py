@@ -1,0 +1,43 @@
+"""A rank of ``scripts/bench hybrid --memory``: trains some iterations; the first prints each rank's peak in bytes."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+
+import torch
+
+from bpt.allocator import keep_freed_memory
+from bpt.comm import failure
+from bpt.comm.base import Communicator
+from bpt.proto.solver import read_solver
+from bpt.solvers.solver import Solver
+
+
+def peak() -> int:
+    """Bytes that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> int:
+    solver, overrides, iterations = sys.argv[1:]
+    keep_freed_memory()  # as the command line does
+
+    def command(world: Communicator) -> None:
+        torch.set_num_threads(1)
+        torch.randn(8, 8) @ torch.randn(8, 8)  # the library's own memory
+        gc.collect()
+        before = peak()
+        with Solver(read_solver(solver, json.loads(overrides)), world=world) as trained:
+            trained.step(int(iterations))
+        peaks = world.allgather((peak() - before, before))
+        if world.rank == 0:
+            print(json.dumps(peaks))
+
+    return failure.run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
