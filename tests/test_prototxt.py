@@ -53,7 +53,7 @@ def residual_attention(blocks: tuple[int, ...]) -> int:
     """Convolutions without bias, each with a scale and a shift for every channel, and the classifier of two classes.
 
     Behind each block of stages 2 to 4 stands self-attention: f and g to an eighth of the channels, h to as many, all
-    with bias, and gamma. Their first blocks have a projection for shortcut.
+    but f with bias, and gamma. Their first blocks have a projection for shortcut.
     """
 
     def conv(kernel: int, inputs: int, outputs: int) -> int:
@@ -63,7 +63,7 @@ def residual_attention(blocks: tuple[int, ...]) -> int:
     for channels, number in zip((128, 256, 512), blocks[1:], strict=True):
         total += conv(27, channels // 2, channels) + conv(1, channels // 2, channels)
         total += (2 * number - 1) * conv(27, channels, channels)
-        total += number * ((channels + 1) * (channels // 8 + channels // 8 + channels) + 1)
+        total += number * ((channels + 1) * (channels // 8 + channels) + channels * (channels // 8) + 1)
     return total + fully_connected(512, 2)
 
 
