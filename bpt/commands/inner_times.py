@@ -84,7 +84,8 @@ def log_inner_times(solver: Solver, iterations: int) -> None:
     if chosen == LIBRARY:
         operator.close()
     threads = f"{operator.threads} thread{'s' * (operator.threads != 1)}"
-    LOG.info("Inner layer: both engines on %s in turn, %d iterations each:", threads, iterations)
+    each = f"{iterations} iteration{'s' * (iterations != 1)}"
+    LOG.info("Inner layer: both engines on %s in turn, %s each:", threads, each)
     for line in side_by_side(engines.seconds, alike=not any(each.timelines for each in engines.passes["forward"])):
         LOG.info("%s", line)
     for line in task_tables(engines.passes):

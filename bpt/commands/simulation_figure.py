@@ -33,7 +33,9 @@ def check_figure(path: str) -> None:
 
 
 def draw(path: str, simulated: Simulated) -> None:
-    """Write a PNG or SVG file, as the end of ``path`` says, with a panel for each strategy: the nodes, from slow to fast, and what they did when.
+    """Write a panel for each strategy: the nodes, from slow to fast, and what they did when.
+
+    PNG or SVG, as the end of ``path`` says.
 
     Raises:
         UserError: there is no matplotlib.

@@ -73,7 +73,7 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
         )  # fmt: skip
     if not found:
         sizes = [server_copies(work, len(roles.workers), gradients), sum(worker_copies(work, gradients))]
-        each = "" if roles.stages == 1 else f", on the first stage of its pipeline up to {PASSING} of them"
+        each = "" if roles.stages == 1 else f", and {PASSING} more on the first of its stages when they come or go"
         yield ok(
             f"the weights take {bytes_text(c_w)}; rank 0 holds up to {sizes[0]} copies of them as the server, a worker "
             f"{sizes[1]}{each}; blobs come on top"

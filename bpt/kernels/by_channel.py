@@ -42,7 +42,7 @@ class _Rows:
         return rows.sum(0).view(self.repeat, self.channels).sum(0)
 
     def spread(self, by_channel: Tensor) -> Tensor:
-        return by_channel.repeat(self.repeat)
+        return by_channel.expand(self.repeat, -1).reshape(-1)
 
 
 def normalise(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:

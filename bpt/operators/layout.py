@@ -1,7 +1,7 @@
 """Which memory layout the blobs of a net have: chosen by measuring, in the first iterations of training.
 
-Channels-last (NHWC, of volumes NDHWC) and contiguous (NCHW, NCDHW) compute the same numbers up to rounding; which is faster depends on
-the net, the batch and the machine.
+Channels-last (NHWC; NDHWC for volumes) and contiguous (NCHW, NCDHW) compute the same numbers up to rounding; which is
+faster depends on the net, the batch and the machine.
 """
 
 from __future__ import annotations

@@ -2,63 +2,103 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from bpt.placement.loads import ROUNDING, Floats, Loads
+from bpt.placement.sending import best_with_sends
 from bpt.placement.spans import SpanCosts
+from bpt.placement.tables import sum_table, worst_table
+from bpt.placement.weights import Weights
+
+NEAR = 1e-13  # relative: costs that are nearer are not searched between
 
 
 def best_cut(loads: Loads) -> tuple[int, ...] | None:
-    """Cut the partitions into one run a device, so that the slowest device is as fast as can be.
+    """Cut the partitions into one run a device, so that a step is as fast as can be (``StepTime``).
 
-    A device's time is its work and what it sends and receives, as in ``Loads.times``; of equally good cuts, the one
-    that takes the least seconds on all devices together is preferred, because a pipeline takes as long to fill.
+    Of equally good cuts, the one whose slowest device is faster is preferred under SEQUENTIAL, and under DELAYED the
+    one that takes the least seconds on all devices together.
 
-    Dynamic programming over the devices: the best time of ``b`` partitions on the first ``j + 1`` devices is the
-    least, over ``a``, of the greater of the best for ``a`` on ``j`` devices and the time of device ``j`` for
-    ``[a, b)``. What a device sends depends on later cuts in one case: a blob that several partitions behind read goes
-    to as many devices as they are on. This program counts one. If the cut that it finds is dearer by that, a second
-    search with the true costs, which leaves out all that the first has shown to be no better, finds the best one.
+    The cost has two parts: the slowest device's time, and what the step takes without overlap. For a limit on the one,
+    dynamic programming over the devices finds the least of the other: with ``b`` partitions on the first ``j + 1``
+    devices it is the least, over ``a``, of that with ``a`` on ``j`` devices and that of device ``j`` for ``[a, b)``.
+    So the front of cuts that are best in one part or the other is searched by halving the range of limits, and ranges
+    in which nothing can be better than the best cut so far are left out.
+
+    What a device sends depends on later cuts in one case: a blob that several partitions behind read goes to as many
+    devices as they are on. The slowest device's time is reckoned with one. If the cut that is found is dearer by that,
+    a second search with the true costs, which leaves out all that the first has shown to be no better, finds the best.
 
     Returns:
         The first partition of each device; ``None``: no cut fits into the devices' memory.
     """
     spans = SpanCosts(loads)
-    floor = _table(spans.floors)
-    limit = float(floor[-1][-1])
-    if limit == np.inf:
+    slowest = worst_table(spans.floors)
+    if slowest[-1][-1] == np.inf:
         return None
-    cut = _least_sum(spans.floors, limit)
-    if _slowest(loads, cut) <= limit * (1 + ROUNDING):
-        return cut
-    fallback = min((cut, _trace(floor, spans.floors)), key=lambda found: _slowest(loads, found))
-    slowest = _slowest(loads, fallback)
-    return (_search(spans, floor, slowest) if slowest > limit * (1 + ROUNDING) else None) or fallback
+    weights = Weights.of(loads.problem.filling)
+    front = _front(spans, float(slowest[-1][-1]), weights)
+    genes = np.array([genes_of(cut.starts, loads.n) for cut in front])
+    costs = weights.cost(loads.times(genes).max(1), np.array([cut.through for cut in front]))
+    best, least = front[int(costs.argmin())].starts, float(costs.min())
+    if least <= min(cut.cost for cut in front) * (1 + ROUNDING):
+        return best
+    return best_with_sends(spans, slowest, loads.problem.filling, least) or best
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """First partitions of the devices; the slowest device's seconds, those of all without overlap, and the cost."""
+
+    starts: tuple[int, ...]
+    slowest: float
+    through: float
+    cost: float
+
+
+def _front(spans: SpanCosts, fastest: float, weights: Weights) -> list[_Cut]:
+    """Cuts, the best one among them, if each blob is sent once. ``fastest``: what no slowest device is faster than."""
+    met = [_least_through(spans, fastest, weights), _least_through(spans, np.inf, weights)]
+    ranges = [(fastest, met[-1])]  # between a limit and a cut that has the least seconds in all of those above it
+    least = min(cut.cost for cut in met)
+    while ranges:
+        low, high = ranges.pop()
+        if weights.cost(low, high.through) >= least * (1 - NEAR):
+            continue
+        middle = _least_through(spans, (low + high.slowest) / 2, weights)
+        met.append(middle)
+        least = min(least, middle.cost)
+        ranges += [((low + high.slowest) / 2, high), (low, middle)]
+    return met
+
+
+def _least_through(spans: SpanCosts, limit: float, weights: Weights) -> _Cut:
+    """Of the cuts whose devices' times are all within ``limit``, the one with the least seconds without overlap."""
+    allowed = [np.where(floor <= limit, inner, np.inf) for floor, inner in zip(spans.floors, spans.inner, strict=True)]
+    table = sum_table(allowed)
+    end = spans.loads.n
+    starts = [0]
+    for before, cost in zip(reversed(table[:-1]), reversed(allowed[1:]), strict=True):
+        end = int((before + cost[:, end]).argmin())
+        starts.insert(1, end)
+    runs = list(enumerate(pairwise((*starts, spans.loads.n))))
+    slowest = max(float(spans.floors[device][run]) for device, run in runs)
+    through = float(table[-1][-1])
+    return _Cut(tuple(starts), slowest, through, weights.cost(slowest, through))
 
 
 def least_excess(loads: Loads) -> tuple[int, ...]:
     """The cut whose most overfull device lacks the least memory; it tells what a user must be told."""
     excess = SpanCosts(loads).excess
-    return _trace(_table(excess), excess)
+    return _trace(worst_table(excess), excess)
 
 
 def genes_of(cut: tuple[int, ...], n: int) -> list[int]:
     """The device of each of ``n`` partitions."""
     return [device for device, (a, b) in enumerate(pairwise((*cut, n))) for _ in range(a, b)]
-
-
-def _slowest(loads: Loads, cut: tuple[int, ...]) -> float:
-    return float(loads.times(np.array([genes_of(cut, loads.n)])).max())
-
-
-def _table(costs: list[Floats]) -> list[Floats]:
-    """``table[j][b]``: the least worst cost of partitions ``[0, b)`` on devices ``0 .. j``."""
-    table = [costs[0][0]]
-    for cost in costs[1:]:
-        table.append(np.maximum(table[-1][:, None], cost).min(0))
-    return table
 
 
 def _trace(table: list[Floats], costs: list[Floats]) -> tuple[int, ...]:
@@ -69,71 +109,3 @@ def _trace(table: list[Floats], costs: list[Floats]) -> tuple[int, ...]:
         end = int(np.maximum(before, cost[:, end]).argmin())
         starts.insert(1, end)
     return tuple(starts)
-
-
-def _least_sum(costs: list[Floats], limit: float) -> tuple[int, ...]:
-    """Of the cuts whose costs are all within ``limit``, that with the least sum."""
-    allowed = [np.where(cost <= limit * (1 + ROUNDING), cost, np.inf) for cost in costs]
-    table = [allowed[0][0]]
-    for cost in allowed[1:]:
-        table.append((table[-1][:, None] + cost).min(0))
-    end = len(table[0]) - 1
-    starts = [0]
-    for before, cost in zip(reversed(table[:-1]), reversed(allowed[1:]), strict=True):
-        end = int((before + cost[:, end]).argmin())
-        starts.insert(1, end)
-    return tuple(starts)
-
-
-def _search(spans: SpanCosts, floor: list[Floats], limit: float) -> tuple[int, ...] | None:
-    """The best cut with the true costs, if it is better than ``limit``.
-
-    From the last device to the first: for each device and each first partition of it, all ways to cut what is behind
-    that may still be best. Two of them differ in their worst time so far, and in how many devices behind read each
-    blob that is made before; a way that is worse in none of these makes the other one superfluous.
-    """
-    n, m = spans.loads.n, spans.loads.m
-    ways: dict[int, list[_Way]] = {n: [_Way(0.0, (), {})]}
-    for device in reversed(range(m)):
-        bests: dict[int, list[_Way]] = {}
-        for end, behind in ways.items():
-            before = floor[device - 1] if device else np.where(np.arange(n + 1) == 0, 0.0, np.inf)
-            bound = np.maximum(before, spans.floors[device][:, end])
-            for start in np.flatnonzero(bound < limit):
-                for way in behind:
-                    _keep(bests.setdefault(int(start), []), _extended(spans, device, int(start), end, way), limit)
-        ways = bests
-    done = ways.get(0, [])
-    return min(done, key=lambda way: way.worst).starts if done else None
-
-
-class _Way:
-    """A cut of the last partitions: worst time, starts, and for crossings read there the number of devices."""
-
-    def __init__(self, worst: float, starts: tuple[int, ...], readers: dict[int, int]) -> None:
-        self.worst = worst
-        self.starts = starts
-        self.readers = readers
-
-    def covers(self, other: _Way) -> bool:
-        """Whether this one is worse than the other in nothing."""
-        return self.worst <= other.worst and all(
-            count <= other.readers.get(crossing, 0) for crossing, count in self.readers.items()
-        )
-
-
-def _extended(spans: SpanCosts, device: int, start: int, end: int, way: _Way) -> _Way:
-    made = spans.made(device, start, end)
-    sends = sum(float(spans.loads.seconds[c]) * way.readers.get(c, 0) for c in made)
-    worst = max(way.worst, float(spans.inner[device][start, end]) + sends)
-    readers = {c: count for c, count in way.readers.items() if c not in made}
-    for crossing in spans.read(device, start, end):
-        readers[crossing] = readers.get(crossing, 0) + 1
-    return _Way(worst, (start, *way.starts), readers)
-
-
-def _keep(ways: list[_Way], new: _Way, limit: float) -> None:
-    if new.worst >= limit or any(way.covers(new) for way in ways):
-        return
-    ways[:] = [way for way in ways if not new.covers(way)]
-    ways.append(new)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bpt.errors import PrototxtError
 from bpt.placement.loads import ROUNDING, Floats, Ints, Loads
 from bpt.placement.objective import Objective, Profit, score
+from bpt.placement.relaxation import Relaxation
 from bpt.proto import bpt_pb2 as pb
 
 CHUNK = 4096  # partial placements that are extended at once
@@ -21,9 +22,9 @@ def best_placement(objective: Objective, start: Ints) -> Ints:
 
     Partitions are placed one after the other, the heaviest first, on every device. A partial placement is dropped if
     it exceeds a limit, leaves too few partitions for the empty devices, or if not even its bound is better than the
-    best placement so far. The bound of a time: no device gets less than it has, and what is left cannot be spread
-    better than over all devices until they end together. The bound of a profit: what is left brings at most what it
-    would, cut as one likes, in the room of the weakest devices.
+    best placement so far. The bound of a time: no device gets less than it has, and what is left takes at least what
+    it would, cut as one likes (``Relaxation``). The bound of a profit: what is left brings at most what it would, cut
+    as one likes, in the room of the weakest devices.
 
     Args:
         start: (n,) a good placement to begin with; need not be within the limits.
@@ -41,20 +42,20 @@ def best_placement(objective: Objective, start: Ints) -> Ints:
 class _Partial:
     """Partial placements, all of the same partitions.
 
-    ``genes`` (K, n), -1 where nothing is placed; ``filled`` (K, m): seconds, or shares under PROFIT; ``gained`` (K,)
-    profit; ``held`` (K, m): bytes at least; ``bound`` (K,): of the cost.
+    ``genes`` (K, n), -1 where nothing is placed; ``filled`` (K, m): seconds, or shares under PROFIT; ``total`` (K,):
+    what a step takes if nothing overlaps, or the profit; ``held`` (K, m): bytes at least; ``bound`` (K,): of the cost.
     """
 
     depth: int
     genes: Ints
     filled: Floats
-    gained: Floats
+    total: Floats
     held: Floats
     bound: Floats
 
     def take(self, rows: Ints) -> _Partial:
         return _Partial(
-            self.depth, self.genes[rows], self.filled[rows], self.gained[rows], self.held[rows], self.bound[rows]
+            self.depth, self.genes[rows], self.filled[rows], self.total[rows], self.held[rows], self.bound[rows]
         )
 
 
@@ -67,6 +68,7 @@ class _Search:
         self.rest = np.concatenate([self.loads.work[self.order][::-1].cumsum()[::-1], [0.0]])
         self.best = start
         self.least = float(score(objective, start[None])[0])
+        self.relaxation = Relaxation(self.loads)
         self.alive = _least_alive(self.loads)
         self.twins = _twins(self.loads)
         self.seen = 0
@@ -119,10 +121,12 @@ class _Search:
         used = _used(longer.genes, m)
         if self.profit:
             longer.filled[rows, device] += self.profit.p[i]
-            longer.gained += self.profit.p[i] / self.profit.d[device]
+            longer.total += self.profit.p[i] / self.profit.d[device]
             kept = longer.filled[rows, device] <= self.profit.d[device] * (1 + ROUNDING)
         else:
-            longer.filled[rows, device] += loads.work[i] / loads.speeds[device]
+            seconds = loads.work[i] / loads.speeds[device]
+            longer.filled[rows, device] += seconds
+            longer.total += seconds
             self._communicate(longer, i, device)
             kept = np.ones(len(rows), dtype=np.bool_)
         longer.genes[rows, i] = device
@@ -132,11 +136,11 @@ class _Search:
             kept &= ~((device == twin) & ~used[:, before])
         used[rows, device] = True
         kept &= (~used).sum(1) <= loads.n - longer.depth
-        longer.bound = self._bound(longer)
+        longer.bound = self._bound(longer, ~used)
         kept &= self._promising(longer.bound)
         return longer.take(np.flatnonzero(kept))
 
-    def _bound(self, partial: _Partial) -> Floats:
+    def _bound(self, partial: _Partial, empty: NDArray[np.bool_]) -> Floats:
         rest = self.rest[partial.depth]
         if self.profit:
             left = rest / (self.loads.work.sum() or 1.0)
@@ -144,12 +148,9 @@ class _Search:
             d = self.profit.d[weakest] * (1 + ROUNDING)
             room = np.maximum(d - partial.filled[:, weakest], 0.0)
             taken = np.clip(left - (room.cumsum(1) - room), 0.0, room)
-            gain: Floats = -(partial.gained + (taken / self.profit.d[weakest]).sum(1))
+            gain: Floats = -(partial.total + (taken / self.profit.d[weakest]).sum(1))
             return gain
-        speeds = self.loads.speeds
-        together = (partial.filled @ speeds + rest) / speeds.sum()
-        found: Floats = np.maximum(partial.filled.max(1), together)
-        return found
+        return self.relaxation.bound(partial.filled, partial.total, float(rest), empty)
 
     def _communicate(self, partial: _Partial, i: int, device: Ints) -> None:
         """Add what crosses between partition ``i``, now on ``device`` (K,), and those that are placed already."""
@@ -160,14 +161,17 @@ class _Search:
             if producer == i:
                 reads = _used(partial.genes[:, list(readers)], m)
                 reads[rows, device] = False
+                sends = seconds * reads.sum(1)
                 partial.filled += seconds * reads
-                partial.filled[rows, device] += seconds * reads.sum(1)
+                partial.filled[rows, device] += sends
+                partial.total += sends
             elif i in readers:
                 maker = np.zeros_like(device) if producer < 0 else partial.genes[:, producer]
                 there = _used(partial.genes[:, list(readers)], m)[rows, device]
                 sent = np.flatnonzero((maker >= 0) & (maker != device) & ~there)
                 partial.filled[sent, device[sent]] += seconds
                 partial.filled[sent, maker[sent]] += seconds
+                partial.total[sent] += seconds
 
 
 def _used(genes: Ints, m: int) -> NDArray[np.bool_]:

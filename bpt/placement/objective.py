@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from bpt.placement.loads import Floats, Ints, Loads, lacking
+from bpt.placement.relaxation import Relaxation
 
 UNFIT = 1e100  # scores from here on are those of placements that no device must be given
 
@@ -33,25 +34,41 @@ class Objective(Protocol):
 
 
 class StepTime:
-    """STEP_TIME: the seconds of the slowest device, which is what a full pipeline takes for a batch.
+    """STEP_TIME: the seconds of a step, ``T = (1 - φ) max_j t_j + φ S``.
 
-    A device's time is the work of its partitions over its speed, and all that it sends or receives: activations and,
-    where they are wanted, diffs. A blob goes once to each device that reads it. Memory is the limit.
+    The time ``t_j`` of a device is the work of its partitions over its speed, and all that it sends or receives:
+    activations and, where they are wanted, diffs; a blob goes once to each device that reads it. ``S`` is what a step
+    takes if nothing overlaps: all work over the speeds of the devices that it is on, and each crossing once. ``φ`` is
+    ``Problem.filling``: 1 / M with M micro-batches, 1 under SEQUENTIAL, 0 under DELAYED. Memory is the limit.
+
+    Where it comes from: take a device for each run of layers and no communication. A micro-batch takes ``f_j / M`` on
+    device j forward. The first one is through after ``Σ f_j / M``, and each of the M - 1 others leaves the slowest
+    device ``max f_j / M`` after the one before, and is never held up again behind it: ``Σ f_j / M + (M - 1) max f_j /
+    M``. Under GPIPE all run backward then, which takes as much with ``b_j``. With ``t_j = f_j + b_j``, and if the same
+    device is the slowest in both directions, the sum is ``S / M + (1 - 1 / M) max t_j = T``, exactly. ONE_F_ONE_B does
+    the same work in another order, and takes about as long.
     """
 
     def __init__(self, loads: Loads) -> None:
         self.loads = loads
+        self.filling = loads.problem.filling
 
     def cost(self, genes: Ints) -> Floats:
-        """The slowest device's seconds."""
-        slowest: Floats = self.loads.times(genes).max(1)
-        return slowest
+        """T."""
+        return self._costs(genes)[0]
 
     def guide(self, genes: Ints) -> tuple[Floats, Floats]:
-        """The slowest device's seconds; the same and a hundredth of the mean, so that less traffic is better, too."""
-        times = self.loads.times(genes)
-        slowest: Floats = times.max(1)
-        return slowest, slowest + times.mean(1) / 100
+        """T; the same and a hundredth of the devices' mean time, so that less traffic is better in any case."""
+        cost, times = self._costs(genes)
+        return cost, cost + times.mean(1) / 100
+
+    def _costs(self, genes: Ints) -> tuple[Floats, Floats]:
+        """T (K,), and the devices' times (K, m)."""
+        working, communication = self.loads.working(genes), self.loads.communication(genes)
+        times: Floats = working + communication
+        through = working.sum(1) + communication.sum(1) / 2  # a crossing counts at both ends
+        cost: Floats = (1 - self.filling) * times.max(1) + self.filling * through
+        return cost, times
 
     def fitness_of(self, cost: Floats) -> Floats:
         """1 / time; no work at all counts as the shortest time there is."""
@@ -67,9 +84,12 @@ class StepTime:
         return _pressed(self.lack(genes), self.loads.times(genes))
 
     def bound(self) -> float:
-        """A time that no placement can beat: all devices busy to the end, or the heaviest partition on the fastest."""
+        """A time that no placement can beat."""
         loads = self.loads
-        return float(max(loads.work.sum() / loads.speeds.sum(), loads.work.max() / loads.speeds.max()))
+        none = np.zeros((1, loads.m))
+        spread = float(Relaxation(loads).bound(none, np.zeros(1), float(loads.work.sum()), none == 0)[0])
+        alone = ((1 - self.filling) * loads.work.max() + self.filling * loads.work.sum()) / loads.speeds.max()
+        return max(spread, float(alone))
 
 
 class Profit:

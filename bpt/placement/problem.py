@@ -94,6 +94,19 @@ class Problem:
         return tuple(layer for layer in range(len(self.costs)) if layer not in inside)
 
     @property
+    def filling(self) -> float:
+        """The part of a step in which nothing overlaps, as ``StepTime`` counts it.
+
+        1 / micro-batches where these travel one behind the other; all of it under SEQUENTIAL, none under DELAYED.
+        """
+        match self.rule:
+            case pb.PipelineParameter.SEQUENTIAL:
+                return 1.0
+            case pb.PipelineParameter.DELAYED:
+                return 0.0
+        return 1.0 / self.micro_batches
+
+    @property
     def work(self) -> float:
         """Of all layers."""
         return math.fsum(cost.work for cost in self.costs)

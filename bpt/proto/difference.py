@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -28,13 +29,13 @@ def different_fields(was: Message, now: Message) -> Iterator[str]:
             yield f"{field.name} ({before}, now {after})" if short else field.name
 
 
-def _shown(field: FieldDescriptor, value: object) -> str:
+def _shown(field: FieldDescriptor, value: Any) -> str:
     if is_repeated(field):
-        return "[" + ", ".join(_one(field, each) for each in value) + "]"  # type: ignore[attr-defined]
+        return "[" + ", ".join(_one(field, each) for each in value) + "]"
     return _one(field, value)
 
 
-def _one(field: FieldDescriptor, value: object) -> str:
+def _one(field: FieldDescriptor, value: Any) -> str:
     if field.enum_type is not None:
         return str(field.enum_type.values_by_number[value].name)
     if isinstance(value, bool):

@@ -7,7 +7,8 @@ it, samples a second; and all that becomes a cluster file. By this file, ``bpt p
     planned  with layers placed by BLOCK for these hosts
     even     with layers placed by BLOCK as if the hosts were alike, on the hosts as they are
 
-and then one job trains both, with each schedule, in turn, so that what else the machine does hits all alike.
+and then one job trains both, with each schedule, in turn, so that what else the machine does hits all alike. All that
+is repeated, since what a machine can do changes with what else it does, and the medians count.
 
     gain      = time of an iteration with the even split / with the planned placement
     achieved  = measured gain / predicted gain                   goal: at least 90 %
@@ -22,13 +23,14 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from benches import hybrid_memory, hybrid_results
+from benches import hybrid_memory
 from benches.balance import TESTBED, call, test_bed
 from benches.cgdp import at_least
 from benches.hybrid_nets import IMAGES, Images, solver_text
-from benches.hybrid_results import Comparison, Seen, Side
+from benches.hybrid_results import Comparison, Seen, Side, results, table, verdict
 from bpt.commands.plan import plan_solver
 from bpt.errors import BptError
 from bpt.proto.solver import read_solver
@@ -49,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=number, help="of the square images, of all nets (default: the same)")
     parser.add_argument("--schedules", default=SCHEDULES, help="which, separated by commas (default %(default)s)")
     parser.add_argument("--micro-batches", type=number, default=8, help="of a batch (default %(default)s)")
-    parser.add_argument("--rounds", type=number, default=4, help="turns of each pipeline (default %(default)s)")
+    parser.add_argument(
+        "--repeats", type=number, default=3, help="of all, calibration included; medians count (default %(default)s)"
+    )
+    parser.add_argument("--rounds", type=number, default=2, help="turns of each pipeline (default %(default)s)")
     parser.add_argument("--iterations", type=number, default=3, help="of a turn (default %(default)s)")
     parser.add_argument("--passes", type=number, default=5, help="that costs are measured in (default %(default)s)")
     parser.add_argument("--hosts", default=HOSTS, help="of the test bed, two of them (default %(default)s)")
@@ -76,11 +81,14 @@ def run(arguments: argparse.Namespace) -> None:
         try:
             with test_bed(arguments.hosts, arguments.bandwidth) as words:
                 print(words, flush=True)
-                for name in arguments.nets.split(","):
-                    comparisons += compare(name, arguments, folder)
+                for _ in range(arguments.repeats):
+                    for name in arguments.nets.split(","):
+                        comparisons += compare(name, arguments, folder)
         except BptError as error:
             sys.exit(f"error: {error}")
-    print(*hybrid_results.table(comparisons), *hybrid_results.verdict(comparisons), sep="\n")
+    found = results(comparisons)
+    print(f"medians of {arguments.repeats} repeats, ms an iteration")
+    print(*table(found), *verdict(found), sep="\n")
 
 
 def images_of(name: str, arguments: argparse.Namespace) -> Images:
@@ -130,7 +138,7 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comp
         )
         for schedule, plan in plans.items()
     ]  # fmt: skip
-    print(*hybrid_results.table(comparisons), sep="\n", flush=True)
+    print(*table(results(comparisons)), sep="\n", flush=True)
     return comparisons
 
 
@@ -150,13 +158,16 @@ def cluster_text(found: dict[str, Any], batch: int, alike: bool = False) -> str:
 
     Args:
         found: by the calibration.
-        alike: give all the same speed.
+        alike: give all their mean speed.
     """
     seconds = [sum(times) for times in zip(found["forward"], found["backward"], found["update"], strict=True)]
+    speeds = [batch / own for own in seconds]
+    if alike:
+        speeds = [fmean(speeds)] * len(speeds)
     return "".join(
-        f'node {{ name: "{host}" samples_per_second: {batch / (seconds[0] if alike else own):.9g} '
+        f'node {{ name: "{host}" samples_per_second: {speed:.12g} '
         f"latency: {found['latency'] / 2:.9g} bandwidth: {found['bandwidth'] * 8 / 1e6:.9g} }}\n"
-        for host, own in zip(found["hosts"], seconds, strict=True)
+        for host, speed in zip(found["hosts"], speeds, strict=True)
     )
 
 

@@ -24,7 +24,7 @@ from bpt.commands.plan_measure import measure
 from bpt.device import CPU
 from bpt.proto.solver import SolverSource, read_solver
 
-SMALL, LARGE = 64, 2**20  # bytes of a message
+SMALL, LARGE = 64, 2**22  # bytes of a message
 REPEATS, PAUSE = 20, 0.02  # of messages; seconds between them, so that a slow host has its share of the processor
 TAG = 0
 

@@ -31,7 +31,6 @@ class Images:
 IMAGES = {
     "vgg16": Images(32, 32),
     "alexnet": Images(131, 64),
-    "cifar10_full": Images(32, 512),
     "resnet20": Images(32, 256),
 }
 

@@ -49,9 +49,9 @@ class Seen:
         return median(median(turn.seconds) for turn in self.turns)
 
     @property
-    def computing(self) -> list[float]:
+    def computing(self) -> tuple[float, ...]:
         """Of each rank."""
-        return [median(times) for times in zip(*(turn.computing for turn in self.turns), strict=True)]
+        return _medians([turn.computing for turn in self.turns])
 
 
 @dataclass(frozen=True)
@@ -100,38 +100,111 @@ class Comparison:
         return self.measured / self.predicted
 
 
-HEAD = (
-    f"{'net':<13} {'schedule':<12} {'placement':<8} {'stage 1 from':<14} {'predicted':>9} {'measured':>9} {'error':>7} "
-    f"{'computing: predicted':>21} {'measured':>15}"
-)
+@dataclass(frozen=True)
+class Row:
+    """A placement in the table: a line of one repeat, or of the medians over several.
 
+    Attributes:
+        first: the first layer of the second stage; several, if repeats differ.
+        predicted, measured: seconds of an iteration.
+        error: of the prediction.
+        busy, computing: seconds of an iteration in which each rank should compute, and did.
+    """
 
-def table(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Milliseconds of an iteration, predicted and measured, and the gains."""
-    yield HEAD
-    for found in comparisons:
-        for name, side in (("even", found.even), ("planned", found.planned)):
-            busy, computing = (
-                " / ".join(f"{value * 1e3:.0f}" for value in values) for values in (side.busy, side.seen.computing)
-            )
-            net, schedule = (found.net, found.schedule) if name == "even" else ("", "")
-            yield (
-                f"{net:<13} {schedule:<12} {name:<8} {side.first:<14} {side.predicted * 1e3:>9.1f} "
-                f"{side.seen.seconds * 1e3:>9.1f} {side.error:>+7.1%} {busy:>21} {computing:>15}"
-            )
-        yield (
-            f"{'':<26} gain: predicted {found.predicted:.3f}, measured {found.measured:.3f}; "
-            f"achieved / predicted {found.achieved:.1%}"
+    first: str
+    predicted: float
+    measured: float
+    error: float
+    busy: tuple[float, ...]
+    computing: tuple[float, ...]
+
+    @classmethod
+    def of(cls, sides: Sequence[Side]) -> Row:
+        """The medians."""
+        return cls(
+            "|".join(dict.fromkeys(side.first for side in sides)),
+            median(side.predicted for side in sides),
+            median(side.seen.seconds for side in sides),
+            median(side.error for side in sides),
+            _medians([side.busy for side in sides]),
+            _medians([side.seen.computing for side in sides]),
         )
 
 
-def verdict(comparisons: Sequence[Comparison]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Result:
+    """One net under one schedule, by the medians over repeats.
+
+    Attributes:
+        predicted, measured, achieved: gains; see Comparison.
+    """
+
+    net: str
+    schedule: str
+    even: Row
+    planned: Row
+    predicted: float
+    measured: float
+    achieved: float
+
+    @classmethod
+    def of(cls, repeats: Sequence[Comparison]) -> Result:
+        """From all repeats."""
+        return cls(
+            repeats[0].net,
+            repeats[0].schedule,
+            Row.of([found.even for found in repeats]),
+            Row.of([found.planned for found in repeats]),
+            median(found.predicted for found in repeats),
+            median(found.measured for found in repeats),
+            median(found.achieved for found in repeats),
+        )
+
+
+def results(comparisons: Sequence[Comparison]) -> list[Result]:
+    """Of each net under each schedule, in the order in which they came."""
+    found: dict[tuple[str, str], list[Comparison]] = {}
+    for each in comparisons:
+        found.setdefault((each.net, each.schedule), []).append(each)
+    return [Result.of(repeats) for repeats in found.values()]
+
+
+HEAD = (
+    f"{'net':<13} {'schedule':<12} {'placement':<9} {'predicted':>9} {'measured':>9} {'error':>7} "
+    f"{'computing: predicted':>21} {'measured':>13}  stage 1 from"
+)
+
+
+def table(found: Sequence[Result]) -> Iterator[str]:
+    """Milliseconds of an iteration, predicted and measured, and the gains."""
+    yield HEAD
+    for result in found:
+        for name, row in (("even", result.even), ("planned", result.planned)):
+            busy, computing = (
+                " / ".join(f"{value * 1e3:.0f}" for value in values) for values in (row.busy, row.computing)
+            )
+            net, schedule = (result.net, result.schedule) if name == "even" else ("", "")
+            yield (
+                f"{net:<13} {schedule:<12} {name:<9} {row.predicted * 1e3:>9.1f} {row.measured * 1e3:>9.1f} "
+                f"{row.error:>+7.1%} {busy:>21} {computing:>13}  {row.first}"
+            )
+        yield (
+            f"{'':<26} gain: predicted {result.predicted:.3f}, measured {result.measured:.3f}; "
+            f"achieved / predicted {result.achieved:.1%}"
+        )
+
+
+def verdict(found: Sequence[Result]) -> Iterator[str]:
     """Whether the goals are met."""
-    least = min(found.achieved for found in comparisons)
-    worst = max((side.error for found in comparisons for side in (found.even, found.planned)), key=abs)
+    least = min(result.achieved for result in found)
+    worst = max((row.error for result in found for row in (result.even, result.planned)), key=abs)
     yield f"least achieved / predicted gain {least:.1%}, goal {GAIN:.0%}: {_met(least >= GAIN)}"
     yield f"worst error of a prediction {worst:+.1%}, goal {ERROR:.0%}: {_met(abs(worst) <= ERROR)}"
 
 
 def _met(is_met: bool) -> str:
     return "met" if is_met else "not met"
+
+
+def _medians(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(median(values) for values in zip(*rows, strict=True))

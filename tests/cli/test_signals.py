@@ -121,7 +121,7 @@ SHORT = (*TRAIN, "--set=max_iter: 21 test_interval: 5")
         ([], signal.SIGHUP, [1, 21], "Optimization Done."),
         (["--sighup_effect=stop"], signal.SIGHUP, [1], "Optimization stopped early."),
         (["--sighup_effect=none"], signal.SIGHUP, [21], "Optimization Done."),
-        (["--sigint_effect=none", "--sighup_effect=none"], signal.SIGTERM, [1], "; wrote lenet_sig_iter_1.solverstate; --snap"),
+        (["--sigint_effect=none", "--sighup_effect=none"], signal.SIGTERM, [1], "; wrote lenet_sig_iter_1.solverstate"),
         (["--set=snapshot_after_train: false"], signal.SIGINT, [], "Optimization stopped early."),
         (["--set=snapshot_after_train: false"], signal.SIGTERM, [], "error: stopped by SIGTERM after 1 iterations\n"),
     ],

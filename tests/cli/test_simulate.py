@@ -72,13 +72,19 @@ def test_without_the_data(bpt: Bpt) -> None:
     ("words", "message"),
     [
         (["--cluster=c.prototxt"], "bpt simulate needs --solver: what to train"),
-        (["--solver=solver.prototxt"], "bpt simulate needs --cluster FILE: a text with the nodes; prototxt/clusters has"),
+        (["--solver=solver.prototxt"], "bpt simulate needs --cluster FILE: a text with the nodes; "),
         ([*SIMULATE[1:], "--shape=1x28x28"], "--shape does without the data set, so it needs --samples"),
         ([*SIMULATE[1:], "--shape=1x28x"], '--shape: takes a shape such as 3x224x224, found "1x28x" '),
         ([*SIMULATE[1:], "--samples=0"], '--samples: takes a whole number of at least 1, found "0" '),
         ([*SIMULATE[1:], "--strategies=AGWU"], '--strategies: unknown strategy "AGWU"'),
         ([*SIMULATE[1:]], "solver.prototxt:1:1: parallel_param: exchange: ALLREDUCE (the default) cannot be "),
         (["--solver=solver.prototxt", "--cluster=nope", f"--set={OUTER}"], "nope: no such file"),
+        ([*SIMULATE[1:], "--strategies=all", "--png=a.foo"], "--png a.foo: writes files that end in .png or .svg"),
+        ([*SIMULATE[1:], "--strategies=all", "--csv=no/a.csv"], '--csv no/a.csv: there is no folder "no"'),
+        ([*SIMULATE[1:], "--strategies=all", "--nodes=no/a.csv"], '--nodes no/a.csv: there is no folder "no"'),
+        ([*SIMULATE[1:], "--strategies=all", "--csv=."], "--csv .: is a folder, not a file"),
+        ([*SIMULATE[1:], "--strategies=all", "--set=max_iter: 0"], "--set 'max_iter: 0':1:1: max_iter is 0: nothing"),
+        ([*SIMULATE[1:], "--strategies=all", "--samples=9", "--shape=3x224"], '--shape 3x224: layer "digits" reads im'),
     ],
 )
 @pytest.mark.usefixtures("cluster")
@@ -132,3 +138,29 @@ def test_the_guides_commands_run(path: Path, bpt: Bpt, tmp_path: Path, monkeypat
 
 def test_there_are_commands_in_the_guide() -> None:
     assert len(examples(ROOT / "docs" / "simulate.md")) == 3
+
+
+def test_the_guides_table_is_what_its_command_prints(bpt: Bpt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """... for the 1,437 digits, which need not be there."""
+    (tmp_path / "prototxt").symlink_to(PROTOTXT)
+    monkeypatch.chdir(tmp_path)
+    guide = ROOT / "docs" / "simulate.md"
+    [table] = re.findall(r"^```\n(LeNet: .*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
+    outcome = bpt(*examples(guide)[0], "--samples=1437", "--shape=1x28x28")
+    assert outcome.out.startswith(table)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_was_hardly_meant_is_told(bpt: Bpt) -> None:
+    told = bpt(*SIMULATE, "--set", OUTER, "--set", "parallel_param { agwu_param { push: 2 local_epochs: 1 } }")
+    assert told.err == "warning: parallel_param: agwu_param { push } has no effect with exchange: AGWU\n"
+    few = bpt(*SIMULATE, "--strategies=SGWU+UDPA", "--set=max_iter: 400", "--samples=2")
+    assert few.err == "warning: there are 3 nodes for 2 samples: some have nothing to train\n"
+    assert (told.status, few.status) == (0, 0)
+
+
+def test_all_nodes_die(bpt: Bpt, cluster: Path) -> None:
+    (cluster / "c.prototxt").write_text("node { count: 2 samples_per_second: 400 fails: 1.5 }")
+    outcome = bpt(*SIMULATE, "--set", OUTER)
+    assert outcome.status == 1
+    assert outcome.error.startswith("c.prototxt: AGWU+IDPA: all nodes are dead after 1.5 s: ")

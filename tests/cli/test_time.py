@@ -12,7 +12,7 @@ from bpt.cli.main import COMMANDS, make_parser
 from bpt.comm.threads import run_ranks
 from bpt.commands import benchmark, phases
 from bpt.commands.job import Job
-from bpt.errors import UsageError
+from bpt.errors import PrototxtError, UsageError
 from bpt.report.log import start_logging
 from bpt.solvers.speeds import profiling
 from tests.cli.conftest import Bpt
@@ -139,6 +139,16 @@ def test_ranks_time_training_itself(asked: list[tuple[object, ...]]) -> None:
 def test_profiles_are_of_solvers(ranks: int, asked: list[tuple[object, ...]]) -> None:
     on_ranks(ranks, "--solver=solver.prototxt", "--profile=speed.json")
     assert [(name, world.size, path) for name, world, path in asked] == [("profile", ranks, "speed.json")] * ranks  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("inputs", "bpt")
+def test_workers_of_the_outer_layer_are_timed_on_one_process() -> None:
+    with pytest.raises(PrototxtError) as caught:
+        on_ranks(2, "--solver=solver.prototxt", "--set=parallel_param { exchange: AGWU }")
+    assert str(caught.value) == (
+        "--set 'parallel_param { exchange: AGWU }':1:18: parallel_param: exchange: AGWU lets each worker train by "
+        "itself, and one process shows how: bpt time without mpirun times what a worker does"
+    )
 
 
 def test_a_model_is_timed_on_one_process() -> None:

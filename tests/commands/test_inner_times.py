@@ -34,6 +34,21 @@ def test_both_engines_side_by_side() -> None:
     ]
 
 
+def test_no_ratio_where_both_are_the_same() -> None:
+    seconds = {LIBRARY: [(0.02, 0.06)], TASK_DAG: [(0.015, 0.07)]}
+    assert [line.split()[0] for line in side_by_side(seconds, alike=True)] == ["forward", "LIBRARY", "TASK_DAG"]
+
+
+def test_one_thread_runs_nothing_side_by_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = SOLVER + "parallel_param { inner_param { engine: AUTO num_threads: 1 } }"
+    source = small_solver(tmp_path, "max_iter: 1000 snapshot_after_train: false", text=text)
+    with caplog.at_level(logging.INFO, "bpt"), Solver(source) as solver:
+        log_inner_times(solver, 1)
+    assert "Inner layer: both engines on 1 thread in turn, 1 iteration each:" in caplog.messages
+    assert caplog.messages[-1].startswith("TASK_DAG finds nothing to run side by side here")
+    assert not any(message.startswith("TASK_DAG / LIBRARY") for message in caplog.messages)
+
+
 def passed(seconds: float, *events: tuple[int, int, float, float]) -> Timeline:
     """Of task b after a and tasks c, d by themselves, on 2 threads."""
     dag = TaskDag([Task("a"), Task("b", needs=(0,)), Task("c"), Task("d", pinned=True)])

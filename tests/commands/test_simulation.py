@@ -85,14 +85,14 @@ def test_strategies_by_name(text: str, strategies: tuple[Strategy, ...]) -> None
 
 
 def test_an_unknown_strategy() -> None:
-    with pytest.raises(UsageError, match=r'unknown strategy "AGWU\+IDPR"; did you mean "AGWU\+IDPA"\?'):
+    with pytest.raises(UsageError, match=r'unknown strategy "AGWU\+IDPR"; did you mean "AGWU\+IDPA"\? \(known: all, S'):
         strategies_of("SGWU+UDPA,AGWU+IDPR")
 
 
 @pytest.mark.parametrize(
     ("overrides", "place", "message"),
     [
-        ("", "solver.prototxt:1:1", "exchange: ALLREDUCE (the default) cannot be simulated, only SGWU, AGWU and ASGD; add"),
+        ("", "solver.prototxt:1:1", "exchange: ALLREDUCE (the default) cannot be simulated, only SGWU, AGWU and ASGD"),
         ("parallel_param { exchange: CGDP }", ":1:18", "exchange: CGDP cannot be simulated"),
         ("parallel_param { exchange: AGWU balance: STATIC }", ":1:33", "balance: STATIC divides the batches"),
         ("parallel_param { exchange: AGWU num_shards: 2 }", ":1:33", "exchange: AGWU trains a whole net on each rank"),

@@ -95,10 +95,8 @@ def test_other_layers_go_where_the_last_of_their_bottoms_is_made() -> None:
 
 def test_another_source() -> None:
     """It stands in the run of the layer before it; the first one on stage 0."""
-    text = TEXT.replace('"in"', '"other"').replace(
-        'layer { name: "l"', 'layer { name: "late" type: "Source" top: "t" }\nlayer { name: "s" type: "Sink" bottom: "t" }'
-        '\nlayer { name: "l"'
-    )  # fmt: skip
+    late = 'layer { name: "late" type: "Source" top: "t" } layer { name: "s" type: "Sink" bottom: "t" } '
+    text = TEXT.replace('"in"', '"other"').replace('layer { name: "l"', late + 'layer { name: "l"')
     found = staged(text, TRAINING)
     assert found["other"] == 0
     assert found["late"] == found["b"] == 1

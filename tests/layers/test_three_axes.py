@@ -82,10 +82,12 @@ def test_inferred_shapes_are_those_of_the_tops(body: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d], ids=["contiguous", "last"])
 @every_layer
-def test_a_gpu_gives_the_same(body: str) -> None:
+def test_a_gpu_gives_the_same(body: str, layout: torch.memory_format) -> None:
     plain, plain_grads = run(randomise(one_layer(body, SHAPE)), volumes())
-    there, there_grads = run(randomise(one_layer(body, SHAPE)).cuda(), volumes().cuda())
+    x = volumes().cuda().contiguous(memory_format=layout)
+    there, there_grads = run(randomise(one_layer(body, SHAPE)).cuda(), x)
     if "STOCHASTIC" not in body and "Dropout" not in body:
         torch.testing.assert_close(there.cpu(), plain)
         torch.testing.assert_close([grad.cpu() for grad in there_grads], plain_grads, rtol=1e-4, atol=1e-4)

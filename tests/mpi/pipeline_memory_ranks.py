@@ -50,12 +50,9 @@ def main() -> None:
     before = peak()
     with Solver(source, world=comm) as solver:
         solver.solve()
-        stages = solver.parallel.staging.of_layers if solver.parallel.staging else ()
     everybody = comm.allgather(peak() - before)
     if comm.rank == 0:
         print(*everybody)
-        if stages:
-            print(f"stages begin at {[net for net in range(1, len(stages)) if stages[net] != stages[net - 1]]}", file=sys.stderr)
 
 
 if __name__ == "__main__":

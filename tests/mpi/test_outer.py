@@ -155,6 +155,16 @@ def test_runs() -> None:
     assert [node.bytes_sent for node in both] == [0, 6 * C_W]
 
 
+def test_a_replay_of_another_run() -> None:
+    """All ranks learn so before training, and leave in good order."""
+    another = f"3 {TRAIN} --replay=digits_run/replay.jsonl --set 'parallel_param {{ exchange: SGWU }}'"
+    done = mpirun(3, program(f"3 {TRAIN}", another), timeout=120)
+    assert done.returncode == 2
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert "this log is of another run: parallel_param { exchange (AGWU, now SGWU) }; --replay needs" in error
+    assert "MPI_ABORT" not in done.stderr
+
+
 def test_signals() -> None:
     """They are served on whichever rank they come, and the job ends when all is written."""
     ranks = ("3", "3", "3+")  # figures take longer than a rank that has failed waits
@@ -169,8 +179,8 @@ def test_signals() -> None:
     iteration = re.findall(r"Snapshotting solver state .*_iter_(\d+)", "\n".join(run.log))[-1]
     (error,) = [line for line in run.log if line.startswith("error:")]
     state = f"run2_iter_{iteration}.solverstate"
-    told = f"error: stopped by SIGTERM after {iteration} iterations; wrote {state}; --snapshot {state} goes on from there"
-    assert error == told and Path(state).exists()
+    told = f"stopped by SIGTERM after {iteration} iterations; wrote {state}; --snapshot {state} goes on from there"
+    assert error == f"error: {told}" and Path(state).exists()
     assert not any("MPI_ABORT" in line for line in run.log)
     assert "Report: run2_run" in run.log
     assert len(list(Path().glob("run?_iter_*.solverstate"))) == 3
@@ -192,6 +202,8 @@ def test_a_worker_that_is_killed() -> None:
     nodes = read_csv("digits_run").nodes
     assert nodes[0].samples_allocated + nodes[2].samples_allocated == SAMPLES
     assert nodes[1].passes < nodes[0].passes == nodes[2].passes
+    assert nodes[1].lost > 0 and nodes[1].idle_at_end_seconds == 0
+    assert any(re.match(r"Report: worker 1 .* lost after [\d.]+ s$", line) for line in run.log)
     assert Path("digits_iter_3000.caffemodel").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from bpt.kernels.channels_last import FORMATS
 from bpt.operators.choice import WARM_UP
 from bpt.operators.layout import MARGIN, LayoutChoice, laid_out
 from bpt.proto import bpt_pb2 as pb
@@ -20,26 +21,34 @@ def blob(*shape: int) -> torch.Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).view(shape)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (0, 3, 4, 5), (2, 3), (2, 3, 4), ()])
+IMAGES = [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (0, 3, 4, 5)]
+VOLUMES = [(2, 3, 4, 5, 7), (2, 1, 4, 5, 7), (2, 3, 1, 1, 1), (2, 3, 1, 5, 1), (0, 3, 4, 5, 7)]
+OTHERS = [(2, 3), (2, 3, 4), (), (2, 3, 4, 5, 1, 2)]
+
+
+@pytest.mark.parametrize("shape", IMAGES + VOLUMES + OTHERS)
 @pytest.mark.parametrize("engine", [NCHW, NHWC])
 def test_values_stay_and_the_layout_is_the_wanted(shape: tuple[int, ...], engine: int) -> None:
     tensor = blob(*shape)
     for given in (tensor, laid_out(tensor, NHWC), laid_out(tensor, NCHW)):
         ours = laid_out(given, engine)
         assert torch.equal(ours, tensor)
-        last = engine == NHWC and len(shape) == 4
-        assert ours.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        last = engine == NHWC and len(shape) in FORMATS
+        assert ours.is_contiguous(memory_format=FORMATS[len(shape)] if last else torch.contiguous_format)
 
 
 def test_strides_of_channels_last() -> None:
     # (N, C, H, W) = (2, 3, 4, 5): next row after W·C, next image after H·W·C, channels side by side.
     assert laid_out(blob(2, 3, 4, 5), NHWC).stride() == (60, 1, 15, 3)
     assert laid_out(blob(2, 1, 4, 5), NHWC).stride() == (20, 1, 5, 1)
+    # Volumes, (N, C, D, H, W) = (2, 3, 4, 5, 7): next slice after H·W·C.
+    assert laid_out(blob(2, 3, 4, 5, 7), NHWC).stride() == (420, 1, 105, 21, 3)
+    assert laid_out(blob(2, 1, 4, 5, 7), NHWC).stride() == (140, 1, 35, 7, 1)
 
 
 def test_what_lies_right_is_not_copied() -> None:
     for engine in (NCHW, NHWC):
-        for shape in ((2, 3, 4, 5), (2, 1, 4, 5), (2, 3)):
+        for shape in ((2, 3, 4, 5), (2, 1, 4, 5), (2, 3), (2, 3, 4, 5, 7), (2, 1, 4, 5, 7)):
             once = laid_out(blob(*shape), engine)
             assert laid_out(once, engine).data_ptr() == once.data_ptr()
 

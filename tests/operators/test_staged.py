@@ -91,7 +91,7 @@ def test_diffs(text: str) -> None:
 
 
 def summed_on_the_way(job: Job) -> set[int]:
-    """Edges of transfers that have several; on the reading stage each has its own diff, on the other the first has all."""
+    """Edges of transfers that have several: each has a diff where it is read; on the other stage the first has all."""
     graph = job.graph
     found = transfers(graph, cut(graph, range(len(graph)), sources_apart=True), job.stages)
     return {edge for transfer in found if len(transfer.edges) > 1 for edge in transfer.edges}
@@ -125,7 +125,7 @@ def test_memory_is_let_go(rule: str) -> None:
             is_last = isinstance(instruction, do.Backward) and instruction.segment == first
         if is_last:
             values, diffs, islands = operator._flights[instruction.micro]  # type: ignore[attr-defined]
-            assert not islands or operator.stage == 0 and set(islands) == {0}
+            assert not islands or (operator.stage, *islands) == (0, 0)
             assert set(values) <= ends
             assert not diffs
         if isinstance(instruction, do.Wait):

@@ -43,6 +43,18 @@ def seconds(problem: Problem, stages: Sequence[int]) -> list[float]:
     return total
 
 
+def step_time(problem: Problem, stages: Sequence[int]) -> float:
+    """STEP_TIME: what does not overlap, and the slowest device for the rest."""
+    part = {Param.SEQUENTIAL: 1.0, Param.DELAYED: 0.0}.get(problem.rule, 1 / problem.micro_batches)
+    alone = [0 if layer in problem.sources else stage for layer, stage in enumerate(stages)]
+    total = sum(cost.work / problem.devices[stage].speed for cost, stage in zip(problem.costs, alone, strict=True))
+    for crossing in problem.crossings:
+        goals = {alone[layer] for layer in crossing.readers} - {alone[crossing.producer]}
+        one_way = problem.micro_batches * problem.link.latency + crossing.bytes / problem.link.bandwidth
+        total += len(goals) * one_way * (2 if crossing.diff else 1)
+    return (1 - part) * max(seconds(problem, stages)) + part * total
+
+
 def memory(problem: Problem, stages: Sequence[int]) -> list[float]:
     """Bytes of each device."""
     total = [0.0] * len(problem.devices)
@@ -102,7 +114,7 @@ def random_problem(
         ),
         link,
         rule=rule,
-        micro_batches=rng.choice((1, 4)),
+        micro_batches=rng.choice((1, 2, 4, 16)),
         sources=(0,) if fed else (),
         together=((0, 2),) if fed else (),
     )

@@ -10,20 +10,20 @@ from bpt.errors import PrototxtError
 from bpt.placement.allocate import allocate
 from bpt.placement.problem import Problem
 from bpt.proto import bpt_pb2 as pb
-from tests.placement.problems import Param, fits, random_problem, seconds, stages_of
+from tests.placement.problems import Param, fits, random_problem, stages_of, step_time
 
 RULES = [Param.GPIPE, Param.ONE_F_ONE_B, Param.SEQUENTIAL, Param.DELAYED]
 
 
 def brute_force(problem: Problem) -> float | None:
-    """The time of the slowest device of the best cut."""
+    """The time of a step of the best cut."""
     layers, devices = len(problem.costs), len(problem.devices)
     times = []
     for inner in combinations(problem.cuts[1:], devices - 1):
         starts = (0, *inner)
         stages = [sum(start <= layer for start in starts) - 1 for layer in range(layers)]
         if fits(problem, stages):
-            times.append(max(seconds(problem, stages)))
+            times.append(step_time(problem, stages))
     return min(times, default=None)
 
 
@@ -42,6 +42,6 @@ def test_best_of_all_cuts(rule: int, tight: bool) -> None:
         stages = stages_of(placement, len(problem.costs))
         assert fits(problem, stages), seed
         assert placement.stages == tuple(range(len(problem.devices)))
-        assert max(seconds(problem, stages)) == pytest.approx(best, rel=1e-9), seed
+        assert step_time(problem, stages) == pytest.approx(best, rel=1e-9), seed
         solved += 1
     assert solved >= 15

@@ -15,7 +15,7 @@ from bpt.placement.loads import Loads
 from bpt.placement.objective import UNFIT, Objective, Profit, StepTime, score
 from bpt.placement.problem import Device, Link
 from bpt.placement.start import good_placement
-from tests.placement.problems import Param, chain, fits, random_problem, seconds
+from tests.placement.problems import Param, chain, fits, random_problem, step_time
 
 
 @pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B])
@@ -27,7 +27,7 @@ def test_step_time_of_all_placements(rule: int, tight: bool) -> None:
         problem = random_problem(seed, 4 + seed % 3, 2 + seed % 2, tight, rule, sources=False)
         layers, devices = len(problem.costs), len(problem.devices)
         times = [
-            max(seconds(problem, stages))
+            step_time(problem, stages)
             for stages in product(range(devices), repeat=layers)
             if len(set(stages)) == devices and fits(problem, stages)
         ]

@@ -32,6 +32,7 @@ def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_missing_file_without_a_near_one(tmp_path: Path) -> None:
+    (tmp_path / "a.prototex").mkdir()  # no file
     assert complaint(tmp_path / "a.prototxt") == f"{tmp_path}/a.prototxt: no such file"
     assert complaint(tmp_path / "b" / "a.prototxt") == (
         f'{tmp_path}/b/a.prototxt: no such file: there is no folder "{tmp_path}/b"'

@@ -23,9 +23,7 @@ def schedule_of(
     try:
         return make_schedule(param, samples, workers, passes)
     except UserError as error:
-        found = re.fullmatch(r"(\w+): (\w+) is ([^,]+)(,.*)", str(error))
-        assert found, error
-        message, field, value, rest = found.groups()
+        message, field, value, rest = re.split(r": | is |(?=[,;])", str(error), maxsplit=3)
         default = "" if getattr(param, message).HasField(field) else " (the default)"
         raise PrototxtError(
             f"parallel_param: {message}: {field} is {value}{default}{rest}",

@@ -19,7 +19,6 @@ class Trainer:
     Attributes:
         layers: those that read a data set.
         size, dtype: of flat weights; see FlatWeights.
-        classifies: whether the net has a Q; see LocalAccuracy.
     """
 
     def __init__(self, solver: Solver, gradients: bool) -> None:
@@ -32,7 +31,6 @@ class Trainer:
         self.layers = tuple(solver.net.data_layers().values())
         self.size = self._flat.size
         self.dtype = self._flat.dtype
-        self.classifies = self._accuracy.classifies
 
     @property
     def settled(self) -> bool:

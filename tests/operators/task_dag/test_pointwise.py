@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bpt.kernels.channels_last import FORMATS, is_channels_last
 from bpt.layers.convolution import Convolution
 from bpt.operators.local import LocalOperator
 from bpt.operators.task_dag import TaskDagOperator
@@ -36,7 +37,7 @@ def layer_of(window: str, size: str = SIZE, dtype: torch.dtype = torch.float64) 
 def images(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> Tensor:
     """Random, and with the channels side by side."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(dtype)
-    return x.to(memory_format=torch.channels_last)
+    return x.to(memory_format=FORMATS[len(shape)])
 
 
 def results(conv: Convolution, x: Tensor, fast: bool, dy: Tensor) -> dict[str, Tensor]:
@@ -105,10 +106,25 @@ def test_a_batch_of_channels_last_is_a_product_and_laid_out_alike() -> None:
     assert x.grad is not None and x.grad.is_contiguous(memory_format=torch.channels_last)
     assert not is_of_product(convolve(conv, x.detach().contiguous()))
     volumes = layer_of("kernel_size: 1", "dim: 3 dim: 4 dim: 3 dim: 2")
-    blob = torch.randn(2, 3, 4, 3, 2, dtype=torch.float64).to(memory_format=torch.channels_last_3d)
+    blob = images((2, 3, 4, 3, 2)).requires_grad_()
     assert is_pointwise(volumes)
-    assert not is_of_product(convolve(volumes, blob))
-    torch.testing.assert_close(convolve(volumes, blob), volumes(blob))
+    top = convolve(volumes, blob)
+    assert is_of_product(top)
+    assert is_channels_last(top)
+    top.sum().backward()
+    assert blob.grad is not None
+    assert is_channels_last(blob.grad)
+    assert not is_of_product(convolve(volumes, blob.detach().contiguous()))
+
+
+@pytest.mark.parametrize("bias", ["", "bias_term: false"], ids=["bias", "no bias"])
+@pytest.mark.parametrize(
+    "shape", [(6, 3, 5, 7, 3), (1, 3, 2, 1, 5), (3, 3, 1, 1, 4), (17, 3, 1, 2, 3), (0, 3, 2, 3, 4), (4, 3, 1, 1, 1)]
+)
+def test_volumes(shape: tuple[int, ...], bias: str) -> None:
+    conv = layer_of(f"kernel_size: 1 {bias}", "dim: 3 dim: 5 dim: 7 dim: 3")
+    found = assert_alike(conv, images(shape).requires_grad_(), 1e-13)
+    assert len(found) == (3 if bias else 4)
 
 
 def is_of_product(y: Tensor) -> bool:

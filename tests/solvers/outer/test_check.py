@@ -177,6 +177,14 @@ def test_what_has_no_effect(text: str, remarks: list[str]) -> None:
     assert list(without_effect(text_format.Parse(text, pb.ParallelParameter()))) == remarks
 
 
+def test_what_has_no_effect_in_any_of_several_ways() -> None:
+    text = "agwu_param { push: 2 max_staleness: 9 } balance_param { rule: PAPER } exchange: "
+    ways = [text_format.Parse(text + exchange, pb.ParallelParameter()) for exchange in ("SGWU", "AGWU balance: IDPA")]
+    assert list(without_effect(*ways)) == [
+        "agwu_param { push } has no effect with exchange: SGWU or with exchange: AGWU"
+    ]
+
+
 def net(folder: Path, **rows: int) -> Net:
     """With an HDF5Data layer for each name, of so many samples."""
     layers = ""

@@ -29,9 +29,16 @@ from tests.solvers.spread_runs import NET, ROWS, set_up
 Weights = dict[str, list[NDArray[np.float32]]]
 UNWEIGHED = "weigh_by_accuracy: false"
 PLAIN = re.sub(r'layer \{ name: "bn".*\n', "", NET)  # micro-batches are normalised one by one
-TWO = "num_stages: 2 pipeline_param { micro_batches: 1 }"
-CUT = "pipeline_param { schedule: GPIPE micro_batches: 3 }"
+TWO = "num_stages: 2 pipeline_param { allocator: MANUAL micro_batches: 1 }"
+CUT = "pipeline_param { allocator: MANUAL schedule: GPIPE micro_batches: 3 }"
 GPIPE = f"num_stages: 2 {CUT}"
+
+
+def put(net: str, *first: str) -> None:
+    """Write the net. These layers are the first ones of stages 1, 2 and so on."""
+    for stage, name in enumerate(first, 1):
+        net = net.replace(f'name: "{name}" type', f'name: "{name}" parallel_param {{ stage: {stage} }} type', 1)
+    Path("net.prototxt").write_text(net)
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +106,7 @@ def assert_equal(one: Weights, other: Weights, tolerance: float = 0.0) -> None:
 @pytest.mark.parametrize("exchange", ["AGWU", "SGWU", "ASGD"])
 def test_one_pipeline_trains_as_one_process(exchange: str) -> None:
     """Momentum, clipping by the norm of all stages, dropout, and statistics of a BatchNorm that nobody trains."""
+    put(NET, "bn")
     alone()
     expected = weights()
     outer(3, f"exchange: {exchange} agwu_param {{ {UNWEIGHED} }} {TWO}")
@@ -108,7 +116,7 @@ def test_one_pipeline_trains_as_one_process(exchange: str) -> None:
 @pytest.mark.parametrize(("exchange", "stages"), [("AGWU", 2), ("ASGD", 2), ("ASGD", 3)])
 def test_micro_batches_train_as_a_worker_alone(exchange: str, stages: int) -> None:
     """Q counts over micro-batches, on the last stage: under AGWU it is in every update."""
-    Path("net.prototxt").write_text(PLAIN)
+    put(PLAIN, *("drop", "ip")[: stages - 1])
     outer(2, f"exchange: {exchange}")
     expected, told = weights(), read_csv("small_run")
     outer(1 + stages, f"exchange: {exchange} num_stages: {stages} {CUT}")
@@ -121,7 +129,7 @@ def test_micro_batches_train_as_a_worker_alone(exchange: str, stages: int) -> No
 
 def test_two_pipelines_are_two_computing_nodes(caplog: pytest.LogCaptureFixture) -> None:
     """Bytes are those of Eq. 11 for two nodes: what stages send each other is not in it."""
-    Path("net.prototxt").write_text(PLAIN)
+    put(PLAIN, "drop")
     with caplog.at_level(logging.INFO, "bpt"):
         outcomes = outer(5, f"exchange: AGWU balance: IDPA balance_param {{ num_batches: 2 }} {GPIPE}", "max_iter: 20")
     assert [outcome.iterations for outcome in outcomes] == [20] * 5
@@ -139,7 +147,7 @@ def test_two_pipelines_are_two_computing_nodes(caplog: pytest.LogCaptureFixture)
 
 def test_two_pipelines_learn() -> None:
     """Dropout left out: the loss of the last pushes is far below log 3, that of guessing."""
-    Path("net.prototxt").write_text(re.sub(r'layer \{ name: "drop".*\n', "", PLAIN))
+    put(re.sub(r'layer \{ name: "drop".*\n', "", PLAIN), "fc")
     settings = 'max_iter: 120 momentum: 0 base_lr: 0.1 lr_policy: "fixed" clip_gradients: -1 weight_decay: 0'
     outer(5, f"exchange: ASGD {GPIPE}", settings)
     losses = [row.loss for row in read_csv("small_run").updates]
@@ -147,7 +155,7 @@ def test_two_pipelines_learn() -> None:
 
 
 def test_a_replay_ends_bit_for_bit_equal() -> None:
-    Path("net.prototxt").write_text(PLAIN)
+    put(PLAIN, "drop")
     parallel = f"exchange: ASGD {GPIPE}"
     outer(5, parallel)
     expected = weights()
@@ -158,6 +166,7 @@ def test_a_replay_ends_bit_for_bit_equal() -> None:
 
 @pytest.mark.parametrize("rank", [1, 2])  # a leader, and one that follows
 def test_a_signal_to_any_rank_stops_the_run(rank: int) -> None:
+    put(NET, "bn")
     outcomes = outer(3, f"exchange: ASGD {TWO}", "max_iter: 500", signalled=rank)
     assert len(set(outcomes)) == 1
     assert outcomes[0].terminated and 0 < outcomes[0].iterations < 500
@@ -180,6 +189,7 @@ def test_a_pipeline_that_misses_a_rank_is_lost(
                     raise Killed
             return super()._meet(words)
 
+    put(NET, "bn")
     monkeypatch.setattr("bpt.solvers.outer.training.Pipeline", Mortal)
     with caplog.at_level(logging.INFO, "bpt"):
         outcomes = outer(5, f"exchange: AGWU {TWO}", "max_iter: 20")
@@ -192,7 +202,7 @@ def test_a_pipeline_that_misses_a_rank_is_lost(
 
 def test_what_cannot_go_through_in_micro_batches_is_refused() -> None:
     normalised = 'type: "BatchNorm" bottom: "conv" top: "conv"'
-    Path("net.prototxt").write_text(NET.replace(normalised, f"{normalised} batch_norm_param {{ sync: true }}"))
+    put(NET.replace(normalised, f"{normalised} batch_norm_param {{ sync: true }}"), "fc")
     with pytest.raises(LayerError, match=r'layer "bn": is to normalise by the whole batch \(sync\)'):
         outer(3, f"exchange: ASGD {GPIPE}")
 

@@ -79,9 +79,7 @@ def test_a_log_that_was_cut_off_anywhere(log: Path) -> None:
             with pytest.raises(FileError) as caught:
                 read_log(str(log))
             assert str(caught.value).startswith(f"{log}:{lines + 1}: this is no instruction of a replay log: ")
-            assert str(caught.value).endswith(
-                "; the file was cut: remove this line to repeat what stands before it"
-            )
+            assert str(caught.value).endswith("; the file was cut: remove this line to repeat what stands before it")
 
 
 def test_a_line_in_the_middle_that_is_damaged(log: Path) -> None:

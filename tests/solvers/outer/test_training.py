@@ -23,6 +23,7 @@ from bpt.schedule.outer.instructions import Average, Send
 from bpt.solvers.outer import train, worker
 from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.outer.replay_log import read_log
+from bpt.solvers.signals import SignalActions
 from bpt.solvers.solver import Solver
 from tests.golden_cases import GOLDEN
 from tests.solvers.spread_runs import ROWS, set_up
@@ -40,7 +41,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def outer(
-    ranks: int, parallel: str, *overrides: str, replay: str = "", resume: str = "", solver: str = "solver.prototxt"
+    ranks: int,
+    parallel: str,
+    *overrides: str,
+    replay: str = "",
+    resume: str = "",
+    solver: str = "solver.prototxt",
+    signals: SignalActions | None = None,
 ) -> Outcome:
     """Train on so many ranks; rank 0 serves, and computes too if it is alone."""
 
@@ -50,7 +57,7 @@ def outer(
             solver, ["parallel_param { sync_batch_norm: false }", f"parallel_param {{ {parallel} }}", *overrides]
         )
         try:
-            return train(source, world, CPU, replay=replay, resume=resume)
+            return train(source, world, CPU, signals, resume, replay)
         finally:
             torch.set_num_threads(threads)
 
@@ -132,11 +139,22 @@ def test_a_replay_of_another_run_is_refused() -> None:
     outer(3, "exchange: AGWU", "max_iter: 2")
     Path("small_run").rename("first_run")
     with pytest.raises(
-        UserError, match=r"first_run/replay.jsonl: this log is of another run: solver text .*workers \(2, now 3\)"
+        UserError,
+        match=r"first_run/replay.jsonl: this log is of another run: max_iter \(2, now 3\), workers \(2, now 3\); ",
     ):
         outer(4, "exchange: AGWU", "max_iter: 3", replay="first_run/replay.jsonl")
     with pytest.raises(FileError, match="no_such_log: cannot read the replay log: No such file"):
         outer(3, "exchange: AGWU", "max_iter: 2", replay="no_such_log")
+
+
+def test_a_dedicated_server_needs_a_second_process(caplog: pytest.LogCaptureFixture) -> None:
+    told = "parallel_param: server: DEDICATED has no effect with one process, which serves and computes"
+    outer(1, "exchange: AGWU server: DEDICATED", "max_iter: 1")
+    assert told in caplog.messages
+    caplog.clear()
+    outer(1, "exchange: AGWU", "max_iter: 1")
+    outer(2, "exchange: AGWU server: DEDICATED", "max_iter: 1")
+    assert told not in caplog.messages
 
 
 def test_a_worker_that_dies_is_replaced_by_the_others(

@@ -182,7 +182,8 @@ def test_a_resumed_run_begins_anew() -> None:
     """What was under way is lost: the gradients of the first batches come back late once more."""
     train(3, DELAYED)
     middle, state = shaped(read_model(4)), read_state(4)
-    velocity = {name: np.reshape(blob.data, middle[name].shape) for name, blob in zip(middle, state.history, strict=True)}
+    histories = zip(middle.items(), state.history, strict=True)
+    velocity = {name: np.reshape(blob.data, value.shape) for (name, value), blob in histories}
     for path in Path().glob("small_iter_[5-8].*"):
         path.unlink()
     train(3, DELAYED, resume="small_iter_4.solverstate")

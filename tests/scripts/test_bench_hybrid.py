@@ -1,0 +1,123 @@
+"""The arithmetic and the texts of ``scripts/bench hybrid``; what it measures takes a quiet machine and root."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from benches import hybrid, hybrid_memory
+from benches.hybrid_nets import IMAGES, Images, solver_text
+from benches.hybrid_results import Comparison, Result, Seen, Side, results, table, verdict
+
+from bpt.commands.plan import plan_solver
+from bpt.graph.spec import count
+from bpt.proto.solver import read_solver
+from bpt.solvers.cluster_file import ClusterSource
+from bpt.solvers.nets import train_plan
+
+TURNS = [
+    {"seconds": [2.0, 2.2, 9.0], "computing": [1.0, 1.5], "waiting": [1.0, 0.5]},
+    {"seconds": [2.1, 2.0, 2.0], "computing": [1.2, 1.7], "waiting": [0.8, 0.3]},
+    {"seconds": [5.0, 5.0, 5.0], "computing": [3.0, 4.0], "waiting": [2.0, 1.0]},  # something else went on
+]
+FOUND = {
+    "hosts": ["a", "b"],
+    "forward": [1.0, 2.0],
+    "backward": [2.5, 5.0],
+    "update": [0.5, 1.0],
+    "latency": 0.002,
+    "bandwidth": 125e6,
+}
+
+
+def seen(seconds: float) -> Seen:
+    return Seen.read({"stages": [0, 1], "turns": [{"seconds": [seconds], "computing": [0.5, 1.0], "waiting": [0, 0]}]})
+
+
+def compared(even: tuple[float, float], planned: tuple[float, float], net: str = "small") -> Comparison:
+    """Predicted and measured seconds of both placements."""
+    sides = (Side("ip", predicted, (0.4, 1.1), seen(measured)) for predicted, measured in (even, planned))
+    return Comparison(net, "GPIPE", *sides)
+
+
+def test_what_was_seen() -> None:
+    """Medians of 2.2, 2.0 and 5.0; of each rank's times."""
+    found = Seen.read({"stages": [0, 0, 1], "turns": TURNS})
+    assert found.stages == (0, 0, 1)
+    assert found.seconds == 2.2
+    assert found.computing == (1.2, 1.7)
+
+
+def test_gains_and_errors() -> None:
+    """Predicted 3 / 2, measured 3.2 / 2.5."""
+    found = compared((3.0, 3.2), (2.0, 2.5))
+    assert found.predicted == pytest.approx(1.5)
+    assert found.measured == pytest.approx(1.28)
+    assert found.achieved == pytest.approx(1.28 / 1.5)
+    assert found.even.error == pytest.approx(3 / 3.2 - 1)
+    assert found.planned.error == pytest.approx(-0.2)
+
+
+def test_repeats_count_by_their_medians() -> None:
+    small = [compared((3.0, 3.0), (2.0, measured)) for measured in (2.0, 2.5, 4.0)]
+    found = results([small[0], compared((1.0, 1.0), (1.0, 1.0), "other"), *small[1:]])
+    assert [result.net for result in found] == ["small", "other"]
+    assert found[0].planned.measured == 2.5
+    assert found[0].planned.error == pytest.approx(-0.2)
+    assert found[0].achieved == pytest.approx(0.8)
+    assert found[0].planned.first == "ip"
+
+
+def test_table() -> None:
+    assert list(table([Result.of([compared((3.0, 3.2), (2.0, 2.0))])]))[1:] == [
+        "small         GPIPE        even         3000.0    3200.0   -6.2%            400 / 1100    500 / 1000  ip",
+        "                           planned      2000.0    2000.0   +0.0%            400 / 1100    500 / 1000  ip",
+        "                           gain: predicted 1.500, measured 1.600; achieved / predicted 106.7%",
+    ]
+
+
+def test_verdict() -> None:
+    good, bad = compared((3.0, 3.2), (2.0, 2.0)), compared((3.0, 3.0), (2.0, 2.5), "other")
+    assert list(verdict(results([good]))) == [
+        "least achieved / predicted gain 106.7%, goal 90%: met",
+        "worst error of a prediction -6.2%, goal 15%: met",
+    ]
+    assert list(verdict(results([good, bad]))) == [
+        "least achieved / predicted gain 80.0%, goal 90%: not met",
+        "worst error of a prediction -20.0%, goal 15%: not met",
+    ]
+
+
+@pytest.mark.parametrize(("alike", "speeds"), [(False, [2.0, 1.0]), (True, [1.5, 1.5])])
+def test_the_cluster(alike: bool, speeds: list[float], tmp_path: Path) -> None:
+    """A batch of 8 takes a 4 s and b 8 s, updates included; between them lie 2 ms and 1 Gbit/s."""
+    path = tmp_path / "d"
+    path.write_text(hybrid.cluster_text(FOUND, 8, alike))
+    nodes = ClusterSource(str(path)).cluster(1.0, 0).nodes
+    assert [node.speed for node in nodes] == pytest.approx(speeds)
+    assert sum(node.latency for node in nodes) == pytest.approx(0.002)
+    assert [node.bandwidth for node in nodes] == pytest.approx([125e6, 125e6])
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_nets(name: str, tmp_path: Path) -> None:
+    """They train on images of the size that is asked for, and can be cut."""
+    path = tmp_path / "solver.prototxt"
+    path.write_text(solver_text(name, Images(IMAGES[name].size, 2)))
+    source = read_solver(path, ["parallel_param { num_stages: 2 }"])
+    graph = train_plan(source).graph()
+    assert count(graph.edges[0].shape) == 2 * 3 * IMAGES[name].size ** 2
+    assert not any(node.type in ("Data", "Accuracy") for node in graph.nodes)
+    assert plan_solver(source).chosen.seconds > 0
+
+
+def test_the_memory_that_devices_are_said_to_have(tmp_path: Path) -> None:
+    path = tmp_path / "solver.prototxt"
+    path.write_text(solver_text("resnet20", Images(32, 64)))
+    plan = plan_solver(read_solver(path, ["parallel_param { num_stages: 2 }"]))
+    whole = sum(cost.parameters + cost.activations for cost in plan.problem.costs)
+    assert hybrid_memory.memory(path) == pytest.approx(hybrid_memory.LIMIT * whole / 2**20, abs=1)

@@ -1,0 +1,108 @@
+"""Pipelines that contradict themselves, or what they are combined with, are refused at the field that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bpt.errors import PrototxtError
+from bpt.solvers.check import check_solver
+from tests.solvers.test_check import solver
+
+STAGES = "num_stages: 2"
+DELAYED = "pipeline_param { schedule: DELAYED }"
+
+
+def place_of(text: str) -> str:
+    """The mark's place as messages show it."""
+    before = text[: text.index("§")]
+    return f"solver.prototxt:1:{len(before) + 1}: "
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "parallel_param { num_stages: 4 }",
+        "parallel_param { num_stages: 2 pipeline_param { micro_batches: 1 partitions: 2 allocator: GABRA "
+        "gabra_param { population: 2 generations: 0 crossover: 1 } } }",
+        "iter_size: 3 clip_gradients: 1 parallel_param { num_stages: 2 exchange: TREE sync_batch_norm: true }",
+        "parallel_param { num_stages: 2 exchange: CGDP }",
+        "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } exchange: RING }",
+        "debug_info: true parallel_param { num_stages: 1 pipeline_param { micro_batches: 0 } }",  # not read
+    ],
+)
+def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
+    check_solver(solver(tmp_path, more))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ §micro_batches: 0 }} }}",
+            "parallel_param: micro_batches is 0; it must be at least 1",
+        ),
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ §partitions: -1 }} }}",
+            "parallel_param: partitions is -1; it must be at least 0",
+        ),
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §population: 1 }} }} }}",
+            "parallel_param: population is 1; it must be at least 2",
+        ),
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §generations: -1 }} }} }}",
+            "parallel_param: generations is -1; it must be at least 0",
+        ),
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §crossover: 1.5 }} }} }}",
+            "parallel_param: crossover is 1.5; it must be from 0 to 1",
+        ),
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §crossover: nan }} }} }}",
+            "parallel_param: crossover is nan; it must be from 0 to 1",
+        ),
+        (
+            "parallel_param { num_stages: 3 pipeline_param { §partitions: 2 } }",
+            "parallel_param: partitions: 2 are too few for num_stages: 3: every stage runs one at least",
+        ),
+        (
+            f"parallel_param {{ {STAGES} §num_shards: 2 }}",
+            "parallel_param: num_shards: 2 does not go with num_stages: 2: a fully connected layer on a stage of",
+        ),
+        (
+            f'parallel_param {{ {STAGES} §balance: STATIC balance_param {{ profile: "p" }} }}',
+            "parallel_param: balance: STATIC gives shares to ranks by their speed, but with num_stages: 2 a pipeline",
+        ),
+        (
+            f"parallel_param {{ {STAGES} exchange: CGDP cgdp_param {{ §chunking: MODEL }} }}",
+            "parallel_param: cgdp_param { chunking: MODEL } measures all layers on each rank, which has some of them",
+        ),
+        (
+            f"§debug_info: true parallel_param {{ {STAGES} }}",
+            "debug_info: true looks at every layer, and with num_stages: 2 no rank has them all",
+        ),
+        (
+            f"§iter_size: 2 parallel_param {{ {STAGES} {DELAYED} }}",
+            "pipeline_param: schedule: DELAYED applies the gradient of one batch at a time; iter_size is 2, set 1",
+        ),
+        (
+            f"§clip_gradients: 3 parallel_param {{ {STAGES} {DELAYED} }}",
+            "pipeline_param: schedule: DELAYED updates stages with gradients of different iterations, which have no",
+        ),
+        (
+            f"parallel_param {{ {STAGES} {DELAYED} §exchange: TREE }}",
+            "pipeline_param: schedule: DELAYED goes with exchange: ALLREDUCE, RING or CGDP, not TREE",
+        ),
+        (
+            f"parallel_param {{ {STAGES} {DELAYED} inner_param {{ §engine: TASK_DAG }} }}",
+            "pipeline_param: schedule: DELAYED computes by copies of weights, of which inner_param { engine } knows",
+        ),
+        ("parallel_param { §num_stages: 0 }", "parallel_param: num_stages is 0; it must be at least 1"),
+    ],
+)
+def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        check_solver(solver(tmp_path, more.replace("§", "")))
+    assert f"{place_of(more)}{message}" in str(caught.value)
