@@ -99,13 +99,16 @@ def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
 
 def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
     """A line a rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing alone."""
-    names = list(dict.fromkeys(PHASES.values()))
+    staged = any(times.phases.get("pipeline") for times in ranks)
+    names = [name for name in dict.fromkeys(PHASES.values()) if name != "pipeline" or staged]
     rows = [("rank", "host", *names, "total", "computing")]
     for rank, times in enumerate(ranks):
         numbers = (*(times.phases[name] for name in names), times.total, times.computing)
         rows.append((str(rank), times.host, *(f"{seconds / iterations * 1e3:.3f}" for seconds in numbers)))
     yield from columns(rows, left=2)
     yield "exchange: what it adds to an iteration; what backward hides is not in it. computing: without any waiting."
+    if staged:
+        yield "pipeline: waiting for blobs and diffs of other stages."
 
 
 def traffic_table(
