@@ -174,8 +174,8 @@ def _memory(
         yield problem(
             f"{ranks.named(short)}: parameters, gradients and history take {_size(need)} a rank, of {_size(room)} that "
             "are free for it",
-            "start fewer ranks on a host, or split fully connected layers: parallel_param { num_shards: 2 }, or cut the "
-            "net into stages: parallel_param { num_stages: 2 }",
+            "start fewer ranks on a host, or split fully connected layers: parallel_param { num_shards: 2 }, or cut "
+            "the net into stages: parallel_param { num_stages: 2 }",
         )
     else:
         most = max(need for need, _ in needs)
