@@ -117,6 +117,13 @@ def write_nifti(path: Path, voxels: NDArray[np.generic]) -> None:
         raise WriteError(path, error.strerror or error) from None
 
 
+def write_list(path: Path, lines: list[str]) -> None:
+    try:
+        path.write_text("".join(lines))
+    except OSError as error:
+        raise WriteError(path, error.strerror or error) from None
+
+
 def write(folder: Path, *, size: int, counts: tuple[int, int], seed: int, shrink: float, noise: float) -> None:
     """Write the volumes, the lists, and the region; ``counts`` are those to train on and to test on."""
     for part, (name, count) in enumerate(zip(("train", "test"), counts, strict=True)):
@@ -128,7 +135,7 @@ def write(folder: Path, *, size: int, counts: tuple[int, int], seed: int, shrink
             write_nifti(folder / file, np.rint(made * UNIT).astype(np.int16))
             lines.append(f"{file.as_posix()} {label}\n")
         if lines:
-            (folder / f"{name}.txt").write_text("".join(lines))
+            write_list(folder / f"{name}.txt", lines)
             print(f"{folder / name}.txt: {count} volumes")
     write_nifti(folder / "region.nii.gz", region(size))
 
@@ -156,7 +163,7 @@ def main() -> int:
         "--shrink", type=number(0, 0.75, float), default=0.5, help="part of its radii that a body loses (default: 0.5)"
     )
     parser.add_argument(
-        "--noise", type=number(0, kind=float), default=0.1, help="standard deviation; tissue is 1 (default: 0.1)"
+        "--noise", type=number(0, 4, float), default=0.1, help="standard deviation; tissue is 1 (default: 0.1)"
     )
     args = parser.parse_args()
     try:

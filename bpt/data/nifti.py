@@ -41,14 +41,14 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
     except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
         raise FileError(path, f"is not a NIfTI file: {_line(error)}") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise FileError(path, f"is not a NIfTI file, or a damaged one: {_line(error)}") from None
+        raise FileError(path, _why(error, "is not a NIfTI file, or a damaged one")) from None
     if not isinstance(image, nibabel.Nifti1Pair):  # that of NIfTI-2 is one, too
         raise FileError(path, f"is a file of nibabel's {type(image).__name__}, not NIfTI")
     _check_shape(path, image.shape)
     if image.get_data_dtype().kind not in "fiub":
         raise FileError(path, f"holds voxels of type {image.get_data_dtype()}, not numbers")
     affine = image.affine
-    if not np.isfinite(affine).all() or not np.linalg.det(affine[:3, :3]):
+    if not np.isfinite(affine).all() or np.isnan(nibabel.orientations.io_orientation(affine)).any():
         raise FileError(path, "has an affine that does not map voxels to places of space")
     return image
 
@@ -67,16 +67,17 @@ def read_nifti(path: str | os.PathLike[str]) -> Volume:
     image = open_nifti(path)
     orientations = import_nibabel().orientations
     try:
-        voxels = image.get_fdata(dtype=np.float32, caching="unchanged")
+        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit float32 is told below
+            voxels = image.get_fdata(dtype=np.float32, caching="unchanged")
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise FileError(path, f"is a damaged NIfTI file: {_line(error)}") from None
+        raise FileError(path, _why(error, "is a damaged NIfTI file")) from None
     bad = voxels.size - np.count_nonzero(np.isfinite(voxels))
     if bad:
-        raise FileError(path, f"has {bad} of {voxels.size} voxels that are not finite numbers (NaN or infinite)")
+        raise FileError(path, f"has {bad} of {voxels.size} voxels that are no finite float32 (NaN or infinite)")
     oriented = orientations.apply_orientation(
         voxels.reshape(voxels.shape[:3]), orientations.io_orientation(image.affine)
     )
-    return np.ascontiguousarray(oriented)
+    return np.array(oriented, np.float32, order="C")  # a copy: what comes may be a map of the file
 
 
 def _check_shape(path: object, shape: tuple[int, ...]) -> None:
@@ -94,9 +95,16 @@ def _missing(path: Path) -> str:
     if path.exists():
         return "is not a file"
     try:
-        return f"no such file{did_you_mean(path.name, os.listdir(path.parent))}"
+        return f"no such file{did_you_mean(path.name, sorted(os.listdir(path.parent)))}"
     except OSError:
         return f'no such file: there is no folder "{path.parent}"'
+
+
+def _why(error: Exception, otherwise: str) -> str:
+    """That the system did not let the file be read, or else ``otherwise`` and what the package says."""
+    if isinstance(error, OSError) and error.errno:
+        return f"cannot be read: {error.strerror}"
+    return f"{otherwise}: {_line(error)}"
 
 
 def _line(error: Exception) -> str:

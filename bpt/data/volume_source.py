@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from bpt.graph.spec import Shape
 from bpt.proto.files import UnreadableError, read_bytes
 
 CACHE_BYTES = 2**30
+LARGEST_LABEL = 2**24  # float32, which labels become, has all integers up to here
 _ENTRY = re.compile(r"(?P<name>.*\S)\s+(?P<label>\S+)")
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
@@ -44,7 +46,8 @@ class VolumeSource:
         entries: its lines.
 
     Raises:
-        FileError: the list or a file is missing, a label is none, nothing is listed, or the first file is not NIfTI.
+        FileError: the list or a file is missing, a label is no integer up to 2²⁴, nothing is listed, or the first file
+            is not NIfTI.
         UserError: the package nibabel is missing.
     """
 
@@ -96,10 +99,10 @@ def list_volumes(path: str, root_folder: str = "") -> list[Entry]:
     """The lines of the list at ``path``; see ``VolumeSource``. Empty lines do not count.
 
     Raises:
-        FileError: the list or a file is missing, a label is no integer, or nothing is listed.
+        FileError: the list or a file is missing, a label is no integer up to 2²⁴, or nothing is listed.
     """
     try:
-        lines = read_bytes(path).decode().splitlines()
+        lines = read_bytes(path).decode("utf-8-sig").splitlines()
     except UnreadableError as error:
         raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
     except UnicodeDecodeError:
@@ -118,7 +121,9 @@ def _entry(line: str, folder: Path, place: str) -> Entry:
     name, label = found["name"], found["label"]
     if not _INTEGER.fullmatch(label):
         raise FileError(place, f'the label of "{name}" is "{label}", not an integer; the label is the last word')
+    if abs(float(label)) > LARGEST_LABEL:
+        raise FileError(place, f'the label of "{name}" is {label}; float32 has no such integer')
     path = folder / name
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise FileError(place, f'lists "{name}", which does not exist (looked for {path.absolute()})')
     return Entry(path, int(label), place)

@@ -38,10 +38,11 @@ def _along(volume: Volume, axis: int, new: int) -> Volume:
         return volume
     # (n - 1) divides last: whole numbers come out whole.
     at = np.arange(new) * (old - 1) / (new - 1) if new > 1 else np.array([(old - 1) / 2])
-    below_it = np.minimum(at.astype(np.int64), max(old - 2, 0))
+    below_it = at.astype(np.int64)
     above_it = np.minimum(below_it + 1, old - 1)
     part = (at - below_it).astype(np.float32).reshape([-1 if axis == a else 1 for a in range(3)])
-    between: Volume = volume.take(below_it, axis) * (1 - part) + volume.take(above_it, axis) * part
+    low, high = volume.take(below_it, axis), volume.take(above_it, axis)
+    between: Volume = low + (high - low) * part  # so that equal voxels give exactly equal ones
     return between
 
 
@@ -71,7 +72,7 @@ class VolumeTransform:
     """Mirrors and moves volumes at random, in training only.
 
     Args:
-        mirror: every second volume is flipped along its first axis, left to right.
+        mirror: a volume is flipped along its first axis, left to right, or not, with equal chances.
         shift: a volume is moved by -shift to shift voxels along each axis; what comes in at a border repeats it.
         phase: a ``pb.Phase``; in TEST volumes stay as they are.
         seed: random choices depend on it, the epoch and the sample, and on nothing else.
@@ -88,7 +89,7 @@ class VolumeTransform:
         if self._shift >= min(shape):
             raise UserError(f"shift {self._shift} moves volumes of {'×'.join(map(str, shape))} out of themselves")
 
-    def __call__(self, volumes: Sequence[Volume], draw: Draw, out: Volume) -> None:
+    def __call__(self, volumes: Sequence[Volume], draw: Draw, out: NDArray[np.float32]) -> None:
         """Write the transformed ``volumes``, which are those of ``draw``, to ``out`` (N, 1, D, H, W)."""
         flips = below(2, self._hashes("mirror", draw)) if self._mirror else np.zeros(len(volumes), np.int64)
         moves = np.stack([self._moves(axis, draw) for axis in range(3)], axis=1)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bpt.data.hdf5_source import Hdf5Source
 from bpt.data.lmdb_env import acquire, import_lmdb, release
 from bpt.data.mean import read_mean
+from bpt.data.nifti import open_nifti
+from bpt.data.volume_source import list_volumes
 from bpt.errors import FileError
 
 if TYPE_CHECKING:
@@ -100,6 +102,31 @@ def hdf5_content(path: str, datasets: Sequence[str]) -> Content:
             raise FileError(source.paths[index], f"is a damaged HDF5 file: {error}; copy or make it again") from None
     files = len(source.file_sizes)
     return Content(f"{sum(source.file_sizes)} rows in {files} file{'s' * (files != 1)}", content.hexdigest())
+
+
+def volume_content(path: str, root_folder: str) -> Content:
+    """The labels of the NIfTI volumes that the list at ``path`` names, and some of the files.
+
+    Args:
+        root_folder: before each path that is not absolute; empty: the list's folder.
+
+    Raises:
+        FileError: the list or a file is missing, or not as a VolumeData layer wants it.
+        UserError: the package nibabel is missing.
+    """
+    entries = list_volumes(path, root_folder)
+    content = hashlib.blake2b(digest_size=8)
+    _add(content, repr([entry.label for entry in entries]).encode())
+    for index in _spread(len(entries)):
+        entry = entries[index]
+        try:
+            open_nifti(entry.path)
+            _add(content, file_content(str(entry.path)).digest.encode())
+        except FileError as error:
+            raise FileError(entry.place, str(error)) from None
+    labels = len({entry.label for entry in entries})
+    volumes = f"{len(entries)} volume{'s' * (len(entries) != 1)}"
+    return Content(f"{volumes} with {labels} label{'s' * (labels != 1)}", content.hexdigest())
 
 
 def mean_content(path: str) -> Content:

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from bpt.doctor.content import Content, Look, file_content, hdf5_content, lmdb_content, mean_content
+from bpt.doctor.content import (
+    Content,
+    Look,
+    file_content,
+    hdf5_content,
+    lmdb_content,
+    mean_content,
+    volume_content,
+)
 from bpt.doctor.readers import nets_with_data, reads_all
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec
@@ -62,6 +70,9 @@ def _of_layer(spec: LayerSpec) -> Iterator[Input]:
     elif spec.type == "HDF5Data" and param.hdf5_data_param.source:
         path = param.hdf5_data_param.source
         yield Input(f"HDF5 list {path} ({', '.join(spec.tops)})", partial(hdf5_content, path, spec.tops))
+    elif spec.type == "VolumeData" and param.volume_data_param.source:
+        path, root_folder = param.volume_data_param.source, param.volume_data_param.root_folder
+        yield Input(f"list of volumes {path}", partial(volume_content, path, root_folder))
     for path in (param.transform_param.mean_file, param.data_param.mean_file):
         if path:
             yield Input(f"mean image {path}", partial(mean_content, path))

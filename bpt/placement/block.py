@@ -36,17 +36,17 @@ def best_cut(loads: Loads) -> tuple[int, ...] | None:
         The first partition of each device; ``None``: no cut fits into the devices' memory.
     """
     spans = SpanCosts(loads)
-    slowest = worst_table(spans.floors)
-    if slowest[-1][-1] == np.inf:
+    fastest = float(worst_table(spans.floors)[-1][-1])  # no slowest device takes less
+    if fastest == np.inf:
         return None
     weights = Weights.of(loads.problem.filling)
-    front = _front(spans, float(slowest[-1][-1]), weights)
+    front = _front(spans, fastest, weights)
     genes = np.array([genes_of(cut.starts, loads.n) for cut in front])
     costs = weights.cost(loads.times(genes).max(1), np.array([cut.through for cut in front]))
     best, least = front[int(costs.argmin())].starts, float(costs.min())
     if least <= min(cut.cost for cut in front) * (1 + ROUNDING):
         return best
-    return best_with_sends(spans, slowest, loads.problem.filling, least) or best
+    return best_with_sends(spans, fastest, loads.problem.filling, least) or best
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Cut:
 
 
 def _front(spans: SpanCosts, fastest: float, weights: Weights) -> list[_Cut]:
-    """Cuts, the best one among them, if each blob is sent once. ``fastest``: what no slowest device is faster than."""
+    """Cuts, the best one among them, if each blob is sent once. ``fastest``: the least time of a slowest device."""
     met = [_least_through(spans, fastest, weights), _least_through(spans, np.inf, weights)]
     ranges = [(fastest, met[-1])]  # between a limit and a cut that has the least seconds in all of those above it
     least = min(cut.cost for cut in met)

@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from bpt.placement.loads import Floats
+from bpt.placement.loads import ROUNDING
 from bpt.placement.spans import SpanCosts
 from bpt.placement.tables import sum_table
 
+BANDS = 16
 
-def best_with_sends(spans: SpanCosts, slowest: list[Floats], filling: float, limit: float) -> tuple[int, ...] | None:
+
+def best_with_sends(spans: SpanCosts, fastest: float, filling: float, limit: float) -> tuple[int, ...] | None:
     """The best cut with the true costs, if it is better than ``limit``.
+
+    The slowest device's time is between ``fastest``, the least there is, and what leaves enough for the least seconds
+    without overlap. This range is searched in bands, since in a narrow one the two parts of the cost are well bounded
+    together.
+
+    Args:
+        filling: ``Problem.filling``.
+    """
+    least = float(sum_table(spans.inner)[-1][-1])
+    most = (limit - filling * least) / (1 - filling) if filling < 1 else fastest
+    found = None
+    for low, high in pairwise(np.linspace(fastest, most, BANDS + 1).tolist()):
+        better = _best_in_band(spans, low, high, filling, limit)
+        if better is not None:
+            found, limit = better.starts, better.worst + better.total
+    return found
+
+
+def _best_in_band(spans: SpanCosts, low: float, high: float, filling: float, limit: float) -> _Way | None:
+    """The same, with the slowest device's time, each blob sent once, from ``low`` to ``high``.
 
     From the last device to the first: for each device and each first partition of it, all ways to cut what is behind
     that may still be best. Two of them differ in their worst time so far, in their sum without overlap, and in how
     many devices behind read each blob that is made before; a way that is worse in none of these makes the other one
     superfluous.
-
-    Args:
-        slowest: for each device and each partition behind its last one, what the slowest of the devices up to it takes
-            at least.
-        filling: ``Problem.filling``. Where it is 0, sums do not count.
     """
     n, m = spans.loads.n, spans.loads.m
-    worsts = [(1 - filling) * table for table in slowest]
-    # Without a sum there is nothing to add: runs that are not possible are infinite in the other tables, too.
-    inner = [filling * costs if filling else np.zeros_like(costs) for costs in spans.inner]
-    sums = sum_table(inner)
+    inner = []
+    for floor, seconds in zip(spans.floors, spans.inner, strict=True):
+        allowed = floor <= high * (1 + ROUNDING)
+        inner.append(np.where(allowed, filling * np.where(allowed, seconds, 0.0), np.inf))
+    table = sum_table(inner)
     nothing = np.where(np.arange(n + 1) == 0, 0.0, np.inf)
-    ways: dict[int, list[_Way]] = {n: [_Way(0.0, 0.0, (), {})]}
+    ways: dict[int, list[_Way]] = {n: [_Way((1 - filling) * low, 0.0, (), {})]}
     for device in reversed(range(m)):
-        worst, total = (worsts[device - 1], sums[device - 1]) if device else (nothing, nothing)
+        before = table[device - 1] if device else nothing
         bests: dict[int, list[_Way]] = {}
         for end, behind in ways.items():
-            here = np.maximum(worst, (1 - filling) * spans.floors[device][:, end])
-            least = total + inner[device][:, end] + min(way.total for way in behind)
-            for start in np.flatnonzero(here + least < limit).tolist():
+            least = before + inner[device][:, end]
+            for start in np.flatnonzero(least < np.inf).tolist():
+                rest = float(before[start])
                 for way in behind:
-                    longer = _extended(spans, device, start, end, way, filling)
-                    if max(longer.worst, worst[start]) + longer.total + total[start] < limit:
-                        _keep(bests.setdefault(start, []), longer)
+                    if way.worst + way.total + float(least[start]) < limit:
+                        longer = _extended(spans, device, start, end, way, filling)
+                        if longer.worst + longer.total + rest < limit:
+                            _keep(bests.setdefault(start, []), longer)
         ways = bests
-    done = ways.get(0, [])
-    return min(done, key=lambda way: way.worst + way.total).starts if done else None
+    return min(ways.get(0, []), key=lambda way: way.worst + way.total, default=None)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -55,18 +56,35 @@ class SpanCosts:
             self.inner.append(inner)
             self.floors.append(inner + sent)
 
+    @cached_property
+    def _made_by(self) -> list[list[int]]:
+        """The crossings that each partition makes; those of layers without bottoms last."""
+        found: list[list[int]] = [[] for _ in range(self.loads.n + 1)]
+        for crossing, producer in enumerate(self.loads.producers.tolist()):
+            found[producer].append(crossing)
+        return found
+
+    @cached_property
+    def _read_by(self) -> list[list[int]]:
+        """The crossings that each partition reads."""
+        found: list[list[int]] = [[] for _ in range(self.loads.n)]
+        for crossing, readers in enumerate(self.loads.readers):
+            for reader in readers:
+                found[reader].append(crossing)
+        return found
+
     def made(self, device: int, start: int, end: int) -> set[int]:
         """The crossings that a device makes if it runs ``[start, end)``."""
-        first = start if device else -1
-        return {c for c, producer in enumerate(self.loads.producers.tolist()) if first <= producer < end}
+        made = [self._made_by[partition] for partition in range(start, end)]
+        return set(chain.from_iterable(made if device else [self._made_by[-1], *made]))
 
-    def read(self, device: int, start: int, end: int) -> Iterator[int]:
+    def read(self, device: int, start: int, end: int) -> set[int]:
         """The crossings that a device receives if it runs ``[start, end)``."""
-        for crossing, (producer, readers) in enumerate(
-            zip(self.loads.producers.tolist(), self.loads.readers, strict=True)
-        ):
-            if device and producer < start and any(start <= reader < end for reader in readers):
-                yield crossing
+        if not device:
+            return set()  # it makes what layers without bottoms make, and is the first
+        producers = self.loads.producers
+        read = chain.from_iterable(self._read_by[partition] for partition in range(start, end))
+        return {crossing for crossing in read if producers[crossing] < start}
 
 
 class _Rectangles:

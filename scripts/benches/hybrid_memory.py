@@ -20,7 +20,7 @@ from bpt.proto.solver import read_solver
 
 WORKER = Path(__file__).with_name("hybrid_memory_worker.py")
 GOAL = 0.65
-LIMIT = 0.535
+LIMIT = 0.55
 ITERATIONS = 3
 _MIB = 2**20
 

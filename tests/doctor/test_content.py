@@ -6,11 +6,12 @@ from pathlib import Path
 
 import h5py
 import lmdb
+import nibabel
 import numpy as np
 import pytest
 
 from bpt.data.mean import write_mean
-from bpt.doctor.content import file_content, hdf5_content, lmdb_content, mean_content
+from bpt.doctor.content import file_content, hdf5_content, lmdb_content, mean_content, volume_content
 from bpt.errors import FileError
 from tests.data.lmdbs import write_records
 from tests.golden_cases import GOLDEN
@@ -98,6 +99,30 @@ def test_hdf5(tmp_path: Path) -> None:
     assert hdf5_content(write_hdf5(tmp_path / "d", rows[:3], rows), tops) != here
     with pytest.raises(FileError, match='has no dataset "labels"'):
         hdf5_content(str(tmp_path / "a/list.txt"), ("data", "labels"))
+
+
+def write_volumes(folder: Path, *volumes: np.ndarray, labels: str = "010") -> tuple[str, str]:
+    """A list of NIfTI files, which stand in a folder of their own, and this folder."""
+    files = folder / "files"
+    files.mkdir(parents=True)
+    for number, volume in enumerate(volumes):
+        nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), files / f"{number}.nii.gz")
+    lines = [f"{number}.nii.gz {label}\n" for number, label in zip(range(len(volumes)), labels, strict=True)]
+    (folder / "list.txt").write_text("".join(lines))
+    return str(folder / "list.txt"), str(files)
+
+
+def test_volumes(tmp_path: Path) -> None:
+    volumes = np.random.default_rng(1).normal(size=(3, 4, 5, 6)).astype(np.float32)
+    here = volume_content(*write_volumes(tmp_path / "a", *volumes))
+    assert here.amount == "3 volumes with 2 labels"
+    assert volume_content(*write_volumes(tmp_path / "b", *volumes)) == here
+    assert volume_content(*write_volumes(tmp_path / "c", *volumes, labels="001")) != here
+    volumes[2, 3, 4, 5] = 0
+    assert volume_content(*write_volumes(tmp_path / "d", *volumes)) != here
+    (tmp_path / "d/files/1.nii.gz").write_bytes(b"no volume")
+    with pytest.raises(FileError, match=r"d/list\.txt:2: .*1\.nii\.gz: is not a NIfTI file"):
+        volume_content(str(tmp_path / "d/list.txt"), str(tmp_path / "d/files"))
 
 
 def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bpt.doctor import files
-from bpt.doctor.content import lmdb_content
+from bpt.doctor.content import lmdb_content, volume_content
 from bpt.doctor.files import check_inputs, check_snapshots, look_at
 from bpt.doctor.findings import Finding, Kind, Section
 from bpt.doctor.inputs import Input, inputs_of
@@ -29,6 +29,7 @@ IMAGES = """
 layer { name: "%s" type: "Data" top: "d" include { phase: %s }
   data_param { source: "%s" batch_size: 2 backend: LMDB } transform_param { mean_file: "mean" } }
 """
+VOLUMES = 'layer { name: "v" type: "VolumeData" top: "v" volume_data_param { source: "%s" batch_size: 2 shape: 4 } }'
 ROWS = 'layer { name: "c" type: "HDF5Data" top: "x" top: "y" hdf5_data_param { source: "list" batch_size: 2 } }'
 NET = IMAGES % ("a", "TRAIN", "train") + IMAGES % ("b", "TEST", "test") + ROWS
 
@@ -50,6 +51,15 @@ def test_what_a_run_reads(tmp_path: Path) -> None:
         "profile speed",
         "snapshot s",
     ]
+
+
+def test_lists_of_volumes(tmp_path: Path) -> None:
+    texts = Texts.read(lambda: read_solver(write_run(tmp_path / "a", "", VOLUMES % "list")))
+    assert texts.plans.value and texts.solver.value
+    (found,) = inputs_of(texts.plans.value, texts.solver.value)
+    assert found.name == "list of volumes list"
+    assert found.look.func is volume_content
+    assert found.look.args == ("list", "")
 
 
 def test_what_ranks_of_the_outer_layer_read(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_two_pipelines(tmp_path: Path) -> None:
     shipped = f"{PIPELINES} ship_data: true"
     asgd = f'momentum: 0 max_iter: 400 snapshot_prefix: "asgd" parallel_param {{ exchange: ASGD {shipped} }}'
     argv = program(f"5 {TRAIN} --set '{asgd}'", f"5 {TRAIN} --set 'parallel_param {{ {shipped} }}'")
-    done = mpirun(1, [*argv, ":", "-n", "4", "--wdir", str(there), *argv], timeout=120)
+    done = mpirun(1, [*argv, ":", "-n", "4", "--wdir", str(there), *argv], timeout=180)
     assert done.returncode == 0, done.stderr
     log = texts(done.stderr)
     assert log.count("Optimization Done.") == 2

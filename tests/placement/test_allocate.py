@@ -38,7 +38,9 @@ def test_block_prefers_less_work_for_the_slow() -> None:
 @pytest.mark.parametrize("allocator", BOTH)
 def test_partitions_go_where_they_are_done_first(allocator: int) -> None:
     devices = [Device("slow", 1), Device("fast", 3)]
-    problem = chain([3, 1, 2, 6], devices)  # 12 in all over 4: 3 s, if the slow one has the first or the next two
+    problem = chain(
+        [3, 1, 2, 6], devices, micro_batches=64
+    )  # 12 in all over 4: 3 s, if the slow one has the first or the next two
     placement = allocate(problem, param(allocator, partitions=4))
     assert placement.starts == (0, 1, 2, 3)
     assert seconds(problem, placement.stages) == [3, 3]

@@ -62,6 +62,7 @@ def test_both_objectives_with_sources_and_twins(tight: bool) -> None:
 def test_too_big(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "MOST", 1000)
     problem = chain([3, 5, 7, 11, 13, 17, 19, 23, 29, 31], [Device(str(i), 1 + i / 7) for i in range(4)], link=Link())
+    problem = replace(problem, micro_batches=64)
     objective = StepTime(Loads(problem, problem.cuts))
     with pytest.raises(PrototxtError, match=r"10 partitions on 4 devices are too many; use allocator: GABRA"):
         best_placement(objective, good_placement(objective.loads))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
 from bpt.placement.loads import Loads
 from bpt.placement.objective import UNFIT, Profit, StepTime, guided_score, score
 from bpt.placement.problem import Device, Link
-from tests.placement.problems import chain
+from tests.placement.problems import Param, chain
 
 
 def test_profit() -> None:
@@ -32,16 +34,48 @@ def test_profit() -> None:
 def test_step_time() -> None:
     # 8 bytes at 16 bytes/s, there and back: 1 s a border.
     devices = [Device("fast", 2, memory=60), Device("slow", 1)]
-    step = StepTime(Loads(chain([4, 2, 2], devices, link=Link(0, 16)), range(3)))
+    problem = chain([4, 2, 2], devices, link=Link(0, 16), micro_batches=2)
+    step = StepTime(Loads(problem, range(3)))
     genes = np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 0]])
-    assert step.cost(genes).tolist() == [4, 5, 5, 4]  # 3+1 2+1; 3+2 2+2; 2+1 4+1; 4 0
-    assert step.fitness_of(step.cost(genes)).tolist() == [0.25, 0.2, 0.2, 0.25]
+    # The slowest: 3+1 2+1; 3+2 2+2; 2+1 4+1; 4 0. All in a row: 3+2+1, 3+2+2, 2+4+1, 4. Half of each.
+    assert step.cost(genes).tolist() == [5, 6, 6, 4]
+    assert step.fitness_of(np.array([5.0, 4.0])).tolist() == [0.2, 0.25]
     assert step.pressed(genes).tolist() == [0, 0, 1, 0]
     scores, guides = guided_score(step, genes)
-    assert scores[:3].tolist() == [4, 5, 5]
+    assert scores[:3].tolist() == [5, 6, 6]
     assert scores[3] >= UNFIT  # nothing on the slow one
-    np.testing.assert_allclose(guides[:3], [4 + 0.035, 5 + 0.045, 5 + 0.04])
-    assert step.bound() == 8 / 3  # all at once; the heaviest alone takes 2
+    np.testing.assert_allclose(guides[:3], [5 + 0.035, 6 + 0.045, 6 + 0.04])
+    # If the slow one has 2 of the work, both take 2 and 3 s; with 8/3 both end together, but 16/3 s are spent in all.
+    assert step.bound() == pytest.approx((3 + 5) / 2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "cost"), [(Param.GPIPE, 5), (Param.ONE_F_ONE_B, 5), (Param.SEQUENTIAL, 6), (Param.DELAYED, 4)]
+)
+def test_what_overlaps(rule: int, cost: float) -> None:
+    devices = [Device("fast", 2), Device("slow", 1)]
+    problem = chain([4, 2, 2], devices, link=Link(0, 16), micro_batches=2, rule=rule)
+    assert StepTime(Loads(problem, range(3))).cost(np.array([[0, 0, 1]])) == [cost]
+
+
+def test_a_pipeline_that_fills() -> None:
+    """A plain clock: each device takes micro-batches in order, each when the device before it has done with it."""
+    for seed in range(30):
+        rng = random.Random(seed)
+        devices = [Device(str(j), rng.uniform(0.5, 2)) for j in range(rng.randint(1, 4))]
+        micros = rng.randint(1, 9)
+        problem = chain([rng.uniform(1, 5) for _ in range(6)], devices, micro_batches=micros)
+        genes = sorted([*range(len(devices)), *(rng.randrange(len(devices)) for _ in range(6 - len(devices)))])
+        seconds = [
+            sum(cost.work for cost, gene in zip(problem.costs, genes, strict=True) if gene == j) / device.speed / micros
+            for j, device in enumerate(devices)
+        ]
+        free = [0.0] * len(devices)
+        for _ in range(micros):
+            done = 0.0
+            for j, time in enumerate(seconds):
+                free[j] = done = max(done, free[j]) + time
+        assert StepTime(Loads(problem, range(6))).cost(np.array([genes]))[0] == pytest.approx(done)
 
 
 def test_memory_is_a_limit_of_both() -> None:
