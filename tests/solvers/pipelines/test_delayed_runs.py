@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 from bpt.comm.base import Communicator
 from bpt.comm.threads import ThreadCommunicator, run_ranks
 from bpt.proto.solver import read_solver
-from bpt.solvers.signals import Action, SignalActions
+from bpt.solvers.signals import Action
 from bpt.solvers.solver import Solver
 from tests.layers.test_hdf5_data import write
+from tests.solvers.ranks.test_ranks_signalled import on
 from tests.solvers.spread_runs import Line, read_model, read_state, train
 
 BATCH, ROWS, INPUTS = 4, 10, 3
@@ -238,7 +238,7 @@ def add_skip() -> None:
     net = Path("net.prototxt")
     both = 'layer { name: "both" type: "Concat" bottom: "b" bottom: "a" top: "both" parallel_param { stage: 2 } }'
     before, after = net.read_text().split('layer { name: "c"', 1)
-    net.write_text(before + both + '\nlayer { name: "c"' + after.replace('bottom: "b"', 'bottom: "both"', 1))
+    net.write_text(before + both + ' layer { name: "c"' + after.replace('bottom: "b"', 'bottom: "both"', 1))
 
 
 def test_a_skip_over_a_stage() -> None:
@@ -263,22 +263,6 @@ def test_a_library_that_allows_calls_from_one_thread_only(monkeypatch: pytest.Mo
     assert max(left) <= 6  # messages of a few iterations; what has left is forgotten
 
 
-class Once(SignalActions):
-    """Has a signal ready when it is asked first."""
-
-    def __init__(self, action: Action) -> None:
-        super().__init__()
-        self._action = action
-
-    def take(self) -> Action:
-        action, self._action = self._action, Action.NONE
-        return action
-
-
-def on(rank: int, action: Action) -> Callable[[int], SignalActions]:
-    return lambda other: Once(action if other == rank else Action.NONE)
-
-
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_snapshot_is_written_once(rank: int) -> None:
     """Whatever iteration it is asked in: here the first, of which ranks hear several times."""
@@ -293,12 +277,12 @@ def test_a_snapshot_is_written_once(rank: int) -> None:
 
         solver.snapshot = snapshot  # type: ignore[method-assign]
 
-    train(3, DELAYED, "snapshot: 0", signals=on(rank, Action.SNAPSHOT), each=note)
+    train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, Action.SNAPSHOT), each=note)
     assert sorted(written) == [1] * 3 + [8] * 3
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_stop_on_one_rank(rank: int) -> None:
-    run = train(3, DELAYED, "snapshot: 0", signals=on(rank, Action.STOP))
+    run = train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, Action.STOP))
     assert run.iterations == [1] * 3
     assert run.log[-1] == "Optimization stopped early."
