@@ -46,10 +46,11 @@ class ProcessGrid:
         """
         group = stages * shards
         if world.size % group:
+            which = "num_shards" if stages == 1 else "num_stages"
             raise UsageError(
                 f"{_count(world.size, 'rank')} cannot be divided into num_stages {stages} × num_shards {shards} = "
                 f"{group} ranks a replica: {world.size} / {group} is not whole; start a multiple of {group} ranks "
-                f"(mpirun -n {group * max(1, world.size // group)}), or change {"num_stages" if stages > 1 else "num_shards"}"
+                f"(mpirun -n {group * max(1, world.size // group)}), or change {which}"
             )
         replicas = world.size // group
         cart = world.Create_cart((replicas, stages, shards))

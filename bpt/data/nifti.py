@@ -39,7 +39,7 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
     try:
         image = nibabel.load(path)
     except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
-        raise FileError(path, f"is not a NIfTI file: {_line(error)}") from None
+        raise FileError(path, f"is not a NIfTI file, or a damaged one: {_line(error)}") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FileError(path, _why(error, "is not a NIfTI file, or a damaged one")) from None
     if not isinstance(image, nibabel.Nifti1Pair):  # that of NIfTI-2 is one, too

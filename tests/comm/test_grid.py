@@ -41,7 +41,7 @@ def test_one_process_is_a_grid() -> None:
         "or change num_shards"),
         (5, 2, 2, "5 ranks cannot be divided into num_stages 2 × num_shards 2 = 4 ranks a replica: 5 / 4 is not whole; "
          "start a multiple of 4 ranks (mpirun -n 4), "
-        "or change num_shards"),
+        "or change num_stages"),
         (1, 1, 3, "1 rank cannot be divided into num_stages 1 × num_shards 3 = 3 ranks a replica: 1 / 3 is not whole; "
          "start a multiple of 3 ranks (mpirun -n 3), "
         "or change num_shards"),
