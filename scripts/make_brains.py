@@ -9,8 +9,8 @@ region.nii.gz, which is 1 where the atrophy is planted and 0 elsewhere.
 A brain is an ellipsoid with smooth random texture, two dark ventricles, and two small bright bodies where people have
 the hippocampi. In class 1 these bodies have shrunk and dark fluid fills the place. Size, position and pose of the
 head, its brightness, the size of the ventricles and that of the bodies differ from brain to brain in both classes, and
-there is noise; so neither the mean intensity nor a single voxel tells the class, but the look of that place does. The
-same arguments give the same files.
+there is noise; so the mean intensity does not tell the class, but the look of that place does. The same arguments give
+the same files.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def within(at: Points, ellipsoid: Ellipsoid, scale: float = 1.0) -> Points:
     """How much of the voxel at each place is within the ellipsoid, whose radii are multiplied by ``scale``."""
     centre, radii = ellipsoid
     wide = np.array(radii) * scale
-    distance = np.sqrt((((at.T - centre) / wide) ** 2).sum(axis=-1)).T
+    distance: Points = np.sqrt((((at.T - centre) / wide) ** 2).sum(axis=-1)).T
     voxel = 2 / at.shape[1]
-    return np.clip(0.5 + (1 - distance) * wide.mean() / voxel, 0, 1)
+    part: Points = np.clip(0.5 + (1 - distance) * wide.mean() / voxel, 0, 1)
+    return part
 
 
 def posed(at: Points, random: np.random.Generator) -> Points:
@@ -101,7 +102,8 @@ def brain(size: int, label: int, shrink: float, noise: float, random: np.random.
 
 def region(size: int) -> NDArray[np.uint8]:
     """1 where the bodies are in a head that sits straight, 0 elsewhere (size, size, size)."""
-    return (sum(within(places(size), body) for body in BODIES) > 0.5).astype(np.uint8)
+    parts = np.stack([within(places(size), body) for body in BODIES])
+    return (parts.sum(axis=0) > 0.5).astype(np.uint8)
 
 
 def write_nifti(path: Path, voxels: NDArray[np.generic]) -> None:

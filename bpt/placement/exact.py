@@ -42,20 +42,28 @@ def best_placement(objective: Objective, start: Ints) -> Ints:
 class _Partial:
     """Partial placements, all of the same partitions.
 
-    ``genes`` (K, n), -1 where nothing is placed; ``filled`` (K, m): seconds, or shares under PROFIT; ``total`` (K,):
-    what a step takes if nothing overlaps, or the profit; ``held`` (K, m): bytes at least; ``bound`` (K,): of the cost.
+    ``genes`` (K, n), -1 where nothing is placed; ``filled`` (K, m): seconds of work, or shares under PROFIT;
+    ``received`` (K, m): seconds of messages; ``total`` (K,): what a step takes if nothing overlaps, or the profit;
+    ``held`` (K, m): bytes at least; ``bound`` (K,): of the cost.
     """
 
     depth: int
     genes: Ints
     filled: Floats
+    received: Floats
     total: Floats
     held: Floats
     bound: Floats
 
     def take(self, rows: Ints) -> _Partial:
         return _Partial(
-            self.depth, self.genes[rows], self.filled[rows], self.total[rows], self.held[rows], self.bound[rows]
+            self.depth,
+            self.genes[rows],
+            self.filled[rows],
+            self.received[rows],
+            self.total[rows],
+            self.held[rows],
+            self.bound[rows],
         )
 
 
@@ -78,7 +86,7 @@ class _Search:
         held = np.zeros((1, m))
         held[0, 0] = self.loads.source_memory
         none = np.full((1, self.loads.n), -1, dtype=np.int64)
-        stack = [_Partial(0, none, np.zeros((1, m)), np.zeros(1), held, np.full(1, -np.inf))]
+        stack = [_Partial(0, none, np.zeros((1, m)), np.zeros((1, m)), np.zeros(1), held, np.full(1, -np.inf))]
         while stack:
             partial = stack.pop()
             partial = partial.take(np.flatnonzero(self._promising(partial.bound)))
@@ -150,7 +158,7 @@ class _Search:
             taken = np.clip(left - (room.cumsum(1) - room), 0.0, room)
             gain: Floats = -(partial.total + (taken / self.profit.d[weakest]).sum(1))
             return gain
-        return self.relaxation.bound(partial.filled, partial.total, float(rest), empty)
+        return self.relaxation.bound(partial.filled, partial.received, partial.total, float(rest), empty)
 
     def _communicate(self, partial: _Partial, i: int, device: Ints) -> None:
         """Add what crosses between partition ``i``, now on ``device`` (K,), and those that are placed already."""
@@ -161,16 +169,13 @@ class _Search:
             if producer == i:
                 reads = _used(partial.genes[:, list(readers)], m)
                 reads[rows, device] = False
-                sends = seconds * reads.sum(1)
-                partial.filled += seconds * reads
-                partial.filled[rows, device] += sends
-                partial.total += sends
+                partial.received += seconds * reads
+                partial.total += seconds * reads.sum(1)
             elif i in readers:
                 maker = np.zeros_like(device) if producer < 0 else partial.genes[:, producer]
                 there = _used(partial.genes[:, list(readers)], m)[rows, device]
                 sent = np.flatnonzero((maker >= 0) & (maker != device) & ~there)
-                partial.filled[sent, device[sent]] += seconds
-                partial.filled[sent, maker[sent]] += seconds
+                partial.received[sent, device[sent]] += seconds
                 partial.total[sent] += seconds
 
 

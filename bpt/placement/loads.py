@@ -101,11 +101,6 @@ class Loads:
         """(C, K): the device that sends."""
         return np.where(self.producers[:, None] < 0, 0, columns[self.producers]).astype(np.int16, copy=False)
 
-    def times(self, genes: Ints) -> Floats:
-        """(K, m): seconds of each device: its work, and what it sends and receives."""
-        times: Floats = self.working(genes) + self.communication(genes)
-        return times
-
     def working(self, genes: Ints) -> Floats:
         """(K, m): seconds in which a device computes."""
         found: Floats = self.sums(self.work, genes) / self.speeds
@@ -116,8 +111,8 @@ class Loads:
         columns = _columns(genes)
         return np.stack([values @ (columns == device) for device in range(self.m)], 1)
 
-    def communication(self, genes: Ints) -> Floats:
-        """(K, m): seconds in which a device sends and receives values and diffs."""
+    def received(self, genes: Ints) -> Floats:
+        """(K, m): seconds in which blobs travel to a device, and their diffs back from it."""
         if not self.seconds.any():
             return np.zeros((len(genes), self.m))
         # All is done for one device after the other, with the chromosomes in the last axis: K is large, m and C small.
@@ -125,18 +120,13 @@ class Loads:
         columns = _columns(genes)
         readers = columns[self._pair_reader]
         makers = self._makers(columns)
-        copies = np.zeros(makers.shape)
         for device in range(self.m):
             there = readers == device
             sent = np.zeros(makers.shape, dtype=np.bool_)
             for crossings, pairs in self._ranks:
                 sent[crossings] |= there[pairs]
             sent &= makers != device
-            seconds[device] += self.seconds @ sent
-            copies += sent
-        copies *= self.seconds[:, None]
-        for device in range(self.m):
-            seconds[device] += np.einsum("ck,ck->k", makers == device, copies)
+            seconds[device] = self.seconds @ sent
         found: Floats = seconds.T
         return found
 

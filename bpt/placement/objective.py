@@ -34,19 +34,21 @@ class Objective(Protocol):
 
 
 class StepTime:
-    """STEP_TIME: the seconds of a step, ``T = (1 - φ) max_j t_j + φ S``.
+    """STEP_TIME: the seconds of a step, ``T = (1 - φ) max_j max(t_j, r_j) + φ Σ_j (t_j + r_j)``.
 
-    The time ``t_j`` of a device is the work of its partitions over its speed, and all that it sends or receives:
-    activations and, where they are wanted, diffs; a blob goes once to each device that reads it. ``S`` is what a step
-    takes if nothing overlaps: all work over the speeds of the devices that it is on, and each crossing once. ``φ`` is
-    ``Problem.filling``: 1 / M with M micro-batches, 1 under SEQUENTIAL, 0 under DELAYED. Memory is the limit.
+    The time ``t_j`` of a device is the work of its partitions over its speed; messages travel while it computes.
+    ``r_j`` is how long they travel to it: a blob goes once to each device that reads it, and its diff, where one is
+    wanted, comes back. The sum ``S`` is thus what a step takes if nothing overlaps: all work over the speeds of the
+    devices that it is on, and each crossing once. ``φ`` is ``Problem.filling``: 1 / M with M micro-batches, 1 under
+    SEQUENTIAL, 0 under DELAYED. Memory is the limit.
 
-    Where it comes from: take a device for each run of layers and no communication. A micro-batch takes ``f_j / M`` on
-    device j forward. The first one is through after ``Σ f_j / M``, and each of the M - 1 others leaves the slowest
-    device ``max f_j / M`` after the one before, and is never held up again behind it: ``Σ f_j / M + (M - 1) max f_j /
-    M``. Under GPIPE all run backward then, which takes as much with ``b_j``. With ``t_j = f_j + b_j``, and if the same
-    device is the slowest in both directions, the sum is ``S / M + (1 - 1 / M) max t_j = T``, exactly. ONE_F_ONE_B does
-    the same work in another order, and takes about as long.
+    Where it comes from: take a device for each run of layers, which receives from the one before. A device, and as
+    well a link, is a place that a micro-batch passes, in ``f_j / M`` forward. The first one is through after ``Σ f_j /
+    M``, and each of the M - 1 others leaves the slowest place ``max f_j / M`` after the one before, and is never held
+    up again behind it: ``Σ f_j / M + (M - 1) max f_j / M``. Under GPIPE all run backward then, which takes as much
+    with ``b_j``. If the same place is the slowest in both directions, the sum is ``S / M + (1 - 1 / M) max (f_j +
+    b_j) = T``, exactly. ONE_F_ONE_B does the same work in another order, and takes about as long. Where a device
+    receives from several others, on links of their own, ``r_j`` counts them as one.
     """
 
     def __init__(self, loads: Loads) -> None:
@@ -58,17 +60,16 @@ class StepTime:
         return self._costs(genes)[0]
 
     def guide(self, genes: Ints) -> tuple[Floats, Floats]:
-        """T; the same and a hundredth of the devices' mean time, so that less traffic is better in any case."""
-        cost, times = self._costs(genes)
-        return cost, cost + times.mean(1) / 100
+        """T; the same and a hundredth of S / m, so that less traffic is better in any case."""
+        cost, through = self._costs(genes)
+        return cost, cost + through / (100 * self.loads.m)
 
     def _costs(self, genes: Ints) -> tuple[Floats, Floats]:
-        """T (K,), and the devices' times (K, m)."""
-        working, communication = self.loads.working(genes), self.loads.communication(genes)
-        times: Floats = working + communication
-        through = working.sum(1) + communication.sum(1) / 2  # a crossing counts at both ends
-        cost: Floats = (1 - self.filling) * times.max(1) + self.filling * through
-        return cost, times
+        """T and S, (K,) each."""
+        working, received = self.loads.working(genes), self.loads.received(genes)
+        through: Floats = working.sum(1) + received.sum(1)
+        cost: Floats = (1 - self.filling) * np.maximum(working, received).max(1) + self.filling * through
+        return cost, through
 
     def fitness_of(self, cost: Floats) -> Floats:
         """1 / time; no work at all counts as the shortest time there is."""
@@ -80,14 +81,14 @@ class StepTime:
         return _lack_of_memory(self.loads, genes)
 
     def pressed(self, genes: Ints) -> Ints:
-        """The device that lacks most, or else the slowest one."""
-        return _pressed(self.lack(genes), self.loads.times(genes))
+        """The device that lacks most, or else the slowest one, or that to which messages travel longest."""
+        return _pressed(self.lack(genes), np.maximum(self.loads.working(genes), self.loads.received(genes)))
 
     def bound(self) -> float:
         """A time that no placement can beat."""
         loads = self.loads
         none = np.zeros((1, loads.m))
-        spread = float(Relaxation(loads).bound(none, np.zeros(1), float(loads.work.sum()), none == 0)[0])
+        spread = float(Relaxation(loads).bound(none, none, np.zeros(1), float(loads.work.sum()), none == 0)[0])
         alone = ((1 - self.filling) * loads.work.max() + self.filling * loads.work.sum()) / loads.speeds.max()
         return max(spread, float(alone))
 

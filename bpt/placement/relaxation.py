@@ -11,12 +11,13 @@ from bpt.placement.loads import Floats, Loads
 class Relaxation:
     """Lower bounds of STEP_TIME for partial placements.
 
-    Say device j, of speed ``s_j``, is busy for ``f_j`` seconds already, and ``x_j`` of the ``rest`` of the work goes
-    there. Without the communication of the rest, a step takes ``φ S`` for what is placed and at least the least of
-    ``(1 - φ) L + φ Σ x_j / s_j``, subject to ``f_j + x_j / s_j ≤ L`` and ``Σ x_j = rest``. Of this linear program's
-    dual, ``max λ rest + Σ y_j f_j`` with ``Σ y_j = 1 - φ`` and ``y_j ≥ max(0, λ s_j - φ)``, every feasible point is a
-    bound. For each λ the best is ``y_j = max(0, λ s_j - φ)``, and what is left of ``1 - φ`` for the greatest f. That
-    is concave in λ, with breaks at ``λ = φ / s_j``, so the greatest over these and the last feasible λ is the optimum.
+    Say device j, of speed ``s_j``, computes for ``f_j`` seconds already, messages travel to it for ``r_j``, and ``x_j``
+    of the ``rest`` of the work goes there. Without the messages of the rest, a step takes ``φ S`` for what is placed
+    and at least the least of ``(1 - φ) L + φ Σ x_j / s_j``, subject to ``f_j + x_j / s_j ≤ L``, ``r_j ≤ L`` and ``Σ x_j
+    = rest``. Of this linear program's dual, ``max λ rest + Σ y_j f_j + Σ z_j r_j`` with ``Σ y_j + Σ z_j = 1 - φ``,
+    ``y_j ≥ max(0, λ s_j - φ)`` and ``z_j ≥ 0``, every feasible point is a bound. For each λ the best is ``y_j = max(0,
+    λ s_j - φ)``, and what is left of ``1 - φ`` for the greatest f or r. That is concave in λ, with breaks at ``λ = φ /
+    s_j``, so the greatest over these and the last feasible λ is the optimum.
 
     (For φ = 0: the busiest device so far, or all devices until they end together.)
     """
@@ -31,11 +32,14 @@ class Relaxation:
         self.shares = np.maximum(self.prices[:, None] * self.speeds - self.filling, 0.0)  # y, one row for each λ
         self.left = np.maximum(full - self.shares.sum(1), 0.0)
 
-    def bound(self, filled: Floats, through: Floats, rest: float, empty: NDArray[np.bool_]) -> Floats:
+    def bound(
+        self, filled: Floats, received: Floats, through: Floats, rest: float, empty: NDArray[np.bool_]
+    ) -> Floats:
         """(K,): the cost at least of anything that becomes of partial placements.
 
         Args:
-            filled: (K, m) seconds of each device so far.
+            filled: (K, m) seconds that each device computes so far.
+            received: (K, m) seconds in which messages travel to it so far.
             through: (K,) S so far.
             rest: the work that is not placed.
             empty: (K, m) whether a device has no partition yet: it gets the lightest one at least.
@@ -43,6 +47,7 @@ class Relaxation:
         least = empty * (self.lightest / self.speeds)
         filled = filled + least
         left = np.maximum(rest - self.lightest * empty.sum(1), 0.0)
-        costs = left[:, None] * self.prices + filled @ self.shares.T + filled.max(1)[:, None] * self.left
+        most = np.maximum(filled, received).max(1)
+        costs = left[:, None] * self.prices + filled @ self.shares.T + most[:, None] * self.left
         found: Floats = self.filling * (through + least.sum(1)) + costs.max(1)
         return found

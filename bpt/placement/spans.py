@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from itertools import chain
-
 import numpy as np
 
 from bpt.placement.loads import Floats, Loads, lacking
@@ -17,9 +14,9 @@ class SpanCosts:
     Device 0 begins at partition 0 and no other device does; the last device ends at n and no other does.
 
     Attributes:
-        inner: for each device (n + 1, n + 1): seconds of its work and of what it receives; infinite where the run
-            does not fit into its memory.
-        floors: the same with what it sends, each blob to one device only: never more than the true cost.
+        slowest: for each device (n + 1, n + 1): seconds in which it computes, or in which messages travel to it, if
+            that is more; infinite where the run does not fit into its memory.
+        through: the same with the sum of both.
         excess: bytes that a run needs beyond the device's memory; not negative.
     """
 
@@ -28,7 +25,6 @@ class SpanCosts:
         n, m = loads.n, loads.m
         seconds = _Rectangles(n)
         size = _Rectangles(n)
-        sends = _Rectangles(n)
         for producer, readers, second, byte in zip(
             loads.producers.tolist(), loads.readers, loads.seconds.tolist(), loads.bytes.tolist(), strict=True
         ):
@@ -38,12 +34,11 @@ class SpanCosts:
                 seconds.add(first + 1, reader, reader + 1, n, second)
                 size.add(first + 1, reader, reader + 1, n, byte)
                 first = reader
-            sends.add(0, max(producer, 0), max(producer, 0) + 1, readers[-1], second)
-        received, taken, sent = seconds.table(), size.table(), sends.table()
+        received, taken = seconds.table(), size.table()
         starts, ends = np.arange(n + 1)[:, None], np.arange(n + 1)[None, :]
         work, parameters, activations = (_over(x) for x in (loads.work, loads.parameters, loads.activations))
-        self.inner: list[Floats] = []
-        self.floors: list[Floats] = []
+        self.slowest: list[Floats] = []
+        self.through: list[Floats] = []
         self.excess: list[Floats] = []
         for device in range(m):
             here = (starts < ends) & ((starts == 0) == (device == 0)) & ((ends == n) == (device == m - 1))
@@ -52,39 +47,10 @@ class SpanCosts:
                 held = held + loads.source_memory
             lack = lacking(held, loads.memory[device])
             self.excess.append(np.where(here, lack, np.inf))
-            inner = np.where(here & (lack == 0), work / loads.speeds[device] + received, np.inf)
-            self.inner.append(inner)
-            self.floors.append(inner + sent)
-
-    @cached_property
-    def _made_by(self) -> list[list[int]]:
-        """The crossings that each partition makes; those of layers without bottoms last."""
-        found: list[list[int]] = [[] for _ in range(self.loads.n + 1)]
-        for crossing, producer in enumerate(self.loads.producers.tolist()):
-            found[producer].append(crossing)
-        return found
-
-    @cached_property
-    def _read_by(self) -> list[list[int]]:
-        """The crossings that each partition reads."""
-        found: list[list[int]] = [[] for _ in range(self.loads.n)]
-        for crossing, readers in enumerate(self.loads.readers):
-            for reader in readers:
-                found[reader].append(crossing)
-        return found
-
-    def made(self, device: int, start: int, end: int) -> set[int]:
-        """The crossings that a device makes if it runs ``[start, end)``."""
-        made = [self._made_by[partition] for partition in range(start, end)]
-        return set(chain.from_iterable(made if device else [self._made_by[-1], *made]))
-
-    def read(self, device: int, start: int, end: int) -> set[int]:
-        """The crossings that a device receives if it runs ``[start, end)``."""
-        if not device:
-            return set()  # it makes what layers without bottoms make, and is the first
-        producers = self.loads.producers
-        read = chain.from_iterable(self._read_by[partition] for partition in range(start, end))
-        return {crossing for crossing in read if producers[crossing] < start}
+            fits = here & (lack == 0)
+            working = work / loads.speeds[device]
+            self.slowest.append(np.where(fits, np.maximum(working, received), np.inf))
+            self.through.append(np.where(fits, working + received, np.inf))
 
 
 class _Rectangles:

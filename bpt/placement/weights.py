@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
-
-from bpt.placement.loads import Floats
 
 SLIGHT = 1e-10  # relative: what decides between equals
-
-Number = TypeVar("Number", float, Floats)
 
 
 @dataclass(frozen=True)
@@ -27,5 +22,5 @@ class Weights:
         """Those of ``StepTime``, but for less than rounding."""
         return cls(max(1 - filling, SLIGHT), max(filling, SLIGHT))
 
-    def cost(self, slowest: Number, through: Number) -> Number:
+    def cost(self, slowest: float, through: float) -> float:
         return self.slowest * slowest + self.through * through
