@@ -135,7 +135,7 @@ def choose(scans: Iterable[Scan], files: Mapping[int, Path], classes: Sequence[s
     wanted = [scan for scan in scans if scan.group in classes]
     others = ", ".join(f"{group} ({count})" for group, count in sorted(groups.items()) if group not in classes)
     if others:
-        tell(f"skipped {len(scans) - len(wanted)} rows: other groups: {others}")
+        tell(f"skipped {_number(len(scans) - len(wanted), 'rows')}: other groups: {others}")
     _tell_of(tell, "rows", [f"I{scan.image}" for scan in wanted if scan.image not in files], "no file")
     listed = {scan.image for scan in scans}
     _tell_of(tell, "files", [str(path) for image, path in files.items() if image not in listed], "not in the table")
@@ -163,7 +163,9 @@ def split(scans: Sequence[Scan], classes: Sequence[str], part: float, seed: int)
     for name in classes:
         subjects = [subject for subject, group in group_of_subject.items() if group == name]
         if len(subjects) < 2:
-            raise UserError(f"group {name} has {len(subjects)} subjects of its own; to split takes at least 2")
+            raise UserError(
+                f"group {name} has {_number(len(subjects), 'subjects')} of its own; to split takes at least 2"
+            )
         subjects.sort(key=lambda subject: hashlib.blake2b(f"{seed} {subject}".encode()).digest())
         chosen.update(subjects[: min(max(round(part * len(subjects)), 1), len(subjects) - 1)])
     return chosen
@@ -181,12 +183,12 @@ def write(out: Path, scans: Sequence[Scan], files: Mapping[int, Path], classes: 
         except OSError as error:
             raise WriteError(target, error.strerror or error) from None
         counts = ", ".join(_count(these, group) for group in classes)
-        print(f"{target}: {len(these)} volumes: {counts}")
+        print(f"{target}: {_number(len(these), 'volumes')}: {counts}")
 
 
 def _count(scans: Iterable[Scan], group: str) -> str:
     subjects = [scan.subject for scan in scans if scan.group == group]
-    return f"{len(subjects)} {group} of {len(set(subjects))} subjects"
+    return f"{len(subjects)} {group} of {_number(len(set(subjects)), 'subjects')}"
 
 
 def _path(path: Path, out: Path) -> str:
@@ -198,7 +200,11 @@ def _tell_of(tell: Tell, what: str, which: Sequence[str], why: str) -> None:
     if which:
         rest = len(which) - _EXAMPLES
         names = ", ".join(which[:_EXAMPLES]) + (f" and {rest} more" if rest > 0 else "")
-        tell(f"skipped {len(which)} {what}: {why}: {names}")
+        tell(f"skipped {_number(len(which), what)}: {why}: {names}")
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what if count != 1 else what.removesuffix('s')}"
 
 
 def lay_out(args: argparse.Namespace) -> None:

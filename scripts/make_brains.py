@@ -103,7 +103,8 @@ def brain(size: int, label: int, shrink: float, noise: float, random: np.random.
 def region(size: int) -> NDArray[np.uint8]:
     """1 where the bodies are in a head that sits straight, 0 elsewhere (size, size, size)."""
     parts = np.stack([within(places(size), body) for body in BODIES])
-    return (parts.sum(axis=0) > 0.5).astype(np.uint8)
+    whole: NDArray[np.uint8] = (parts.sum(axis=0) > 0.5).astype(np.uint8)
+    return whole
 
 
 def write_nifti(path: Path, voxels: NDArray[np.generic]) -> None:

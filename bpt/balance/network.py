@@ -12,6 +12,7 @@ _IRRELEVANT = {
     "data_param": ("batch_size", "source"),
     "image_data_param": ("batch_size", "source", "root_folder"),
     "hdf5_data_param": ("batch_size", "source"),
+    "volume_data_param": ("batch_size", "source", "root_folder"),
     "window_data_param": ("batch_size", "source", "root_folder"),
     "memory_data_param": ("batch_size",),
     "dummy_data_param": ("shape", "num"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bpt.commands.plan_outlook import DELAYED, outlook
+from bpt.commands.plan_outlook import outlook
 from bpt.commands.simulation_net import without_data
 from bpt.errors import PrototxtError
 from bpt.graph.spec import Shape
@@ -22,12 +22,12 @@ from bpt.solvers.outer.check import apart
 from bpt.solvers.pipelines.check import check_pipeline
 from bpt.solvers.pipelines.costs import read_costs_of
 from bpt.solvers.pipelines.costs_file import Costs
-from bpt.solvers.pipelines.placing import check_micro_batches, place
+from bpt.solvers.pipelines.placing import DELAYED, check_micro_batches, place
 from bpt.solvers.speeds.rehearsal import batch_of
 
 _Pipeline = pb.PipelineParameter
 _BLOCK = pb.PipelineParameter(allocator=_Pipeline.BLOCK)
-OBJECTIVES = {_Pipeline.STEP_TIME: "slowest device ms", _Pipeline.PROFIT: "profit"}
+OBJECTIVES = {_Pipeline.STEP_TIME: "step ms", _Pipeline.PROFIT: "profit"}
 """What GABRA's convergence shows."""
 
 

@@ -16,7 +16,7 @@ from bpt.solvers.speeds.rehearsal import batch_of
 
 _FLOAT = 4  # bytes
 _OF_IMAGE = 3  # dimensions
-_BATCH_SIZES = ("data_param", "hdf5_data_param")  # where the data layers have their batch_size
+_BATCH_SIZES = ("data_param", "hdf5_data_param", "volume_data_param")  # where the data layers have their batch_size
 _TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
 
 

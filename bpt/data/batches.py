@@ -60,7 +60,7 @@ class Batches(ABC):
         if len(runs) < 2:
             return batch
         behind = len(draws[0].samples)  # rows of the second run, which stands first in the stream
-        return tuple(torch.cat((top[behind:], top[:behind]), out=_empty(*top.shape)) for top in batch)
+        return tuple(torch.cat((top[behind:], top[:behind]), out=empty(*top.shape)) for top in batch)
 
     @abstractmethod
     def _read(self, draw: Draw) -> tuple[Tensor, ...]:
@@ -88,14 +88,14 @@ class ImageBatches(Batches):
         samples = [self._source.read(index) for index in draw.samples.tolist()]
         if not samples:
             self._first = self._first or self._transform.infer(self._source.read(0).image.shape)
-            return _empty(0, *self._first), _empty(0)
+            return empty(0, *self._first), empty(0)
         try:
             shape = self._transform.common_shape(samples)
         except DataError as error:
             raise DataError(f"{self._source.path}: {error}") from None
-        data = _empty(len(samples), *shape)
+        data = empty(len(samples), *shape)
         self._transform(samples, draw, data.numpy())
-        label = _empty(len(samples))
+        label = empty(len(samples))
         label.numpy()[:] = [sample.label for sample in samples]
         return data, label
 
@@ -112,13 +112,13 @@ class RowBatches(Batches):
 
     def _read(self, draw: Draw) -> tuple[Tensor, ...]:
         rows = self._source.rows(draw.samples)
-        return tuple(_empty(*values.shape).copy_(torch.from_numpy(values)) for values in rows)
+        return tuple(empty(*values.shape).copy_(torch.from_numpy(values)) for values in rows)
 
     def close(self) -> None:
         self._source.close()
 
 
-def _empty(*shape: int) -> Tensor:
+def empty(*shape: int) -> Tensor:
     """A float32 tensor to fill, in pinned memory if the run uses a GPU, so that it is copied there meanwhile.
 
     A fresh one each time: the consumer may still hold the last batch.

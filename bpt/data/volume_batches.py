@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bpt.data.batches import Batches, _empty
+from bpt.data.batches import Batches, empty
 from bpt.data.sampler import Draw, Sampler
 from bpt.data.volume_source import VolumeSource
 from bpt.data.volume_transform import VolumeTransform
@@ -25,7 +25,7 @@ class VolumeBatches(Batches):
 
     def _read(self, draw: Draw) -> tuple[Tensor, ...]:
         samples = draw.samples.tolist()
-        data, label = _empty(len(samples), 1, *self._shape), _empty(len(samples))
+        data, label = empty(len(samples), 1, *self._shape), empty(len(samples))
         self._transform([self._source.read(index) for index in samples], draw, data.numpy())
         label.numpy()[:] = [self._source.entries[index].label for index in samples]
         return data, label

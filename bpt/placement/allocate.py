@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -22,14 +22,27 @@ from bpt.placement.start import good_placement
 from bpt.proto import bpt_pb2 as pb
 
 Param = pb.PipelineParameter
+FINALISTS = 8  # of GABRA, that the clock decides between; fewer, if they have together more than
+PLAYED = 4096  # partitions times micro-batches
 
 
-def allocate(problem: Problem, param: pb.PipelineParameter, manual: Sequence[int | None] = ()) -> Placement:
+def allocate(
+    problem: Problem,
+    param: pb.PipelineParameter,
+    manual: Sequence[int | None] = (),
+    clock: Callable[[Placement], float] | None = None,
+) -> Placement:
     """Place a net on the problem's devices, so that each one has some of it and none more than its memory holds.
+
+    ``StepTime`` does not know what a micro-batch waits for where a device has several runs of layers. So with a
+    ``clock``, it has the last word for GABRA and EXACT under STEP_TIME: the best of GABRA's last population (eight,
+    fewer in large cases) or EXACT's optimum, and BLOCK's placement are played, and the fastest is taken. PROFIT is as
+    printed.
 
     Args:
         param: its ``allocator`` chooses; ``objective``, ``partitions`` and ``gabra_param`` are for GABRA and EXACT.
         manual: for MANUAL: the stage that each layer names, or ``None``.
+        clock: tells the seconds of an iteration with a placement.
 
     Raises:
         PrototxtError: more stages than partitions, no placement fits into the devices' memory (the message names a
@@ -49,27 +62,32 @@ def allocate(problem: Problem, param: pb.PipelineParameter, manual: Sequence[int
     loads = Loads(problem, partitions(problem, param.partitions))
     search = _exact if param.allocator == Param.EXACT else _gabra
     start = good_placement(loads)
-    found: _Found = start, ()
+    found: _Found = start[None], ()
     if param.objective == Param.STEP_TIME or not _fits(loads, start):
         found = search(StepTime(loads), start, param)
-    if not _fits(loads, found[0]):
-        raise infeasible(loads, found[0], f"allocator: {name} finds no placement that fits")
+    best = found[0][0]
+    if not _fits(loads, best):
+        raise infeasible(loads, best, f"allocator: {name} finds no placement that fits")
     if param.objective == Param.PROFIT:
-        found = search(Profit(loads, found[0]), found[0], param)
-    genes, convergence = found
-    return Placement(loads.starts, tuple(genes.tolist()), convergence)
+        found = search(Profit(loads, best), best, param)
+    finalists, convergence = found
+    placements = [Placement(loads.starts, tuple(genes), convergence) for genes in finalists.tolist()]
+    if clock is None or param.objective == Param.PROFIT:
+        return placements[0]
+    most = max(1, min(FINALISTS, PLAYED // (loads.n * problem.micro_batches)))
+    return min([*placements[:most], *_cut(problem, convergence)], key=clock)
 
 
-_Found: TypeAlias = tuple[Ints, tuple[float, ...]]
+_Found: TypeAlias = tuple[Ints, tuple[float, ...]]  # chromosomes (K, n), the best first, and how GABRA converged
 
 
 def _gabra(objective: Objective, start: Ints, param: pb.PipelineParameter) -> _Found:
     evolution = evolve(objective, start, param.gabra_param)
-    return evolution.genes, evolution.convergence
+    return evolution.finalists, evolution.convergence
 
 
 def _exact(objective: Objective, start: Ints, param: pb.PipelineParameter) -> _Found:
-    return best_placement(objective, start), ()
+    return best_placement(objective, start)[None], ()
 
 
 def _fits(loads: Loads, genes: Ints) -> bool:
@@ -78,9 +96,17 @@ def _fits(loads: Loads, genes: Ints) -> bool:
 
 def _block(problem: Problem) -> Placement:
     check_enough(problem)
+    for placement in _cut(problem):
+        return placement
+    loads = Loads(problem, problem.cuts)
+    nearest = np.array(genes_of(least_excess(loads), loads.n))
+    raise infeasible(loads, nearest, "allocator: BLOCK finds no cut that fits")
+
+
+def _cut(problem: Problem, convergence: tuple[float, ...] = ()) -> list[Placement]:
+    """BLOCK's placement, if one fits."""
     loads = Loads(problem, problem.cuts)
     cut = best_cut(loads)
     if cut is None:
-        nearest = np.array(genes_of(least_excess(loads), loads.n))
-        raise infeasible(loads, nearest, "allocator: BLOCK finds no cut that fits")
-    return Placement(tuple(loads.starts[start] for start in cut), tuple(range(loads.m)))
+        return []
+    return [Placement(tuple(loads.starts[start] for start in cut), tuple(range(loads.m)), convergence)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from bpt.placement.loads import Floats, Loads
+from bpt.placement.narrowing import Cut, Cuts
 from bpt.placement.spans import SpanCosts
-from bpt.placement.tables import sum_table, worst_table
+from bpt.placement.tables import worst_table
 from bpt.placement.weights import Weights
 
 NEAR = 1e-13  # relative: costs that are nearer are not searched between
@@ -21,11 +21,12 @@ def best_cut(loads: Loads) -> tuple[int, ...] | None:
     Of equally good cuts, the one whose slowest device is faster is preferred under SEQUENTIAL, and under DELAYED the
     one that takes the least seconds on all devices together.
 
-    The cost has two parts: the slowest device's or link's time, and what the step takes without overlap. What a device
-    receives depends on its own partitions alone, and so do both parts. For a limit on the one, dynamic programming over the devices finds the least of the other: with ``b`` partitions on the first ``j + 1``
-    devices it is the least, over ``a``, of that with ``a`` on ``j`` devices and that of device ``j`` for ``[a, b)``.
-    So the front of cuts that are best in one part or the other is searched by halving the range of limits, and ranges
-    in which nothing can be better than the best cut so far are left out.
+    The cost has two parts: the time of the slowest device or link, and what the step takes without overlap. Both
+    depend on each device's own partitions alone, since messages count where they are received. For a limit on the one
+    part, dynamic programming over the devices finds the least of the other: with ``b`` partitions on the first ``j +
+    1`` devices it is the least, over ``a``, of that with ``a`` on ``j`` devices and that of device ``j`` for ``[a,
+    b)``. So the front of cuts that are best in one part or the other is searched by halving the range of limits;
+    ranges in which nothing can be better than the best cut so far are left out, and so are borders of cuts that cannot.
 
     Returns:
         The first partition of each device; ``None``: no cut fits into the devices' memory.
@@ -37,48 +38,27 @@ def best_cut(loads: Loads) -> tuple[int, ...] | None:
     return _best(spans, fastest, Weights.of(loads.problem.filling)).starts
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """First partitions of the devices; seconds of the slowest one, of all without overlap, and the cost."""
-
-    starts: tuple[int, ...]
-    slowest: float
-    through: float
-    cost: float
-
-
-def _best(spans: SpanCosts, fastest: float, weights: Weights) -> _Cut:
+def _best(spans: SpanCosts, fastest: float, weights: Weights) -> Cut:
     """The cut with the least cost. ``fastest``: the least time of a slowest device."""
-    last = _least_through(spans, np.inf, weights)
-    best = min(_least_through(spans, fastest, weights), last, key=_cost)
+    cuts = Cuts.every(spans, weights)
+    last = cuts.least_through(np.inf)
+    best = min(cuts.least_through(fastest), last, key=_cost)
+    cuts = cuts.narrowed(best.cost, fastest, last.through)
     ranges = [(fastest, last)]  # between a limit and a cut that has the least seconds in all of those above it
     while ranges:
         low, high = ranges.pop()
         if weights.cost(low, high.through) >= best.cost * (1 - NEAR):
             continue
-        middle = _least_through(spans, (low + high.slowest) / 2, weights)
-        best = min(best, middle, key=_cost)
+        middle = cuts.least_through((low + high.slowest) / 2)
+        if middle.cost < best.cost:
+            best = middle
+            cuts = cuts.narrowed(best.cost, fastest, last.through)
         ranges += [((low + high.slowest) / 2, high), (low, middle)]
     return best
 
 
-def _cost(cut: _Cut) -> float:
+def _cost(cut: Cut) -> float:
     return cut.cost
-
-
-def _least_through(spans: SpanCosts, limit: float, weights: Weights) -> _Cut:
-    """Of the cuts whose devices' times are all within ``limit``, the one with the least seconds without overlap."""
-    allowed = [np.where(a <= limit, b, np.inf) for a, b in zip(spans.slowest, spans.through, strict=True)]
-    table = sum_table(allowed)
-    end = spans.loads.n
-    starts = [0]
-    for before, cost in zip(reversed(table[:-1]), reversed(allowed[1:]), strict=True):
-        end = int((before + cost[:, end]).argmin())
-        starts.insert(1, end)
-    runs = list(enumerate(pairwise((*starts, spans.loads.n))))
-    slowest = max(float(spans.slowest[device][run]) for device, run in runs)
-    through = float(table[-1][-1])
-    return _Cut(tuple(starts), slowest, through, weights.cost(slowest, through))
 
 
 def least_excess(loads: Loads) -> tuple[int, ...]:

@@ -20,10 +20,21 @@ WORK = 3_000_000  # elements that local search may look at in one round
 
 @dataclass(frozen=True)
 class Evolution:
-    """What came of it: the best chromosome (n,), and the best fitness at the start and after each generation."""
+    """What came of it.
 
-    genes: Ints
+    Attributes:
+        finalists: (K, n) the last population, without any that is like another, the best first.
+        convergence: the best fitness at the start and after each generation.
+    """
+
+    finalists: Ints
     convergence: tuple[float, ...]
+
+    @property
+    def genes(self) -> Ints:
+        """(n,): the best chromosome."""
+        best: Ints = self.finalists[0]
+        return best
 
 
 def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolution:
@@ -81,7 +92,7 @@ def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolu
     if refine and not herd.perfect:
         herd.refine(rng, most=4, rounds=30)
         convergence[-1] = herd.best_fitness
-    return Evolution(herd.genes[herd.best], tuple(convergence))
+    return Evolution(herd.genes[np.argsort(herd.scores, kind="stable")], tuple(convergence))
 
 
 class _Herd:

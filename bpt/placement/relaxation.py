@@ -32,9 +32,7 @@ class Relaxation:
         self.shares = np.maximum(self.prices[:, None] * self.speeds - self.filling, 0.0)  # y, one row for each λ
         self.left = np.maximum(full - self.shares.sum(1), 0.0)
 
-    def bound(
-        self, filled: Floats, received: Floats, through: Floats, rest: float, empty: NDArray[np.bool_]
-    ) -> Floats:
+    def bound(self, filled: Floats, received: Floats, through: Floats, rest: float, empty: NDArray[np.bool_]) -> Floats:
         """(K,): the cost at least of anything that becomes of partial placements.
 
         Args:

@@ -16,8 +16,12 @@ def worst_table(costs: list[Floats]) -> list[Floats]:
 
 
 def sum_table(costs: list[Floats]) -> list[Floats]:
-    """``table[j][b]``: the least sum of the costs of partitions ``[0, b)`` on devices ``0 .. j``."""
-    table = [costs[0][0]]
-    for cost in costs[1:]:
+    """``table[j][b]``: the least sum of the costs of the first ``j`` devices, if the next one begins at border ``b``.
+
+    Args:
+        costs: of each device, from any of its borders (rows) to any of the next one's (columns).
+    """
+    table = [np.zeros(len(costs[0]))]
+    for cost in costs:
         table.append((table[-1][:, None] + cost).min(0))
     return table

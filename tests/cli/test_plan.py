@@ -72,7 +72,7 @@ def test_gabra(bpt: Bpt) -> None:
     outcome = bpt(*PLAN, "--devices=2", f"--set={text}")
     assert outcome.status == 0
     assert re.search(r"\nthis placement .*\nBLOCK +\d.*\neven split +\d", outcome.out)
-    assert re.search(r"\nGABRA: generation +slowest device ms\n +0 +\d", outcome.out)
+    assert re.search(r"\nGABRA: generation +step ms\n +0 +\d", outcome.out)
 
 
 def test_figure(bpt: Bpt, cluster: Path) -> None:

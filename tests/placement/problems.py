@@ -28,31 +28,35 @@ def stages_of(placement: Placement, layers: int) -> list[int]:
     return [s for a, b, s in zip(placement.starts, ends, placement.stages, strict=True) for _ in range(a, b)]
 
 
-def seconds(problem: Problem, stages: Sequence[int]) -> list[float]:
-    """Of each device, from the stage of each layer."""
-    run_on = [0 if layer in problem.sources else stage for layer, stage in enumerate(stages)]
+def working(problem: Problem, stages: Sequence[int]) -> list[float]:
+    """Seconds in which each device computes, from the stage of each layer."""
     total = [0.0] * len(problem.devices)
-    for cost, stage in zip(problem.costs, run_on, strict=True):
+    for cost, stage in zip(problem.costs, running(problem, stages), strict=True):
         total[stage] += (cost.forward + cost.backward) / problem.devices[stage].speed
-    for crossing in problem.crossings:
-        maker = run_on[crossing.producer]
-        for reader in {run_on[layer] for layer in crossing.readers} - {maker}:
-            one_way = problem.micro_batches * problem.link.latency + crossing.bytes / problem.link.bandwidth
-            for end in (maker, reader):
-                total[end] += one_way * (2 if crossing.diff else 1)
     return total
 
 
-def step_time(problem: Problem, stages: Sequence[int]) -> float:
-    """STEP_TIME: what does not overlap, and the slowest device for the rest."""
-    part = {Param.SEQUENTIAL: 1.0, Param.DELAYED: 0.0}.get(problem.rule, 1 / problem.micro_batches)
-    alone = [0 if layer in problem.sources else stage for layer, stage in enumerate(stages)]
-    total = sum(cost.work / problem.devices[stage].speed for cost, stage in zip(problem.costs, alone, strict=True))
+def received(problem: Problem, stages: Sequence[int]) -> list[float]:
+    """Seconds in which blobs travel to each device, and their diffs back."""
+    total = [0.0] * len(problem.devices)
+    run_on = running(problem, stages)
     for crossing in problem.crossings:
-        goals = {alone[layer] for layer in crossing.readers} - {alone[crossing.producer]}
-        one_way = problem.micro_batches * problem.link.latency + crossing.bytes / problem.link.bandwidth
-        total += len(goals) * one_way * (2 if crossing.diff else 1)
-    return (1 - part) * max(seconds(problem, stages)) + part * total
+        for reader in {run_on[layer] for layer in crossing.readers} - {run_on[crossing.producer]}:
+            one_way = problem.micro_batches * problem.link.latency + crossing.bytes / problem.link.bandwidth
+            total[reader] += one_way * (2 if crossing.diff else 1)
+    return total
+
+
+def running(problem: Problem, stages: Sequence[int]) -> list[int]:
+    """Where each layer runs."""
+    return [0 if layer in problem.sources else stage for layer, stage in enumerate(stages)]
+
+
+def step_time(problem: Problem, stages: Sequence[int]) -> float:
+    """STEP_TIME: what does not overlap, and the slowest device or link for the rest."""
+    part = {Param.SEQUENTIAL: 1.0, Param.DELAYED: 0.0}.get(problem.rule, 1 / problem.micro_batches)
+    places = working(problem, stages) + received(problem, stages)
+    return (1 - part) * max(places) + part * sum(places)
 
 
 def memory(problem: Problem, stages: Sequence[int]) -> list[float]:

@@ -9,10 +9,10 @@ import pytest
 
 from bpt.errors import PrototxtError
 from bpt.placement.allocate import allocate
-from bpt.placement.placement import Placement
+from bpt.placement.placement import Placement, joined
 from bpt.placement.problem import Device, Link, Problem
 from bpt.proto import bpt_pb2 as pb
-from tests.placement.problems import Param, chain, fits, random_problem, seconds, stages_of
+from tests.placement.problems import Param, chain, fits, random_problem, stages_of, working
 
 BOTH = [Param.GABRA, Param.EXACT]
 ALL = [Param.BLOCK, *BOTH]
@@ -43,7 +43,7 @@ def test_partitions_go_where_they_are_done_first(allocator: int) -> None:
     )  # 12 in all over 4: 3 s, if the slow one has the first or the next two
     placement = allocate(problem, param(allocator, partitions=4))
     assert placement.starts == (0, 1, 2, 3)
-    assert seconds(problem, placement.stages) == [3, 3]
+    assert working(problem, placement.stages) == [3, 3]
 
 
 @pytest.mark.parametrize("allocator", ALL)
@@ -101,6 +101,50 @@ def test_delayed_needs_order(allocator: int) -> None:
     with pytest.raises(PrototxtError, match=r"DELAYED needs consecutive layers .* set allocator: BLOCK"):
         allocate(problem, param(allocator))
     assert allocate(problem, Param()).starts == (0, 2)
+
+
+def test_the_clock_decides_between_finalists() -> None:
+    """One that wants as many runs as possible; BLOCK's placement is always played, and no placement twice."""
+    problem = chain([3, 1, 2, 6, 2, 4], [Device("a", 1), Device("b", 3)], micro_batches=8)
+    for allocator, count in ((Param.GABRA, 9), (Param.EXACT, 2)):
+        played: list[Placement] = []
+
+        def clock(placement: Placement, played: list[Placement] = played) -> float:
+            played.append(placement)
+            return -len(joined(placement.starts, placement.stages)[0])
+
+        asked = param(allocator, partitions=6)
+        found = allocate(problem, asked, clock=clock)
+        assert len({tuple(stages_of(placement, 6)) for placement in played[:-1]}) == len(played) - 1 == count - 1
+        assert played[0] == allocate(problem, asked)
+        assert played[-1] == allocate(problem, Param())
+        assert clock(found) == min(map(clock, played[:]))
+        assert bool(found.convergence) == (allocator == Param.GABRA)
+
+
+def test_the_clock_is_not_asked() -> None:
+    """Where there is nothing to decide, and for the paper's objective."""
+    problem = chain([3, 1, 2], [Device("a"), Device("b")])
+
+    def clock(placement: Placement) -> float:
+        raise AssertionError(placement)
+
+    allocate(problem, Param(), clock=clock)
+    allocate(problem, Param(allocator=Param.MANUAL), [0, None, 1], clock)
+    for allocator in BOTH:
+        allocate(problem, param(allocator, objective=Param.PROFIT), clock=clock)
+
+
+def test_large_cases_have_fewer_finalists() -> None:
+    problem = chain([1 + i % 5 for i in range(40)], [Device("a", 1), Device("b", 3)], micro_batches=50)
+    played: list[Placement] = []
+
+    def clock(placement: Placement) -> float:
+        played.append(placement)
+        return 0.0
+
+    allocate(problem, param(Param.GABRA, partitions=40), clock=clock)
+    assert len(played) == 4096 // (40 * 50) + 1
 
 
 @pytest.mark.parametrize("allocator", ALL)

@@ -12,7 +12,7 @@ from bpt.placement.loads import Loads
 from bpt.placement.partition import partitions
 from bpt.placement.placement import Placement
 from bpt.placement.problem import Crossing, Device, Link, Problem
-from tests.placement.problems import Param, memory, random_problem, seconds, stages_of
+from tests.placement.problems import Param, memory, random_problem, received, stages_of, working
 
 
 def test_by_hand() -> None:
@@ -24,8 +24,9 @@ def test_by_hand() -> None:
     loads = Loads(problem, problem.cuts)
     genes = np.array([[0, 1, 1], [0, 1, 0], [1, 0, 1]])
     # One way: 2 · 0.5 + bytes / 8 s: data 1.5, a 2, b 3; with its diff a 4 and b 6.
-    # 0 1 1: a goes once, data once: 5.5 s at both ends. 0 1 0: a and b. 1 0 1: data (once), a, b.
-    assert loads.times(genes).tolist() == [[3 / 2 + 5.5, 8 + 5.5], [5 / 2 + 10, 6 + 10], [3 + 11.5, 5 + 11.5]]
+    # 0 1 1: a goes once, data once. 0 1 0: a there, b back. 1 0 1: data (once) and b there, a back.
+    assert loads.working(genes).tolist() == [[3 / 2, 8], [5 / 2, 6], [3, 5]]
+    assert loads.received(genes).tolist() == [[0, 5.5], [6, 4], [4, 7.5]]
     assert loads.held(genes).tolist() == [
         [5 + 110, 220 + 330 + 8 + 4],
         [5 + 110 + 330 + 16, 220 + 8],
@@ -60,6 +61,7 @@ def test_plain_reckoning(rule: int) -> None:
         loads = Loads(problem, partitions(problem, rng.randrange(len(problem.devices), len(problem.cuts) + 1)))
         genes = np.array([[rng.randrange(loads.m) for _ in range(loads.n)] for _ in range(5)])
         layers = [stages_of(Placement(loads.starts, tuple(row)), len(problem.costs)) for row in genes.tolist()]
-        np.testing.assert_allclose(loads.times(genes), [seconds(problem, stages) for stages in layers])
+        np.testing.assert_allclose(loads.working(genes), [working(problem, stages) for stages in layers])
+        np.testing.assert_allclose(loads.received(genes), [received(problem, stages) for stages in layers])
         np.testing.assert_allclose(loads.held(genes), [memory(problem, stages) for stages in layers])
         assert (loads.held(genes) <= loads.most_held * (1 + 1e-9)).all()

@@ -37,20 +37,20 @@ def test_step_time() -> None:
     problem = chain([4, 2, 2], devices, link=Link(0, 16), micro_batches=2)
     step = StepTime(Loads(problem, range(3)))
     genes = np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 0]])
-    # The slowest: 3+1 2+1; 3+2 2+2; 2+1 4+1; 4 0. All in a row: 3+2+1, 3+2+2, 2+4+1, 4. Half of each.
-    assert step.cost(genes).tolist() == [5, 6, 6, 4]
+    # The devices: 3 2; 3 2; 2 4; 4 0. All in a row, with a second for each border: 6, 7, 7, 4. Half of each.
+    assert step.cost(genes).tolist() == [4.5, 5, 5.5, 4]
     assert step.fitness_of(np.array([5.0, 4.0])).tolist() == [0.2, 0.25]
     assert step.pressed(genes).tolist() == [0, 0, 1, 0]
     scores, guides = guided_score(step, genes)
-    assert scores[:3].tolist() == [5, 6, 6]
+    assert scores[:3].tolist() == [4.5, 5, 5.5]
     assert scores[3] >= UNFIT  # nothing on the slow one
-    np.testing.assert_allclose(guides[:3], [5 + 0.035, 6 + 0.045, 6 + 0.04])
+    np.testing.assert_allclose(guides[:3], [4.5 + 0.03, 5 + 0.035, 5.5 + 0.035])
     # If the slow one has 2 of the work, both take 2 and 3 s; with 8/3 both end together, but 16/3 s are spent in all.
     assert step.bound() == pytest.approx((3 + 5) / 2)
 
 
 @pytest.mark.parametrize(
-    ("rule", "cost"), [(Param.GPIPE, 5), (Param.ONE_F_ONE_B, 5), (Param.SEQUENTIAL, 6), (Param.DELAYED, 4)]
+    ("rule", "cost"), [(Param.GPIPE, 4.5), (Param.ONE_F_ONE_B, 4.5), (Param.SEQUENTIAL, 6), (Param.DELAYED, 3)]
 )
 def test_what_overlaps(rule: int, cost: float) -> None:
     devices = [Device("fast", 2), Device("slow", 1)]
@@ -58,19 +58,32 @@ def test_what_overlaps(rule: int, cost: float) -> None:
     assert StepTime(Loads(problem, range(3))).cost(np.array([[0, 0, 1]])) == [cost]
 
 
-def test_a_pipeline_that_fills() -> None:
-    """A plain clock: each device takes micro-batches in order, each when the device before it has done with it."""
+def test_a_link_that_is_the_slowest() -> None:
+    """8 bytes at 2 bytes/s, there and back: 8 s."""
+    devices = [Device("fast", 2), Device("slow", 1)]
+    step = StepTime(Loads(chain([4, 2, 2], devices, link=Link(0, 2), micro_batches=4), range(3)))
+    genes = np.array([[0, 0, 1], [0, 1, 0]])
+    # To the second device 8 s; of two borders one leads back to the first. In a row: 3 + 2 + 8, 3 + 2 + 16.
+    assert step.cost(genes).tolist() == [(3 * 8 + 13) / 4, (3 * 8 + 21) / 4]
+    assert step.pressed(genes).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("link", [Link(), Link(0.01, 40.0)])
+def test_a_pipeline_that_fills(link: Link) -> None:
+    """A plain clock: devices and links take micro-batches in order, each when the place before has done with it."""
     for seed in range(30):
         rng = random.Random(seed)
         devices = [Device(str(j), rng.uniform(0.5, 2)) for j in range(rng.randint(1, 4))]
         micros = rng.randint(1, 9)
-        problem = chain([rng.uniform(1, 5) for _ in range(6)], devices, micro_batches=micros)
+        problem = chain([rng.uniform(1, 5) for _ in range(6)], devices, micro_batches=micros, link=link)
         genes = sorted([*range(len(devices)), *(rng.randrange(len(devices)) for _ in range(6 - len(devices)))])
         seconds = [
             sum(cost.work for cost, gene in zip(problem.costs, genes, strict=True) if gene == j) / device.speed / micros
             for j, device in enumerate(devices)
         ]
-        free = [0.0] * len(devices)
+        for j in range(len(devices) - 1, 0, -1):
+            seconds.insert(j, 2 * link.seconds(8 / micros))
+        free = [0.0] * len(seconds)
         for _ in range(micros):
             done = 0.0
             for j, time in enumerate(seconds):

@@ -155,11 +155,11 @@ def test_what_is_left_out(run: Run, adni: Path) -> None:
         lines[:6]
         == [
             "skipped 4 rows: image ID, subject or group is missing: line 59, line 60, line 61 and 1 more",
-            f"skipped 1 files: no image ID, such as I45108, in the name or the folder's: {folder}/other/atlas.nii",
-            f"skipped 1 files: another file has the same image ID: {folder}/{place(1002, 0, 'ADNI_copy_I1002.nii.gz')}",
+            f"skipped 1 file: no image ID, such as I45108, in the name or the folder's: {folder}/other/atlas.nii",
+            f"skipped 1 file: another file has the same image ID: {folder}/{place(1002, 0, 'ADNI_copy_I1002.nii.gz')}",
             "skipped 6 rows: other groups: MCI (6)",
-            "skipped 1 rows: no file: I1001",
-            f"skipped 1 files: not in the table: {folder}/other/ADNI_x_I77.nii",
+            "skipped 1 row: no file: I1001",
+            f"skipped 1 file: not in the table: {folder}/other/ADNI_x_I77.nii",
         ]
         or lines[:6] == []
     )
@@ -231,7 +231,11 @@ def write_table(text: str) -> Callable[[Path], object]:
             "",
             "no file belongs to a scan of group AD",
         ),
-        (write_table("\n".join([HEADER, row(1001, 0, "AD"), row(1011, 1, "CN")])), "", "group CN has 1 subjects"),
+        (
+            write_table("\n".join([HEADER, row(1001, 0, "AD"), row(1011, 1, "CN")])),
+            "",
+            "group CN has 1 subject of its own",
+        ),
     ],
 )
 def test_errors(run: Run, adni: Path, change: Callable[[Path], object] | None, arguments: str, message: str) -> None:

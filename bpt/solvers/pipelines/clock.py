@@ -15,11 +15,14 @@ from bpt.placement.costs import BYTES, Cost
 from bpt.placement.placement import Placement
 from bpt.placement.problem import Problem
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.solver import SolverSource
 from bpt.schedule.pipeline import Pipeline, streams
 from bpt.schedule.pipeline.simulation import Trace, simulate
+from bpt.solvers.pipelines.costs import read_costs_of
 
 DELAYED = pb.PipelineParameter.DELAYED
 WARM = 2  # of DELAYED: so many times the depth of iterations before, and as many after the clock starts
+PASSES = 2  # that an allocator's clock plays at most; each further one would go like the second
 
 
 class StageTimes:
@@ -143,3 +146,9 @@ class Clock:
             seconds = (trace.steps[-1] - trace.steps[half - 1]) / (len(trace.steps) - half)
             trace = simulate(streams(problem.rule, pipeline, depth + 2), times)  # what is drawn
         return Run(segments, flows, pipeline, times, trace, seconds)
+
+
+def clock_of(source: SolverSource, graph: LayerGraph, problem: Problem) -> Clock:
+    """The clock that a solver's allocator decides by; it knows the update's time if costs were measured."""
+    costs = read_costs_of(source, graph)
+    return Clock(graph, problem, min(source.param.iter_size, PASSES), 0.0 if costs is None else costs.update)

@@ -15,6 +15,7 @@ from bpt.placement.placement import Placement
 from bpt.placement.problem import Problem, problem_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.solvers.pipelines.clock import clock_of
 from bpt.solvers.pipelines.costs import measured_costs
 from bpt.solvers.pipelines.devices import devices_of
 from bpt.solvers.pipelines.staging import Staging
@@ -55,7 +56,7 @@ def place(source: SolverSource, graph: LayerGraph) -> tuple[Problem, Placement]:
     moments = UPDATE_RULES[source.param.type].moments
     problem = problem_of(graph, devices, link, param, measured_costs(source, graph), moments)
     try:
-        return problem, allocate(problem, param, manual_stages(graph))
+        return problem, allocate(problem, param, manual_stages(graph), clock_of(source, graph, problem))
     except LayerError as error:
         spec = graph.nodes[graph.index_of[error.layer]].spec
         message = str(error).removeprefix(f'layer "{error.layer}": ')

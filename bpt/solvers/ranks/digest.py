@@ -11,6 +11,7 @@ _OF_A_HOST = ("net", "train_net", "test_net", "weights", "snapshot_prefix", "sol
 _PLACES = {
     "data_param": ("source", "mean_file"),
     "hdf5_data_param": ("source",),
+    "volume_data_param": ("source", "root_folder"),
     "image_data_param": ("source", "root_folder", "mean_file"),
     "window_data_param": ("source", "root_folder", "mean_file"),
     "transform_param": ("mean_file",),
