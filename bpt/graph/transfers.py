@@ -21,7 +21,7 @@ class Transfer:
         target: the first segment on the reading stage that reads it, whose backward pass completes the diff.
         from_stage, to_stage: the two ends.
         shape: of the blob, for the whole batch.
-        diff: whether a diff goes back.
+        diff: whether a diff goes back; never to a layer without bottoms, though ``force_backward`` computes it.
     """
 
     index: int
@@ -79,7 +79,7 @@ def transfers(graph: LayerGraph, segments: Sequence[Segment], stages: Sequence[i
                 from_stage=0 if source is None else stages[source],
                 to_stage=reader,
                 shape=graph.edges[edges[0]].shape,
-                diff=any(wants_diff(graph, edge) for edge in edges),
+                diff=source is not None and any(wants_diff(graph, edge) for edge in edges),
             )
         )
     return tuple(found)

@@ -130,6 +130,11 @@ def test_data_that_several_stages_read() -> None:
     ]
 
 
+def test_no_diff_goes_back_to_data_under_force_backward() -> None:
+    text = "force_backward: true " + SOURCE + layer("Learner", "a", "x") + layer("Loss", "l", "a y")
+    assert told(text, {"a": 1, "l": 1}) == ["in → a: Fdata → F1, 0 → 1", "in → l: Fdata → F1, 0 → 1"]
+
+
 def test_a_source_in_the_middle_runs_on_the_first_stage() -> None:
     text = (
         SOURCE
