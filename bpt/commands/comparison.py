@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
+from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import Part
 from bpt.layers.batch_norm import stored_statistics
@@ -74,6 +75,13 @@ def compare(
     Returns:
         A line a trained parameter, on rank 0; nothing on the others.
     """
+    parallel = source.param.parallel_param
+    if parallel.num_stages > 1 and parallel.pipeline_param.schedule == pb.PipelineParameter.DELAYED:
+        raise PrototxtError(
+            "pipeline_param: schedule: DELAYED applies gradients of earlier iterations, and so has a curve of its own, "
+            "which one process cannot be compared with; check another schedule",
+            source.origin("parallel_param", "pipeline_param", "schedule"),
+        )
     with default_dtype(dtype):
         return _compare(source, device, world, iterations)
 

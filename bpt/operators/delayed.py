@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from bpt.graph.segments import Segment
 from bpt.layers.base import Layer
 from bpt.operators.staged import StagedOperator, way_of
 
@@ -74,6 +75,10 @@ class DelayedOperator(StagedOperator):
             self._rotations.pop(done, None)
             self._copies.pop(done, None)
 
+    def cut_into(self, segments: Sequence[Segment]) -> None:
+        assert not self._flights, "batches are under way, by the segments as they were"
+        super().cut_into(segments)
+
     def forget(self) -> None:
         """Forget all batches that have not come back: the run goes on from elsewhere."""
         self.links.drop()
@@ -94,5 +99,6 @@ class DelayedOperator(StagedOperator):
                 continue
             sent = iteration - (self.links.stages.size - 1 - transfer.to_stage)  # the last batch whose diff has left
             under_way = sent - max(iteration - self._delay, first - 1)
-            while self.links.expected(*way_of(transfer, diff=True)) < under_way:
-                self._expect(transfer, sent, diff=True)
+            with self.links.stages.counters.during(f"r{transfer.index}"):
+                while self.links.expected(*way_of(transfer, diff=True)) < under_way:
+                    self._expect(transfer, sent, diff=True)

@@ -132,7 +132,9 @@ class StagedOperator(LocalOperator):
             if not context.part:
                 self._ended[edge] = []
             self._ended[edge].append(self.values[edge])
-            loss = loss + self.values[edge].sum() * self.net.graph.edges[edge].loss_weight
+            weight = self.net.graph.edges[edge].loss_weight
+            if weight:  # another output may hold anything, and 0 times infinity is not 0
+                loss = loss + self.values[edge].sum() * weight
         return loss
 
     def backward_part(self, index: int, micro: int) -> None:

@@ -13,7 +13,7 @@ from bpt.schedule import instructions as do
 from bpt.schedule.synchronous import synchronous
 from bpt.solvers import debug_info
 from bpt.solvers.clock import Clock
-from bpt.solvers.ranks.status import Status
+from bpt.solvers.status import Status
 
 
 @dataclass(frozen=True)

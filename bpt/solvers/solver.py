@@ -168,6 +168,7 @@ class Solver:
         for built in (self.train, *self.tests):
             built.operator.net.close()
         self.exchange.close(failed)
+        self._status.close()
         self.parallel.close()
 
     def restore(self, path: str) -> None:

@@ -13,10 +13,12 @@ from torch import Tensor
 from bpt.balance import Uniform
 from bpt.balance.base import tile
 from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.comm.threads import run_ranks
 from bpt.commands import comparison
 from bpt.commands.comparison import Compared, compare, default_dtype
 from bpt.device import CPU
+from bpt.errors import PrototxtError
 from bpt.exchange import Bucket, Exchange
 from bpt.net import Net
 from bpt.proto.solver import read_solver
@@ -266,3 +268,10 @@ def test_biases_before_batch_norm() -> None:
     assert excepted(WITH_BATCH_NORM.replace('layer { name: "bn"', (
         'layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }\nlayer { name: "bn"'
     ))) == {}  # fmt: skip
+
+
+def test_delayed_gradients_are_not_compared(tmp_path: Path) -> None:
+    """It trained, and then called right what is a curve of its own a difference."""
+    source = small_solver(tmp_path, "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } }")
+    with pytest.raises(PrototxtError, match=r"schedule: DELAYED .* has a curve of its own"):
+        compare(source, CPU, SerialCommunicator(), 1)

@@ -225,3 +225,17 @@ def test_cut_anew() -> None:
         return found
 
     assert run_ranks(2, run) == [[((0, 1), [None, 0]), ((0, 0, 1), [None, 1])]] * 2
+
+
+def test_an_output_that_is_no_loss_may_be_infinite() -> None:
+    """It was multiplied by its weight, 0, and made the loss NaN."""
+    text = CHAIN + layer("Power", "b", "i", "power_param { power: -1 scale: 0 } propagate_down: false")
+    job = Job(text, [0, 0, 0, 0, 0, 0, 1, 1, 1])
+    losses: list[float] = []
+
+    def look(operator: StagedOperator, instruction: object) -> None:
+        del instruction
+        losses.extend(float(value.sum()) for values in operator._ended.values() for value in values)
+
+    assert job.staged(look).loss == pytest.approx(job.alone().loss)
+    assert float("inf") in losses

@@ -13,7 +13,7 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.context import RunContext
 from bpt.solvers.clock import Clock
 from bpt.solvers.iteration import Iteration, backward_pass, forward_pass
-from bpt.solvers.ranks.status import Status
+from bpt.solvers.status import Status
 
 
 class Notes:

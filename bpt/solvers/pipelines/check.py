@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NoReturn
 
 from bpt.errors import PrototxtError
+from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 
@@ -80,5 +82,32 @@ def _check_delayed(solver: SolverSource) -> None:
         )  # fmt: skip
     if param.parallel_param.inner_param.engine != pb.InnerParameter.LIBRARY:
         refuse("computes by copies of weights, of which inner_param { engine } knows nothing; set LIBRARY", *INNER)
-    if param.parallel_param.exchange == pb.ParallelParameter.TREE:
+    parallel = param.parallel_param
+    if parallel.exchange == pb.ParallelParameter.CGDP and not parallel.cgdp_param.chunk_size:
+        refuse(
+            "has batches under way when a search for chunks would cut the net anew; set cgdp_param { chunk_size }",
+            "parallel_param", "cgdp_param",
+        )  # fmt: skip
+    if parallel.exchange == pb.ParallelParameter.TREE:
         refuse("goes with exchange: ALLREDUCE, RING or CGDP, not TREE", "parallel_param", "exchange")
+
+
+def without_effect(parallel: pb.ParallelParameter, graph: LayerGraph) -> Iterator[str]:
+    """What is set of pipelines but does nothing, field by field."""
+    param, manual = parallel.pipeline_param, pb.PipelineParameter.MANUAL
+    staged = parallel.num_stages > 1
+    marked = [node.name for node in graph.nodes if node.spec.param.parallel_param.HasField("stage")]
+    if marked and not (staged and param.allocator == manual):
+        missing = "num_stages above 1" if not staged else "pipeline_param { allocator: MANUAL }"
+        yield f'layer "{marked[0]}": parallel_param {{ stage }} has no effect without {missing}'
+    if not staged:
+        return
+    name = pb.PipelineParameter.Allocator.Name(param.allocator)
+    if param.schedule == pb.PipelineParameter.DELAYED and param.HasField("micro_batches"):
+        yield "pipeline_param { micro_batches } has no effect with schedule: DELAYED, which does not divide batches"
+    if name in ("BLOCK", "MANUAL"):
+        for field in ("partitions", "objective"):
+            if param.HasField(field):
+                yield f"pipeline_param {{ {field} }} has no effect with allocator: {name}"
+    if param.HasField("gabra_param") and name != "GABRA":
+        yield f"pipeline_param {{ gabra_param }} has no effect with allocator: {name}"

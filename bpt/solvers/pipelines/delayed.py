@@ -47,6 +47,7 @@ class DelayedIteration(StagedIteration):
         if now != self._next:
             self._first = now
             operator.forget()
+            self.status.forget()
         self._next = now + 1
         loss = torch.zeros((), device=operator.device)
         for instruction in self._of(now):

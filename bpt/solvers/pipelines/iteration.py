@@ -17,7 +17,7 @@ from bpt.schedule.instructions import Instruction
 from bpt.schedule.pipeline import Pipeline, instructions
 from bpt.solvers.clock import Clock
 from bpt.solvers.iteration import forward_pass
-from bpt.solvers.ranks.status import Status
+from bpt.solvers.status import Status
 
 
 @dataclass

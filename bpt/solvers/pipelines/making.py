@@ -13,7 +13,7 @@ from bpt.solvers.iteration import Iteration
 from bpt.solvers.pipelines.delayed import DelayedIteration
 from bpt.solvers.pipelines.iteration import StagedIteration
 from bpt.solvers.pipelines.staging import Staging
-from bpt.solvers.ranks.status import Status
+from bpt.solvers.status import Status
 
 
 def make_iteration(

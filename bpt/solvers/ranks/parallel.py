@@ -27,12 +27,12 @@ from bpt.operators.peer import PeerOperator
 from bpt.operators.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
+from bpt.solvers.pipelines.late_status import LateStatus
 from bpt.solvers.pipelines.operators import staged_operator, wants_tasks
 from bpt.solvers.pipelines.staging import Staging
-from bpt.solvers.ranks.late_status import LateStatus
-from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import SignalActions
 from bpt.solvers.speeds.rehearsal import batch_of
+from bpt.solvers.status import Status
 from bpt.solvers.update_rules.among import Among
 
 SEGMENT = 2**20  # parameters whose gradients are worth an exchange of their own while backward goes on

@@ -13,6 +13,7 @@ from bpt.errors import LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.solvers.pipelines.check import without_effect
 from bpt.solvers.pipelines.placing import described, stage
 from bpt.solvers.pipelines.staging import Staging
 from bpt.solvers.ranks.agreement import outcome_of_first
@@ -72,7 +73,7 @@ def spread(
     if staging and param.num_stages > 1:
         for line in described(staging):
             LOG.info("%s", line)
-    for remark in _unused(param, device):
+    for remark in (*_unused(param, device), *without_effect(param, graph)):
         LOG.warning("parallel_param: %s", remark)
     return parallel
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 
 from bpt.errors import PrototxtError
+from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.check import check_solver
+from bpt.solvers.pipelines.check import without_effect
+from tests.golden_cases import graph_of
+from tests.solvers.small_solver import NET
 from tests.solvers.test_check import solver
 
 STAGES = "num_stages: 2"
@@ -92,6 +97,10 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
             "pipeline_param: schedule: DELAYED updates stages with gradients of different iterations, which have no",
         ),
         (
+            f"parallel_param {{ {STAGES} {DELAYED} exchange: CGDP §cgdp_param {{ step: 1 }} }}",
+            "pipeline_param: schedule: DELAYED has batches under way when a search for chunks would cut the net anew",
+        ),
+        (
             f"parallel_param {{ {STAGES} {DELAYED} §exchange: TREE }}",
             "pipeline_param: schedule: DELAYED goes with exchange: ALLREDUCE, RING or CGDP, not TREE",
         ),
@@ -106,3 +115,27 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
         check_solver(solver(tmp_path, more.replace("§", "")))
     assert f"{place_of(more)}{message}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "stage", "remarks"),
+    [
+        ("num_stages: 2 pipeline_param { micro_batches: 8 }", "", []),
+        ("num_stages: 2 pipeline_param { allocator: GABRA partitions: 3 gabra_param { seed: 1 } }", "", []),
+        ("num_stages: 2 pipeline_param { allocator: MANUAL }", "stage: 1", []),
+        ("num_stages: 2 pipeline_param { schedule: DELAYED micro_batches: 8 }", "", ["micro_batches"]),
+        (
+            "num_stages: 2 pipeline_param { partitions: 3 objective: PROFIT gabra_param { seed: 1 } }",
+            "",
+            ["partitions", "objective", "gabra_param"],
+        ),
+        ("num_stages: 2 pipeline_param { allocator: EXACT gabra_param { seed: 1 } }", "", ["gabra_param"]),
+        ("num_stages: 2", "stage: 1", ["{ stage } has no effect without pipeline_param { allocator: MANUAL }"]),
+        ("", "stage: 1", ["{ stage } has no effect without num_stages above 1"]),
+    ],
+)
+def test_what_has_no_effect_is_told(parallel: str, stage: str, remarks: list[str]) -> None:
+    graph = graph_of(NET.replace('name: "ip"', f'name: "ip" parallel_param {{ {stage} }}'))
+    told = list(without_effect(text_format.Parse(parallel, pb.ParallelParameter()), graph))
+    assert len(told) == len(remarks)
+    assert all(remark in line for remark, line in zip(remarks, told, strict=True))

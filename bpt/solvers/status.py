@@ -33,6 +33,12 @@ class Status:
         self._fill(loss, self._take() if self._world.size > 1 else Action.NONE)
         self._courier.submit(lambda: self._mine.Allreduce(self._sums), "W")
 
+    def forget(self) -> None:
+        """The run goes on from elsewhere: what is on its way is of no interest. A collective call."""
+
+    def close(self) -> None:
+        """End what runs beside the solver."""
+
     @property
     def loss(self) -> float:
         """The loss of all ranks together."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
 from bpt.comm.courier import Courier
-from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import SignalActions
+from bpt.solvers.status import Status
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +24,8 @@ class LateStatus(Status):
     """
 
     def __init__(self, world: Communicator, signals: SignalActions | None, lag: int) -> None:
-        super().__init__(world, Courier(world), signals)
+        self._apart = Courier(world)
+        super().__init__(world, self._apart, signals)
         self._lag = lag
         self._under_way: deque[Future[Floats]] = deque()
 
@@ -40,6 +41,14 @@ class LateStatus(Status):
         due[1:] = 0
         if len(self._under_way) > self._lag:
             self._under_way.popleft()
+
+    def forget(self) -> None:
+        """See Status."""
+        self._under_way.clear()
+
+    def close(self) -> None:
+        """See Status."""
+        self._apart.close()
 
 
 def _sum(comm: Communicator, sums: Floats, under_way: Future[Floats]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from bpt.comm.base import Communicator
 from bpt.comm.courier import Courier
 from bpt.comm.threads import run_ranks
-from bpt.solvers.ranks.status import Status
 from bpt.solvers.signals import Action, SignalActions
+from bpt.solvers.status import Status
 
 
 def signals_with(*numbers: signal.Signals, sighup: Action = Action.SNAPSHOT) -> SignalActions:
