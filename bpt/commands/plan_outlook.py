@@ -44,8 +44,5 @@ def _memory(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Bytes of parameters, and of blobs, of each stage, as the allocator counts them."""
     loads = Loads(problem, starts)
-    held = loads.held(np.array([stages], dtype=np.int64))[0]
-    parameters = [0.0] * len(problem.devices)
-    for stage, own in zip(stages, loads.parameters, strict=True):
-        parameters[stage] += float(own)
-    return tuple(parameters), tuple(float(all_) - own for all_, own in zip(held, parameters, strict=True))
+    genes = np.array([stages], dtype=np.int64)
+    return tuple(loads.weights(genes)[0].tolist()), tuple(loads.blobs(genes)[0].tolist())

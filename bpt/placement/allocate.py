@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bpt.errors import PrototxtError
-from bpt.placement.block import best_cut, genes_of, least_excess
+from bpt.placement.block import ALIKE, best_cut, genes_of, least_excess
 from bpt.placement.exact import best_placement
 from bpt.placement.gabra import evolve
 from bpt.placement.infeasible import infeasible
@@ -36,7 +36,8 @@ def allocate(
 
     ``StepTime`` does not know what a micro-batch waits for where a device has several runs of layers. So with a
     ``clock``, it has the last word for GABRA and EXACT under STEP_TIME: the best of GABRA's last population (eight,
-    fewer in large cases) or EXACT's optimum, and BLOCK's placement are played, and the fastest is taken. PROFIT is as
+    fewer in large cases) or EXACT's optimum, and BLOCK's placement are played. Of those that take at most ``ALIKE``
+    more than the fastest, the one that fills memory most evenly is taken, as BLOCK chooses (``best_cut``). PROFIT is as
     printed.
 
     Args:
@@ -75,7 +76,20 @@ def allocate(
     if clock is None or param.objective == Param.PROFIT:
         return placements[0]
     most = max(1, min(FINALISTS, PLAYED // (loads.n * problem.micro_batches)))
-    return min([*placements[:most], *_cut(problem, convergence)], key=clock)
+    return _best([*placements[:most], *_cut(problem, convergence)], problem, clock)
+
+
+def _best(placements: Sequence[Placement], problem: Problem, clock: Callable[[Placement], float]) -> Placement:
+    """Of those about as fast as the fastest, that whose fullest device is filled least, and its emptiest one most."""
+    seconds = [clock(placement) for placement in placements]
+    limit = min(seconds) + ALIKE * abs(min(seconds))
+
+    def filled(index: int) -> tuple[float, float, float]:
+        placement = placements[index]
+        fills = Loads(problem, placement.starts).fills(np.array([placement.stages], dtype=np.int64))
+        return float(fills.max()), -float(fills.min()), seconds[index]
+
+    return placements[min((i for i, time in enumerate(seconds) if time <= limit), key=filled)]
 
 
 _Found: TypeAlias = tuple[Ints, tuple[float, ...]]  # chromosomes (K, n), the best first, and how GABRA converged

@@ -16,7 +16,7 @@ VIEWS = frozenset(("Flatten", "Split"))  # their tops share the bottom's memory
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one layer, for the whole batch of one replica.
+    """Of one layer, for what one replica has of a batch.
 
     Attributes:
         name: of the layer.
@@ -24,13 +24,17 @@ class Cost:
             FLOP/s, or only a ratio).
         parameters: bytes of its parameters and of what training keeps for them.
         activations: bytes of its tops, which backward needs.
+        trained: bytes of the values of the parameters that it trains, alone.
+        largest: bytes of the values of the largest of these.
     """
 
     name: str
     forward: float
     backward: float
     parameters: int = 0
-    activations: int = 0
+    activations: float = 0
+    trained: int = 0
+    largest: int = 0
 
     @property
     def work(self) -> float:
@@ -39,7 +43,10 @@ class Cost:
 
 
 def costs_of(
-    graph: LayerGraph, measured: Mapping[str, tuple[float, float]] | None = None, histories: int = 1
+    graph: LayerGraph,
+    measured: Mapping[str, tuple[float, float]] | None = None,
+    histories: int = 1,
+    replicas: int = 1,
 ) -> tuple[Cost, ...]:
     """The cost of each layer, in order.
 
@@ -51,13 +58,33 @@ def costs_of(
     Args:
         measured: layer name → seconds forward and backward, for the whole batch.
         histories: blobs that the update rule keeps for each parameter (momentum: 1; Adam: 2).
+        replicas: among so many the batch is divided evenly; so are times and activations.
 
     Raises:
         UserError: ``measured`` lacks a layer.
     """
-    return tuple(
-        Cost(node.name, *_times(node, measured), _parameters(graph, node, histories), _activations(graph, node))
-        for node in graph.nodes
+    return tuple(_cost(graph, node, measured, histories, replicas) for node in graph.nodes)
+
+
+def _cost(
+    graph: LayerGraph,
+    node: Node,
+    measured: Mapping[str, tuple[float, float]] | None,
+    histories: int,
+    replicas: int,
+) -> Cost:
+    forward, backward = _times(node, measured)
+    own = [graph.params[index] for index in node.params if not graph.params[index].shared]
+    sizes = [(BYTES * count(param.shape), bool(param.learnable and param.lr_mult)) for param in own]
+    trained = [size for size, learns in sizes if learns]
+    return Cost(
+        node.name,
+        forward / replicas,
+        backward / replicas,
+        sum(size * (2 + histories if learns else 1) for size, learns in sizes),
+        _activations(graph, node) / replicas,
+        sum(trained),
+        max(trained, default=0),
     )
 
 
@@ -71,13 +98,6 @@ def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tu
     if node.type == "Split":
         return 0.0, 0.0
     raise UserError(f'the measured costs have no layer "{node.name}"; measure this net anew')
-
-
-def _parameters(graph: LayerGraph, node: Node, histories: int) -> int:
-    own = [graph.params[index] for index in node.params if not graph.params[index].shared]
-    return sum(
-        BYTES * count(param.shape) * (2 + histories if param.learnable and param.lr_mult else 1) for param in own
-    )
 
 
 def _activations(graph: LayerGraph, node: Node) -> int:

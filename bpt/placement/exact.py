@@ -11,7 +11,6 @@ from bpt.errors import PrototxtError
 from bpt.placement.loads import ROUNDING, Floats, Ints, Loads
 from bpt.placement.objective import Objective, Profit, score
 from bpt.placement.relaxation import Relaxation
-from bpt.proto import bpt_pb2 as pb
 
 CHUNK = 4096  # partial placements that are extended at once
 MOST = 20_000_000  # partial placements that are looked at before the case counts as too big
@@ -77,7 +76,7 @@ class _Search:
         self.best = start
         self.least = float(score(objective, start[None])[0])
         self.relaxation = Relaxation(self.loads)
-        self.alive = _least_alive(self.loads)
+        self.alive = self.loads.least_alive
         self.twins = _twins(self.loads)
         self.seen = 0
 
@@ -184,13 +183,6 @@ def _used(genes: Ints, m: int) -> NDArray[np.bool_]:
     used = np.zeros((len(genes), m + 1), dtype=np.bool_)
     used[np.arange(len(genes))[:, None], genes] = True  # what is not placed falls into the last column
     return used[:, :m]
-
-
-def _least_alive(loads: Loads) -> float:
-    """A part of its activations that a partition holds wherever it is."""
-    if loads.problem.rule == pb.PipelineParameter.ONE_F_ONE_B:
-        return 1.0 / loads.problem.micro_batches
-    return 1.0
 
 
 def _twins(loads: Loads) -> list[tuple[int, int]]:

@@ -55,8 +55,8 @@ def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolu
       already, line 10 would never end.
     - Sixteen generations choose their parents from the same population, for the sake of numpy.
     - It ends early where a placement is as fast as any can be (the paper: "or the optimal total profit is obtained").
-    - STEP_TIME is refined, since crossover and inversion know nothing of what makes a step slow: BLOCK's cut of the
-      same partitions (``start``) is in the first population, and local search (``improved``) works on the best
+    - STEP_TIME is refined, since crossover and inversion know nothing of what makes a step slow: the fastest cut
+      of the same partitions (``start``) is in the first population, and local search (``improved``) works on the best
       chromosomes of the first population, on a few of each sixteen children, and on the best of the last population.
       PROFIT is as printed; ``start`` is in its first population, too, so that this is never without a placement
       within the limits.

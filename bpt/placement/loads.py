@@ -37,7 +37,10 @@ class Loads:
         n, m: numbers of partitions and devices.
         work, parameters, activations: (n,) of the partitions, without layers that run on stage 0 for all.
         speeds, memory: (m,) of the devices.
+        copied: (n,) bytes of a copy of trained parameters' values, of which DELAYED keeps some; 0 under other rules.
+        added: (n,) bytes of the largest gradient that is added to another one; 0 where none is.
         source_memory: bytes on stage 0 of layers without bottoms.
+        room: (m,) what memory is divided by for shares to compare: that of the devices if all of it is known, else 1.
         producers: (C,) the partition that makes each crossing; -1: a layer without bottoms, on stage 0.
         readers: for each crossing the partitions that read it, ascending, without the producer.
         seconds: (C,) that it takes to one device, and back.
@@ -55,7 +58,10 @@ class Loads:
         self.work = np.zeros(self.n)
         self.parameters = np.zeros(self.n)
         self.activations = np.zeros(self.n)
+        self.copied = np.zeros(self.n)
+        self.added = np.zeros(self.n)
         self.source_memory = 0.0
+        delayed = problem.rule == pb.PipelineParameter.DELAYED
         for layer, cost in enumerate(problem.costs):
             self.work[part[layer]] += cost.work
             if layer in sources:
@@ -63,8 +69,12 @@ class Loads:
             else:
                 self.parameters[part[layer]] += cost.parameters
                 self.activations[part[layer]] += cost.activations
+                self.copied[part[layer]] += cost.trained * delayed
+                self.added[part[layer]] = max(self.added[part[layer]], cost.largest * problem.adds)
         self.speeds = np.array([device.speed for device in problem.devices], dtype=np.float64)
         self.memory = np.array([device.memory for device in problem.devices], dtype=np.float64)
+        known = bool(np.isfinite(self.memory).all() and self.memory.all())
+        self.room = self.memory if known else np.ones(self.m)
         self._cross(part, sources)
 
     def _cross(self, part: NDArray[np.intp], sources: set[int]) -> None:
@@ -139,11 +149,13 @@ class Loads:
     def alive(self, genes: Ints) -> Floats:
         """(K, n): how much of a batch's activations a partition holds at once, as a part of one batch.
 
-        GPIPE: all micro-batches run forward before one runs backward. SEQUENTIAL: a batch is one micro-batch.
+        GPIPE: all micro-batches run forward before one runs backward. SEQUENTIAL: there is one micro-batch at a time.
         ONE_F_ONE_B: a block, which is a run of partitions on one device, holds one micro-batch for itself and one for
         each block behind it. DELAYED: the same with whole batches.
         """
         rule = self.problem.rule
+        if rule == pb.PipelineParameter.SEQUENTIAL:
+            return np.full(genes.shape, self.least_alive)
         if rule not in (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.DELAYED):
             return np.ones(genes.shape)
         begins = np.zeros(genes.shape, dtype=np.int64)
@@ -154,21 +166,53 @@ class Loads:
             return behind
         return np.minimum(behind / self.problem.micro_batches, 1.0)
 
+    @property
+    def least_alive(self) -> float:
+        """What a partition holds of its activations at least, wherever it is, as a part of one batch."""
+        rules = pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL
+        return 1.0 / self.problem.micro_batches if self.problem.rule in rules else 1.0
+
     @cached_property
     def most_held(self) -> float:
         """Bytes that no device can need more of, whatever the placement."""
         alive = float(self.alive(np.arange(self.n)[None]).max())
         blobs = self.activations.sum() + self.bytes.sum()
-        return float(self.source_memory + self.parameters.sum() + alive * blobs)
+        weights = self.parameters.sum() + (alive - 1) * self.copied.sum() + self.added.max()
+        return float(self.source_memory + weights + alive * blobs)
 
     def held(self, genes: Ints) -> Floats:
-        """(K, m): bytes of each device: parameters, activations alive at once, and blobs received from others.
+        """(K, m): bytes of each device: ``weights`` and ``blobs``."""
+        found: Floats = self.weights(genes) + self.blobs(genes)
+        return found
+
+    def fills(self, genes: Ints) -> Floats:
+        """(K, m): the share that each device's memory is filled by, or just bytes, as ``room`` says."""
+        found: Floats = self.held(genes) / self.room
+        return found
+
+    def weights(self, genes: Ints) -> Floats:
+        """(K, m): bytes of each device's parameters, with all that training keeps for them.
+
+        Under DELAYED a partition keeps a copy of the values for each stage behind it, by which batches under way go
+        backward. Where gradients add up, the one that is added needs room once: that of the largest parameter.
+        """
+        found = self.sums(self.parameters, genes)
+        columns = _columns(genes)
+        if self.copied.any():
+            copies = self.copied[:, None] * (self.alive(genes).T - 1)
+            found += np.stack([(copies * (columns == device)).sum(0) for device in range(self.m)], 1)
+        if self.added.any():
+            found += np.stack([(self.added[:, None] * (columns == device)).max(0) for device in range(self.m)], 1)
+        return found
+
+    def blobs(self, genes: Ints) -> Floats:
+        """(K, m): bytes of each device's activations alive at once, and of blobs received from others.
 
         The first partition that reads a blob on a device is the one that keeps it longest.
         """
         columns = _columns(genes)
         alive = self.alive(genes).T
-        own = self.parameters[:, None] + self.activations[:, None] * alive
+        own = self.activations[:, None] * alive
         held = np.zeros((self.m, len(genes)))
         held[0] = self.source_memory
         readers, longest, makers = columns[self._pair_reader], alive[self._pair_reader], self._makers(columns)

@@ -40,7 +40,9 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
         stages.append(before if mark is None else mark)
     _skip_sources(problem, stages)
     for start, end in problem.together:
-        _check_together(problem, stages, start, end)
+        _check_together(problem, stages, start, end, "whose parameters or blobs it shares")
+    for start, end in problem.beside_sources:
+        _check_together(problem, stages, start, end, "since a stage must have more than data layers")
     empty = sorted(set(range(m)) - set(stages))
     if empty:
         raise PrototxtError(
@@ -70,11 +72,11 @@ def _skip_sources(problem: Problem, stages: list[int]) -> None:
             stages[layer] = stages[layer - 1]
 
 
-def _check_together(problem: Problem, stages: Sequence[int], start: int, end: int) -> None:
+def _check_together(problem: Problem, stages: Sequence[int], start: int, end: int, why: str) -> None:
     for layer in range(start + 1, end):
         if stages[layer] != stages[start]:
             raise LayerError(
                 problem.costs[layer].name,
-                f'{FIELD}: it must run on the same stage as layer "{problem.costs[start].name}", whose parameters or '
-                f"blobs it shares; that one is on stage {stages[start]}, this one on {stages[layer]}",
+                f'{FIELD}: it must run on the same stage as layer "{problem.costs[start].name}", {why}; '
+                f"that one is on stage {stages[start]}, this one on {stages[layer]}",
             )

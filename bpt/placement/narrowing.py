@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,13 +30,14 @@ class Cuts:
 
     Attributes:
         borders: m + 1 arrays: device j runs from one of ``borders[j]`` to one of ``borders[j + 1]``.
-        slowest, through: of each device, as in ``SpanCosts``, for these borders only.
+        slowest, through, fills: of each device, as in ``SpanCosts``, for these borders only.
         weights: of both in the cost.
     """
 
     borders: list[Ints]
     slowest: list[Floats]
     through: list[Floats]
+    fills: list[Floats]
     weights: Weights
 
     @classmethod
@@ -44,9 +46,8 @@ class Cuts:
         n, m = spans.loads.n, spans.loads.m
         borders = [np.array([0]), *([np.arange(n + 1)] * (m - 1)), np.array([n])]
         places = list(pairwise(borders))
-        slowest = [costs[np.ix_(*place)] for costs, place in zip(spans.slowest, places, strict=True)]
-        through = [costs[np.ix_(*place)] for costs, place in zip(spans.through, places, strict=True)]
-        return cls(borders, slowest, through, weights)
+        slowest, through, fills = (_at(costs, places) for costs in (spans.slowest, spans.through, spans.fills))
+        return cls(borders, slowest, through, fills, weights)
 
     def least_through(self, limit: float) -> Cut:
         """Of the cuts whose devices' times are all within ``limit``, the one with the least seconds without overlap."""
@@ -61,6 +62,16 @@ class Cuts:
         starts = tuple(int(border[place]) for border, place in zip(self.borders[:-1], places[:-1], strict=True))
         return Cut(starts, slowest, through, self.weights.cost(slowest, through))
 
+    def filling(self, low: float, high: float) -> Cuts:
+        """Those that fill each device's memory from ``low`` to ``high``."""
+        low, high = low * (1 - ROUNDING), high * (1 + ROUNDING)
+        inside = [(low <= fill) & (fill <= high) for fill in self.fills]
+        slowest, through = (
+            [np.where(here, costs, np.inf) for costs, here in zip(tables, inside, strict=True)]
+            for tables in (self.slowest, self.through)
+        )
+        return Cuts(self.borders, slowest, through, self.fills, self.weights)
+
     def narrowed(self, cost: float, slowest: float, through: float) -> Cuts:
         """Without borders of which all cuts are dearer than ``cost``.
 
@@ -74,12 +85,14 @@ class Cuts:
         behind = sum_table([costs.T for costs in reversed(allowed)])[::-1]
         kept = [np.flatnonzero(a + b <= most) for a, b in zip(before, behind, strict=True)]
         places = list(pairwise(kept))
-        return Cuts(
-            [border[keep] for border, keep in zip(self.borders, kept, strict=True)],
-            [costs[np.ix_(*place)] for costs, place in zip(self.slowest, places, strict=True)],
-            [costs[np.ix_(*place)] for costs, place in zip(self.through, places, strict=True)],
-            self.weights,
-        )
+        borders = [border[keep] for border, keep in zip(self.borders, kept, strict=True)]
+        tables = [_at(costs, places) for costs in (self.slowest, self.through, self.fills)]
+        return Cuts(borders, tables[0], tables[1], tables[2], self.weights)
 
     def _within(self, limit: float) -> list[Floats]:
         return [np.where(a <= limit, b, np.inf) for a, b in zip(self.slowest, self.through, strict=True)]
+
+
+def _at(tables: list[Floats], places: Sequence[tuple[Ints, Ints]]) -> list[Floats]:
+    """Of each device's table the rows and columns at its places."""
+    return [costs[np.ix_(*place)] for costs, place in zip(tables, places, strict=True)]

@@ -40,9 +40,23 @@ def check_enough(problem: Problem) -> None:
     devices, possible = len(problem.devices), len(problem.cuts)
     if possible < devices:
         raise PrototxtError(
-            f"the net can be cut into {possible} partition{'s' * (possible != 1)} at most, because layers that share "
-            f"parameters stay together, but there are {devices} stages; set num_stages: {possible} or less"
+            f"the net can be cut into {possible} partition{'s' * (possible != 1)} at most, because {_why(problem)}, "
+            f"but there are {devices} stages; set num_stages: {possible} or less"
         )
+
+
+def _why(problem: Problem) -> str:
+    """What keeps a net from being cut into more."""
+    reasons = []
+    if problem.together:
+        a, b = max(problem.together, key=lambda run: run[1] - run[0])
+        names = f'"{problem.costs[a].name}" to "{problem.costs[b - 1].name}"'
+        reasons.append(f"layers that share parameters, or copies of a blob, stay together ({names})")
+    if problem.beside_sources:
+        a, b = problem.beside_sources[0]
+        names = ", ".join(f'"{cost.name}"' for cost in problem.costs[a:b])
+        reasons.append(f"a stage has more than data layers ({names} stay together)")
+    return " and ".join(reasons) or f"it has {len(problem.costs)} layer{'s' * (len(problem.costs) != 1)}"
 
 
 def pieces(problem: Problem) -> list[float]:

@@ -49,7 +49,7 @@ class Crossing:
     Attributes:
         producer: the layer that makes it.
         readers: layers, ascending.
-        bytes: of the whole batch.
+        bytes: of all that one replica has of a batch.
         diff: whether a diff, as large, goes back.
     """
 
@@ -72,6 +72,9 @@ class Problem:
         rule: a ``pb.PipelineParameter.Schedule``: it says how many activations are alive at once.
         micro_batches: parts in which a batch travels.
         sources: layers without bottoms, ascending: they run on stage 0, wherever they stand.
+        beside_sources: runs like ``together``, that keep a stage from having nothing but data layers.
+        adds: whether gradients add up over micro-batches or passes: the one that is added needs room of its own.
+        replicas: among so many pipelines the net's batch is divided; costs and crossings are those of one.
     """
 
     costs: tuple[Cost, ...]
@@ -82,6 +85,9 @@ class Problem:
     rule: int = pb.PipelineParameter.GPIPE
     micro_batches: int = 1
     sources: tuple[int, ...] = ()
+    beside_sources: tuple[tuple[int, int], ...] = ()
+    adds: bool = False
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         assert self.costs and self.devices and self.micro_batches >= 1
@@ -90,7 +96,8 @@ class Problem:
     @cached_property
     def cuts(self) -> tuple[int, ...]:
         """The layers at which a partition may begin, ascending; the first is 0."""
-        inside = {layer for start, end in self.together for layer in range(start + 1, end)}
+        runs = (*self.together, *self.beside_sources)
+        inside = {layer for start, end in runs for layer in range(start + 1, end)}
         return tuple(layer for layer in range(len(self.costs)) if layer not in inside)
 
     @property
@@ -120,6 +127,8 @@ def problem_of(
     measured: Mapping[str, tuple[float, float]] | None = None,
     histories: int = 1,
     together: Iterable[tuple[int, int]] = (),
+    passes: int = 1,
+    replicas: int = 1,
 ) -> Problem:
     """The problem of a net.
 
@@ -130,22 +139,27 @@ def problem_of(
         measured, histories: see ``costs_of``.
         together: runs of layers ``[start, end)`` that must not be cut, besides those of ``bound_together`` (say, what
             runs on slices of shards).
+        passes: of an iteration (iter_size).
+        replicas: among so many pipelines the net's batch is divided evenly.
     """
     sources = tuple(node.index for node in graph.nodes if is_source(node))
-    delayed = param.schedule == pb.PipelineParameter.DELAYED
+    micro_batches = 1 if param.schedule == pb.PipelineParameter.DELAYED else param.micro_batches
     return Problem(
-        costs_of(graph, measured, histories),
-        _crossings(graph),
+        costs_of(graph, measured, histories, replicas),
+        _crossings(graph, replicas),
         tuple(devices),
         link,
-        (*bound_together(graph), *together, *_beside_sources(graph)),
+        (*bound_together(graph), *together),
         param.schedule,
-        1 if delayed else param.micro_batches,
+        micro_batches,
         sources,
+        tuple(_beside_sources(graph)),
+        micro_batches > 1 or passes > 1,
+        replicas,
     )
 
 
-def _crossings(graph: LayerGraph) -> tuple[Crossing, ...]:
+def _crossings(graph: LayerGraph, replicas: int) -> tuple[Crossing, ...]:
     """One for each blob that is read; the tops of a Split are one."""
     edges_of: dict[tuple[int, int], list[int]] = {}
     for edge in graph.edges:
@@ -160,7 +174,7 @@ def _crossings(graph: LayerGraph) -> tuple[Crossing, ...]:
             Crossing(
                 first.producer,
                 tuple(sorted(reader for reader in readers if reader is not None)),
-                BYTES * count(first.shape),
+                BYTES * count(first.shape) / replicas,
                 any(wants_diff(graph, edge) for edge in edges),
             )
         )

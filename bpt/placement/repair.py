@@ -11,10 +11,10 @@ from bpt.placement.objective import Objective, Profit
 def limits(objective: Objective) -> tuple[Floats, Floats]:
     """What a partition takes of each of L limits, (n, L), and what the devices have, (m, L).
 
-    Memory, without what other devices send; and under PROFIT the capacities of Eq. 6.
+    Memory, at least, without what other devices send; and under PROFIT the capacities of Eq. 6.
     """
     loads = objective.loads
-    takes = [loads.parameters + loads.activations]
+    takes = [loads.parameters + loads.least_alive * loads.activations]
     has = [loads.memory - np.where(np.arange(loads.m) == 0, loads.source_memory, 0.0)]
     if isinstance(objective, Profit):
         takes.append(objective.p)

@@ -17,6 +17,7 @@ class SpanCosts:
         slowest: for each device (n + 1, n + 1): seconds in which it computes, or in which messages travel to it, if
             that is more; infinite where the run does not fit into its memory.
         through: the same with the sum of both.
+        fills: the same with the share of its memory that the run fills (``Loads.room``).
         excess: bytes that a run needs beyond the device's memory; not negative.
     """
 
@@ -36,13 +37,16 @@ class SpanCosts:
                 first = reader
         received, taken = seconds.table(), size.table()
         starts, ends = np.arange(n + 1)[:, None], np.arange(n + 1)[None, :]
-        work, parameters, activations = (_over(x) for x in (loads.work, loads.parameters, loads.activations))
+        work, parameters, copied = (_over(x) for x in (loads.work, loads.parameters, loads.copied))
+        activations, added = _over(loads.activations), _most(loads.added)
         self.slowest: list[Floats] = []
         self.through: list[Floats] = []
+        self.fills: list[Floats] = []
         self.excess: list[Floats] = []
         for device in range(m):
             here = (starts < ends) & ((starts == 0) == (device == 0)) & ((ends == n) == (device == m - 1))
-            held = parameters + _alive(loads, device) * (activations + taken)
+            alive = _alive(loads, device)
+            held = parameters + added + (alive - 1) * copied + alive * (activations + taken)
             if device == 0:
                 held = held + loads.source_memory
             lack = lacking(held, loads.memory[device])
@@ -51,6 +55,7 @@ class SpanCosts:
             working = work / loads.speeds[device]
             self.slowest.append(np.where(fits, np.maximum(working, received), np.inf))
             self.through.append(np.where(fits, working + received, np.inf))
+            self.fills.append(np.where(fits, held / loads.room[device], np.inf))
 
 
 class _Rectangles:
@@ -79,6 +84,14 @@ def _over(values: Floats) -> Floats:
     return sums
 
 
+def _most(values: Floats) -> Floats:
+    """The greatest over each run; 0 of others."""
+    found = np.zeros((len(values) + 1, len(values) + 1))
+    for start in range(len(values)):
+        found[start, start + 1 :] = np.maximum.accumulate(values[start:])
+    return found
+
+
 def _alive(loads: Loads, device: int) -> float:
     """As ``Loads.alive``, for one run a device."""
     behind = float(loads.m - device)
@@ -87,4 +100,4 @@ def _alive(loads: Loads, device: int) -> float:
             return behind
         case pb.PipelineParameter.ONE_F_ONE_B:
             return min(behind / loads.problem.micro_batches, 1.0)
-    return 1.0
+    return loads.least_alive

@@ -1,11 +1,11 @@
-"""Placements to begin a search with: the best cut, and random ones within the limits (Hybrid paper, Alg. 2)."""
+"""Placements to begin a search with: the fastest cut, and random ones within the limits (Hybrid paper, Alg. 2)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.placement.block import best_cut, genes_of, least_excess
+from bpt.placement.block import fastest_cut, genes_of, least_excess
 from bpt.placement.improve import improved
 from bpt.placement.loads import ROUNDING, Ints, Loads
 from bpt.placement.objective import UNFIT, Objective, StepTime, score
@@ -13,8 +13,8 @@ from bpt.placement.repair import limits, relieve
 
 
 def good_placement(loads: Loads) -> Ints:
-    """(n,): BLOCK's cut of the partitions; if none fits, the best that a local search finds, which may not fit."""
-    cut = best_cut(loads)
+    """(n,): the fastest cut of the partitions; if none fits, the best that a local search finds, which may not fit."""
+    cut = fastest_cut(loads)
     if cut is not None:
         return np.array(genes_of(cut, loads.n), dtype=np.int64)
     objective = StepTime(loads)

@@ -24,7 +24,7 @@ class Outlook:
         trace: the simulated iterations: one or, of DELAYED, several from the start of a run on.
         seconds: of an iteration; of DELAYED, once the pipeline is full.
         busy: of each stage, seconds of an iteration in which it computes.
-        parameters: of each stage, bytes of its parameters and of what training keeps for them.
+        parameters: of each stage, bytes of its parameters and of what training keeps for them, copies included.
         activations: of each stage, bytes of blobs that are alive at once.
     """
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
+from bpt.placement.idle import idle_stages
 from bpt.report.columns import columns
 from bpt.report.plan import Outlook, Plan, milliseconds
 
@@ -67,6 +68,9 @@ def _placement(plan: Plan) -> Iterator[str]:
             cells = (str(stage), device.name) if not number else ("", "")
             rows.append((*cells, span(plan.graph, run.start, run.end), *(numbers if not number else ("",) * 6)))
     yield from columns(rows, left=3)
+    starts = [segment.start for segment in chosen.segments]
+    for remark in idle_stages(plan.problem, starts, chosen.stages):
+        yield f"Warning: {remark}."
 
 
 def _transfers(plan: Plan) -> Iterator[str]:

@@ -60,7 +60,7 @@ def share_within(region: NDArray[np.bool_], weights: str, index: int) -> float:
 
 @pytest.mark.slow
 def test_the_map_lies_on_the_atrophy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By chance 3.4 % of the warmest voxels would be within two voxels of it; at most 69 % can be. Found: 44 %."""
+    """By chance 5.1 % of the warmest voxels would be within two voxels of it; all can be. Found: 62 %."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     script = [sys.executable, str(PROTOTXT.parent / "scripts" / "make_brains.py")]
@@ -84,7 +84,7 @@ def test_the_map_lies_on_the_atrophy(tmp_path: Path, monkeypatch: pytest.MonkeyP
     planted = nibabel.load("region.nii.gz").get_fdata() > 0
     region = near(planted, 2)
     chance = region.mean()
-    assert 0.02 < chance < 0.05
+    assert 0.04 < chance < 0.06
     found = [share_within(region, "trained.caffemodel", index) for index in range(1, TESTED, 2)]
     assert np.mean(found) > 7 * chance, found
     assert min(found) > 3 * chance, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bpt.commands.plan import plan_solver
 from bpt.errors import BptError
 from bpt.proto import bpt_pb2 as pb
+from bpt.report.plan_tables import lines as tables
 from tests.commands.plans import two_unlike
 from tests.solvers.small_solver import NET
 
@@ -62,11 +64,22 @@ def test_what_travels(tmp_path: Path) -> None:
 
 
 def test_memory(tmp_path: Path) -> None:
-    """Weights, gradients and momentum, 4 bytes each, of conv (4 x 27 and 4) and ip (3 x 64 and 3)."""
+    """Weights, gradients and momentum, 4 bytes each, of conv (4 x 27 and 4) and ip (3 x 64 and 3).
+
+    And the gradient of the largest, of ip, which is added to that of the first micro-batch.
+    """
     plan = plan_solver(two_unlike(tmp_path))
-    assert plan.chosen.parameters == (12 * (112 + 195), 0)
+    assert plan.chosen.parameters == (12 * (112 + 195) + 4 * 192, 0)
     # Tops: of data, of conv, of ip; of loss, and what it receives.
     assert plan.chosen.activations == (4 * (8 * 108 + 8 + 8 * 64 + 8 * 3), 4 * (1 + 8 + 8 * 3))
+
+
+def test_a_stage_with_next_to_no_work(tmp_path: Path) -> None:
+    net = NET.replace('type: "SoftmaxWithLoss"', 'type: "SoftmaxWithLoss" parallel_param { stage: 1 }')
+    text = pipeline('allocator: MANUAL costs: "" devices: ""')
+    lines = list(tables(plan_solver(two_unlike(tmp_path, text, net=net))))
+    [warning] = [line for line in lines if line.startswith("Warning: ")]
+    assert re.match(r"Warning: stage 1 \(device 1\) has 0\.3% of the work and \d+\.\d% of what is held ", warning)
 
 
 def test_several_passes(tmp_path: Path) -> None:

@@ -22,6 +22,14 @@ def chain(work: Sequence[float], devices: Sequence[Device], **more: object) -> P
     return Problem(costs, crossings, tuple(devices), **more)  # type: ignore[arg-type]
 
 
+def uneven(rule: int, bandwidth: float, memory: tuple[float, float] = (math.inf, math.inf)) -> Problem:
+    """Four layers of 10 s and 100 bytes and one of 0 s and 1 byte; blobs of 1 byte, but for one of 2 in the middle."""
+    costs = (*(Cost(f"l{i}", 2.5, 7.5, 100) for i in range(4)), Cost("loss", 0, 0, 1))
+    crossings = tuple(Crossing(i, (i + 1,), 2.0 if i == 1 else 1.0) for i in range(4))
+    devices = (Device("a", 1, memory[0]), Device("b", 1, memory[1]))
+    return Problem(costs, crossings, devices, Link(0, bandwidth), rule=rule)
+
+
 def stages_of(placement: Placement, layers: int) -> list[int]:
     """The stage of each layer."""
     ends = [*placement.starts[1:], layers]
@@ -62,27 +70,45 @@ def step_time(problem: Problem, stages: Sequence[int]) -> float:
 def memory(problem: Problem, stages: Sequence[int]) -> list[float]:
     """Bytes of each device."""
     total = [0.0] * len(problem.devices)
-    blocks = [0]
-    for before, stage in pairwise(stages):
-        blocks.append(blocks[-1] + (before != stage))
-    in_flight = [blocks[-1] - block + 1 for block in blocks]
-    if problem.rule == Param.ONE_F_ONE_B:
-        alive = [min(1.0, count / problem.micro_batches) for count in in_flight]
-    elif problem.rule == Param.DELAYED:
-        alive = [float(count) for count in in_flight]
-    else:
-        alive = [1.0] * len(stages)
+    alive = _alive(problem, stages)
     for layer, cost in enumerate(problem.costs):
         if layer in problem.sources:
             total[0] += cost.parameters + cost.activations
         else:
             total[stages[layer]] += cost.parameters + alive[layer] * cost.activations
+            if problem.rule == Param.DELAYED:
+                total[stages[layer]] += (alive[layer] - 1) * cost.trained
+    if problem.adds:
+        computed = set(range(len(stages))) - set(problem.sources)
+        for device in range(len(total)):
+            total[device] += max((problem.costs[i].largest for i in computed if stages[i] == device), default=0)
     for crossing in problem.crossings:
         maker = 0 if crossing.producer in problem.sources else stages[crossing.producer]
         for reader in {stages[layer] for layer in crossing.readers} - {maker}:
             first = min(layer for layer in crossing.readers if stages[layer] == reader)
             total[reader] += alive[first] * crossing.bytes
     return total
+
+
+def _alive(problem: Problem, stages: Sequence[int]) -> list[float]:
+    """How much of a batch's activations each layer keeps at once."""
+    blocks = [0]
+    for before, stage in pairwise(stages):
+        blocks.append(blocks[-1] + (before != stage))
+    in_flight = [blocks[-1] - block + 1 for block in blocks]
+    if problem.rule == Param.ONE_F_ONE_B:
+        return [min(1.0, count / problem.micro_batches) for count in in_flight]
+    if problem.rule == Param.DELAYED:
+        return [float(count) for count in in_flight]
+    return [1 / problem.micro_batches if problem.rule == Param.SEQUENTIAL else 1.0] * len(stages)
+
+
+def fills(problem: Problem, stages: Sequence[int]) -> list[float]:
+    """The share of each device's memory that is taken; bytes where any memory is without limit."""
+    needs = memory(problem, stages)
+    if any(device.memory == math.inf for device in problem.devices):
+        return needs
+    return [need / device.memory for need, device in zip(needs, problem.devices, strict=True)]
 
 
 def fits(problem: Problem, stages: Sequence[int]) -> bool:
@@ -102,7 +128,8 @@ def random_problem(
     costs = []
     for i in range(layers):
         forward = 0.0 if fed and not i else rng.lognormvariate(0, 1)
-        costs.append(Cost(f"l{i}", forward, 2 * forward, rng.randrange(50), rng.randrange(99)))
+        parameters, activations = rng.randrange(50), rng.randrange(99)
+        costs.append(Cost(f"l{i}", forward, 2 * forward, parameters, activations, parameters // 3, parameters // 5))
     crossings = []
     for i in range(layers - 1):
         further = rng.sample(range(i + 1, layers), min(rng.choice((0, 0, 1, 3)), layers - 1 - i))
@@ -120,5 +147,6 @@ def random_problem(
         rule=rule,
         micro_batches=rng.choice((1, 2, 4, 16)),
         sources=(0,) if fed else (),
-        together=((0, 2),) if fed else (),
+        beside_sources=((0, 2),) if fed else (),
+        adds=seed % 3 > 0,
     )

@@ -12,7 +12,7 @@ from bpt.placement.allocate import allocate
 from bpt.placement.placement import Placement, joined
 from bpt.placement.problem import Device, Link, Problem
 from bpt.proto import bpt_pb2 as pb
-from tests.placement.problems import Param, chain, fits, random_problem, stages_of, working
+from tests.placement.problems import Param, chain, fits, random_problem, stages_of, uneven, working
 
 BOTH = [Param.GABRA, Param.EXACT]
 ALL = [Param.BLOCK, *BOTH]
@@ -120,6 +120,16 @@ def test_the_clock_decides_between_finalists() -> None:
         assert played[-1] == allocate(problem, Param())
         assert clock(found) == min(map(clock, played[:]))
         assert bool(found.convergence) == (allocator == Param.GABRA)
+
+
+def test_of_placements_as_fast_the_one_that_is_even_in_memory() -> None:
+    """EXACT alone saves the message of two bytes; BLOCK's placement has half of the memory on each device."""
+    problem, asked = uneven(Param.SEQUENTIAL, 20), param(Param.EXACT, partitions=5)
+    quick = allocate(problem, asked)
+    assert stages_of(quick, 5) != [0, 0, 1, 1, 1]
+    for gain, stages in ((0.99, [0, 0, 1, 1, 1]), (0.97, stages_of(quick, 5))):
+        found = allocate(problem, asked, clock=lambda placement, gain=gain: gain if placement == quick else 1.0)
+        assert stages_of(found, 5) == stages
 
 
 def test_the_clock_is_not_asked() -> None:

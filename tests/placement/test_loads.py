@@ -35,6 +35,20 @@ def test_by_hand() -> None:
     assert loads.idle(np.array([[0, 0, 0], [0, 1, 0]])).tolist() == [1, 0]
 
 
+def test_copies_of_delayed_and_gradients_that_are_added() -> None:
+    """Trained values of 4, 6 and 8 bytes; their largest blobs have 3, 5 and 2."""
+    costs = tuple(Cost(str(i), 1, 2, 100, 10, *more) for i, more in enumerate(((4, 3), (6, 5), (8, 2))))
+    devices = tuple(Device(str(i)) for i in range(3))
+    genes = np.array([[0, 1, 2], [0, 0, 1]])
+    delayed = Loads(Problem(costs, (), devices, rule=Param.DELAYED), range(3))
+    assert delayed.weights(genes).tolist() == [[100 + 2 * 4, 100 + 6, 100], [200 + 4 + 6, 100, 0]]
+    assert delayed.blobs(genes).tolist() == [[30, 20, 10], [40, 10, 0]]
+    adding = Loads(Problem(costs, (), devices, micro_batches=2, adds=True), range(3))
+    assert adding.weights(genes).tolist() == [[103, 105, 102], [205, 102, 0]]
+    assert adding.held(genes).tolist() == [[113, 115, 112], [225, 112, 0]]
+    assert Loads(adding.problem, (0, 2)).weights(np.array([[0, 1]])).tolist() == [[205, 102, 0]]
+
+
 def test_alive() -> None:
     devices = tuple(Device(str(i)) for i in range(3))
     costs = tuple(Cost(str(i), 1, 2, 0, 8) for i in range(5))
@@ -42,7 +56,7 @@ def test_alive() -> None:
     whole = [[1.0] * 5] * 2
     expected = {
         Param.GPIPE: whole,
-        Param.SEQUENTIAL: whole,
+        Param.SEQUENTIAL: [[0.25] * 5] * 2,
         Param.ONE_F_ONE_B: [[0.75, 0.75, 0.5, 0.25, 0.25], [1, 1, 0.75, 0.5, 0.25]],
         Param.DELAYED: [[3, 3, 2, 1, 1], [5, 4, 3, 2, 1]],
     }

@@ -54,3 +54,21 @@ def test_errors() -> None:
         partitions(chain([1, 1], TWO, together=((0, 2),)))
     with pytest.raises(PrototxtError, match=r"partitions: 1 .*from 2 to 3"):
         partitions(chain([1, 1, 1], TWO), 1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        (["together"], r'because layers that share parameters, .* stay together \("l0" to "l1"\), but'),
+        (["beside_sources"], r'because a stage has more than data layers \("l0", "l1" stay together\), but'),
+        (["together", "beside_sources"], r'"l1"\) and a stage has more than data .* together\), but'),
+    ],
+)
+def test_the_reason_is_the_true_one(kept: list[str], reason: str) -> None:
+    with pytest.raises(PrototxtError, match=reason):
+        partitions(chain([1, 1], TWO, **dict.fromkeys(kept, ((0, 2),))))
+
+
+def test_too_few_layers() -> None:
+    with pytest.raises(PrototxtError, match=r"at most, because it has 1 layer, but there are 2 stages"):
+        partitions(chain([1], TWO))

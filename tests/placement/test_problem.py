@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bpt.placement.problem import Crossing, Device, Link, problem_of
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.text import parse_text
 from tests.graph.stand_ins import build
 
 #  0 in → x (4, 2), y   1 a   2 split of a   3 b   4 j (reads b and a)   5 loss (reads j and y)
@@ -28,7 +29,26 @@ def test_crossings() -> None:
     )
     assert problem.sources == (0,)
     assert problem.cuts == (0, 3, 4, 5)  # not between the data and the first layer, nor before the Split
+    assert problem.beside_sources == ((0, 2),)
     assert (problem.rule, problem.micro_batches) == (pb.PipelineParameter.GPIPE, 4)
+
+
+def test_replicas_divide_the_batch() -> None:
+    graph, param = build(SKIP), pb.PipelineParameter()
+    whole, half = (problem_of(graph, TWO, Link(), param, replicas=replicas) for replicas in (1, 2))
+    assert [crossing.bytes for crossing in half.crossings] == [16] * 6
+    assert [cost.activations for cost in half.costs] == [cost.activations / 2 for cost in whole.costs]
+    assert (whole.replicas, half.replicas) == (1, 2)
+
+
+def test_where_gradients_are_added() -> None:
+    """Over micro-batches, or over passes; DELAYED has neither."""
+    for text, passes, adds in (
+        ("micro_batches: 1", 1, False), ("micro_batches: 1", 2, True), ("micro_batches: 2", 1, True),
+        ("micro_batches: 2 schedule: DELAYED", 1, False),
+    ):  # fmt: skip
+        param = parse_text(text, pb.PipelineParameter, "text").message
+        assert problem_of(build(SKIP), TWO, Link(), param, passes=passes).adds is adds
 
 
 def test_layers_that_share_parameters_stay_together() -> None:

@@ -46,7 +46,9 @@ def test_bars(plan: Plan) -> None:
 
 
 def test_an_update_is_a_bar(tmp_path: Path) -> None:
-    found = list(bars(plan_solver(two_unlike(tmp_path, update=6.0))))
+    """With its 6 s at speed 1, an iteration takes one device alone 6 s and the other one 18 s."""
+    cluster = f"node {{ samples_per_second: {8 / 6} }} node {{ samples_per_second: {8 / 18} }}"
+    found = list(bars(plan_solver(two_unlike(tmp_path, cluster=cluster, update=6.0))))
     assert found[4] == Bar(0, "U", "", pytest.approx(4.5), pytest.approx(6.5))
 
 

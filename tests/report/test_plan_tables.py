@@ -19,7 +19,7 @@ small on 2 devices: BLOCK, GPIPE, 2 micro-batches; 4 layers, 307 parameters, bat
 costs: measured on host: cpu (Fast)
 
 stage  device  layers     partitions   load     ms  parameters MiB  blobs MiB  of MiB
-0      fast    data … ip           1  66.7%  3,000        0.003513   0.005371
+0      fast    data … ip           1  66.7%  3,000        0.004246   0.005371
 1      slow    loss                1  66.7%  3,000               0  0.0001259
 
 transfer  from  to     kB  diff kB

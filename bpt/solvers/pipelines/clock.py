@@ -56,7 +56,8 @@ class StageTimes:
         return self._compute(stage, sum(cost.backward for cost in self._costs(segment)))
 
     def transfer(self, flow: int, diff: bool) -> float:
-        return self._problem.link.seconds(size_of(self._flows[flow]) / self._problem.micro_batches)
+        parts = self._problem.replicas * self._problem.micro_batches
+        return self._problem.link.seconds(size_of(self._flows[flow]) / parts)
 
     def exchange(self, stage: int, segment: int) -> float:
         return 0.0  # of one pipeline; its replicas would have to agree on gradients
@@ -73,7 +74,7 @@ class StageTimes:
 
 
 def size_of(transfer: Transfer) -> int:
-    """Bytes of a transfer for a whole batch, one way."""
+    """Bytes of a transfer for the whole batch of the net, one way."""
     return BYTES * count(transfer.shape)
 
 

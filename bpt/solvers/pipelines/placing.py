@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from bpt.errors import LayerError, PrototxtError
@@ -11,6 +12,7 @@ from bpt.graph.stages import spread_over
 from bpt.layers import LAYERS
 from bpt.layers.batch_norm import stored_statistics
 from bpt.placement.allocate import allocate
+from bpt.placement.idle import idle_stages
 from bpt.placement.placement import Placement
 from bpt.placement.problem import Problem, problem_of
 from bpt.proto import bpt_pb2 as pb
@@ -21,11 +23,17 @@ from bpt.solvers.pipelines.devices import devices_of
 from bpt.solvers.pipelines.staging import Staging
 from bpt.solvers.update_rules import UPDATE_RULES
 
+LOG = logging.getLogger("bpt")
 DELAYED = pb.PipelineParameter.DELAYED
 
 
-def stage(source: SolverSource, graph: LayerGraph) -> Staging | None:
+def stage(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> Staging | None:
     """The stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
+
+    A stage with next to no work is warned of in the log.
+
+    Args:
+        replicas: as for ``place``.
 
     Raises:
         PrototxtError: the net cannot be placed on ``num_stages`` devices, or not in micro-batches.
@@ -38,7 +46,9 @@ def stage(source: SolverSource, graph: LayerGraph) -> Staging | None:
     cuts = (1,) if param.schedule == DELAYED else (param.micro_batches,)
     if cuts[0] > 1:
         check_micro_batches(graph, parallel.sync_batch_norm)
-    _, placement = place(source, graph)
+    problem, placement = place(source, graph, replicas)
+    for remark in idle_stages(problem, placement.starts, placement.stages):
+        LOG.warning("Pipeline: %s", remark)
     of_layers = spread_over(graph, placement.starts, placement.stages)
     if param.schedule == DELAYED and list(of_layers) != sorted(of_layers):
         raise PrototxtError(
@@ -48,13 +58,19 @@ def stage(source: SolverSource, graph: LayerGraph) -> Staging | None:
     return Staging(tuple(node.name for node in graph.nodes), of_layers, param.schedule, cuts)
 
 
-def place(source: SolverSource, graph: LayerGraph) -> tuple[Problem, Placement]:
-    """What the allocator of ``pipeline_param`` makes of the training net, and what it was asked."""
+def place(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
+    """What the allocator of ``pipeline_param`` makes of the training net, and what it was asked.
+
+    Args:
+        replicas: how many pipelines there are. They divide the net's batch, unless ``batch_scope`` is REPLICA.
+    """
     parallel = source.param.parallel_param
     param = parallel.pipeline_param
     devices, link = devices_of(source, graph, parallel.num_stages)
     moments = UPDATE_RULES[source.param.type].moments
-    problem = problem_of(graph, devices, link, param, measured_costs(source, graph), moments)
+    shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
+    costs, passes = measured_costs(source, graph), source.param.iter_size
+    problem = problem_of(graph, devices, link, param, costs, moments, passes=passes, replicas=shares)
     try:
         return problem, allocate(problem, param, manual_stages(graph), clock_of(source, graph, problem))
     except LayerError as error:

@@ -54,7 +54,7 @@ def spread(
     grid = arrange(solver, (graph, *tests), world)
 
     def staged() -> Staging | None:
-        return stage(solver, graph)
+        return stage(solver, graph, grid.replicas)
 
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:

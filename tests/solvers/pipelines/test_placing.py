@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,38 @@ def test_devices_with_too_little_memory(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
     with pytest.raises(PrototxtError, match=r":1:\d+: pipeline_param: .*device kind0\.\d .* lacks"):
         staged(tmp_path, 'num_stages: 2 pipeline_param { devices: "d" }')
+
+
+def memory_of(folder: Path, parallel: str, replicas: int) -> str:
+    """What a stage that is too small lacks, as the message has it."""
+    (folder / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
+    source = small_solver(folder, f'parallel_param {{ num_stages: 2 {parallel} pipeline_param {{ devices: "d" }} }}')
+    with pytest.raises(PrototxtError) as error:
+        stage(source, train_plan(source).graph(), replicas)
+    [need] = re.findall(r"its layers need ([\d,]+) bytes", str(error.value))
+    return need
+
+
+def test_replicas_divide_the_batch(tmp_path: Path) -> None:
+    """Unless each has one of its own."""
+    alone = memory_of(tmp_path, "", 1)
+    assert memory_of(tmp_path, "batch_scope: REPLICA", 2) == alone
+    assert int(memory_of(tmp_path, "", 2).replace(",", "")) < int(alone.replace(",", ""))
+
+
+def test_a_stage_with_next_to_no_work_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    staged(tmp_path, MANUAL + "}", marked(loss=1))
+    assert "Pipeline: stage 1 (device 1) has 0.3% of the work and " in caplog.text
+    caplog.clear()
+    staged(tmp_path, MANUAL + "}", marked(ip=1))
+    assert not caplog.records
+
+
+def test_a_tiny_net_is_spread_where_nothing_overlaps(tmp_path: Path) -> None:
+    """On links of which nothing is known, messages take longer than layers; but any cut has as many."""
+    for schedule in ("SEQUENTIAL", "GPIPE", "ONE_F_ONE_B"):
+        found = staged(tmp_path, f"num_stages: 2 pipeline_param {{ schedule: {schedule} }}")
+        assert found is not None and found.of_layers == (0, 0, 1, 1)
 
 
 def test_the_stages_that_layers_name() -> None:
