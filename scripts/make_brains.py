@@ -6,11 +6,11 @@
 makes data/brains/{train,test}/*.nii.gz, the lists train.txt and test.txt that a VolumeData layer reads, and
 region.nii.gz, which is 1 where the atrophy is planted and 0 elsewhere.
 
-A brain is an ellipsoid with smooth random texture, two dark ventricles, and two small bright bodies where people have
-the hippocampi. In class 1 these bodies have shrunk and dark fluid fills the place. Size, position and pose of the
-head, its brightness, the size of the ventricles and that of the bodies differ from brain to brain in both classes, and
-there is noise; so the mean intensity does not tell the class, but the look of that place does. The same arguments give
-the same files.
+A brain is an ellipsoid with smooth random texture, two dark ventricles, and two bodies, as bright as tissue, where
+people have the hippocampi. In class 1 these bodies have shrunk and dark fluid fills the place: what tells the class is
+something that is there in class 1, not something that is missing. Size, position and pose of the head, its brightness,
+the size of the ventricles and that of the bodies differ from brain to brain in both classes, and there is noise; so the
+mean intensity does not tell the class, but the look of that place does. The same arguments give the same files.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Ellipsoid = tuple[tuple[float, float, float], tuple[float, float, float]]
 FIELD = 200.0  # mm that a volume measures along each axis; places and radii below are fractions of half of it
 HEAD: Ellipsoid = (0, 0, 0), (0.72, 0.86, 0.74)  # centre, radii; the axes run to the right, the front, the top
 VENTRICLES: tuple[Ellipsoid, ...] = ((-0.14, 0.08, 0.16), (0.10, 0.34, 0.15)), ((0.14, 0.08, 0.16), (0.10, 0.34, 0.15))
-BODIES: tuple[Ellipsoid, ...] = ((-0.36, -0.14, -0.26), (0.16, 0.27, 0.16)), ((0.36, -0.14, -0.26), (0.16, 0.27, 0.16))
-TISSUE, FLUID, BODY = 1.0, 0.45, 1.2  # brightness
+BODIES: tuple[Ellipsoid, ...] = ((-0.36, -0.14, -0.26), (0.20, 0.32, 0.20)), ((0.36, -0.14, -0.26), (0.20, 0.32, 0.20))
+TISSUE, FLUID, BODY = 1.0, 0.45, 1.0  # brightness
 TEXTURE = 0.12  # standard deviation of the tissue's brightness
 CELLS = 7  # the texture has 7x7x7 random values
 TURN, MOVE, GROW = 0.08, 0.04, 0.05  # largest: radians about each axis, fractions of FIELD / 2, parts of the size
@@ -163,7 +163,7 @@ def main() -> int:
     parser.add_argument("--test", type=number(0), default=80, help="volumes to test on (default: 80)")
     parser.add_argument("--seed", type=number(0), default=0)
     parser.add_argument(
-        "--shrink", type=number(0, 0.75, float), default=0.5, help="part of its radii that a body loses (default: 0.5)"
+        "--shrink", type=number(0, 0.75, float), default=0.6, help="part of its radii that a body loses (default: 0.6)"
     )
     parser.add_argument(
         "--noise", type=number(0, 4, float), default=0.1, help="standard deviation; tissue is 1 (default: 0.1)"
