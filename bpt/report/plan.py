@@ -80,7 +80,7 @@ class Plan:
         batch: samples of a pass.
         passes: of an iteration.
         measured: where the layers' costs were measured, in words; empty: they are counted operations.
-        described: whether devices and links are described; otherwise they are alike, and links without limit.
+        described: whether devices and links are described; otherwise they are alike, on links of 10 Gbit/s.
         chosen: what the allocator found.
         even: what BLOCK finds if all devices were alike, on the real ones.
         alone: without a pipeline.

@@ -45,10 +45,10 @@ def lines(plan: Plan) -> Iterator[str]:
 def _assumed(plan: Plan) -> Iterator[str]:
     """What stands for devices of which nothing is known."""
     if plan.measured:
-        yield "Nothing is known of the devices: each counts as the machine that measured, links as without limit."
+        yield "Nothing is known of the devices: each counts as the machine that measured, links as of 10 Gbit/s."
         return
     speed = plan.problem.devices[0].speed / 1e9
-    yield f"Nothing is known of the devices: each counts as {speed:.4g} GFLOP/s, links as without limit. So parts and"
+    yield f"Nothing is known of the devices: each counts as {speed:.4g} GFLOP/s, links as of 10 Gbit/s. So parts and"
     yield "speed-ups mean something, seconds do not; --devices FILE or --measure FILE says more."
 
 

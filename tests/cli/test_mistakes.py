@@ -96,7 +96,6 @@ class Mistake:
 
 
 DIGITS = 'lenet_train_test.prototxt:2:138: layer "digits": digits_train_lmdb: '
-NOT_YET = "is not available yet"
 NO_GPU = "this machine has no usable CUDA device; add --set 'solver_mode: CPU' to compute on the CPU"
 MISTAKES = {
     # The network
@@ -257,7 +256,9 @@ MISTAKES = {
     # Devices and ranks
     "GPU without a GPU": Mistake.give("--set=solver_mode: GPU", f"solver_mode: GPU: {NO_GPU}"),
     "pipeline": Mistake.set(
-        "parallel_param { num_stages: 2 }", f"1:18: parallel_param: num_stages: 2 {NOT_YET}; pipelines are to come"
+        "parallel_param { num_stages: 2 }",
+        "1:1: parallel_param: 1 rank cannot be divided into num_stages 2 × num_shards 1 = 2 ranks a replica: 1 / 2 is "
+        "not whole; start a multiple of 2 ranks (mpirun -n 2), or change num_stages",
     ),
     "shards": Mistake.set(
         "parallel_param { num_shards: 3 }",
@@ -275,8 +276,8 @@ MISTAKES = {
     ),
     "outer shards": Mistake.set(
         "parallel_param { exchange: AGWU num_shards: 2 }",
-        "1:33: parallel_param: exchange: AGWU trains a whole net on each rank; num_shards: 2 does not go with it; "
-        "leave it out",
+        "1:33: parallel_param: exchange: AGWU trains a whole net on each rank, or on the stages of a pipeline; "
+        "num_shards: 2 does not go with it; leave it out",
     ),
     "outer static": Mistake.set(
         "parallel_param { exchange: SGWU balance: STATIC }",
@@ -320,7 +321,7 @@ MISTAKES = {
     ),
     "unknown exchange": Mistake.set(
         "parallel_param { exchange: GOSSIP }",
-        '1:28: "exchange" takes one of ALLREDUCE, TREE, CGDP, SGWU, AGWU, ASGD, found: GOSSIP',
+        '1:28: "exchange" takes one of ALLREDUCE, TREE, CGDP, SGWU, AGWU, ASGD, RING, found: GOSSIP',
     ),
 }
 
@@ -396,7 +397,7 @@ def test_no_memory_in_the_thread_that_reads_ahead(bpt: Bpt, monkeypatch: pytest.
     def refuse(*shape: int) -> torch.Tensor:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate …\nmore")
 
-    monkeypatch.setattr(batches, "_empty", refuse)
+    monkeypatch.setattr(batches, "empty", refuse)
     outcome = bpt(*TRAIN)
     assert outcome.error == 'layer "digits": out of memory; a smaller batch_size needs less'
     assert outcome.status == 1

@@ -31,6 +31,7 @@ MORE = {
     "softmax loss, a sum": Case(f"{SOFTMAX} loss_param {{ normalization: NONE }}", labels=True),
     "logistic loss": Case(LOGISTIC, blobs=2),
     "power": Case('type: "Power" power_param { power: 2 shift: 1 }'),
+    "attention": Case('type: "Attention"', blobs=3),
     "logistic loss, ignoring": Case(f"{LOGISTIC} loss_param {{ normalization: VALID ignore_label: 0 }}", blobs=2),
 }
 ALL = {name: Case(body) for name, body in BODIES.items()} | CASES | MORE
@@ -304,7 +305,7 @@ def test_slice_and_silence_mix_samples() -> None:
 def test_every_layer_type_has_been_here() -> None:
     """A new type needs a case above, or a reason why it cannot have one."""
     seen = {case.body.split('"')[1] for case in ALL.values()} | {"ContrastiveLoss", "Silence"}
-    sources = {"Data", "DummyData", "HDF5Data", "Input"}
+    sources = {"Data", "DummyData", "HDF5Data", "Input", "VolumeData"}
     assert set(LAYERS) == seen | sources
 
 

@@ -77,10 +77,10 @@ def test_one_device_has_nothing_to_send(tmp_path: Path) -> None:
 def test_what_is_assumed(tmp_path: Path) -> None:
     unknown = plan_solver(two_unlike(tmp_path, 'parallel_param { pipeline_param { devices: "" } }'))
     assert list(lines(unknown))[-1] == (
-        "Nothing is known of the devices: each counts as the machine that measured, links as without limit."
+        "Nothing is known of the devices: each counts as the machine that measured, links as of 10 Gbit/s."
     )
     counted = plan_solver(two_unlike(tmp_path, 'parallel_param { pipeline_param { devices: "" costs: "" } }'))
-    assert "each counts as 10 GFLOP/s, links as without limit" in list(lines(counted))[-2]
+    assert "each counts as 10 GFLOP/s, links as of 10 Gbit/s" in list(lines(counted))[-2]
 
 
 def test_gabras_convergence(tmp_path: Path) -> None:
