@@ -7,10 +7,11 @@ import sys
 
 # Parameters of glibc's mallopt, from <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+ANY_SIZE = 2**31 - 1  # the largest that mallopt takes
 
 
-def keep_freed_memory() -> bool:
-    """Tell the C library to keep freed blocks of any size for this process; whether it agreed.
+def keep_freed_memory(up_to: int = ANY_SIZE) -> bool:
+    """Tell the C library to keep freed blocks of up to so many bytes for this process; whether it agreed.
 
     By default glibc maps every large tensor anew and unmaps it when it is freed, and the system clears each
     page again: on a CPU a quarter of the time of a training iteration. The price is that memory freed is not
@@ -20,7 +21,7 @@ def keep_freed_memory() -> bool:
         return False
     try:
         libc = ctypes.CDLL(None)
-        return bool(libc.mallopt(M_MMAP_THRESHOLD, 2**31 - 1)) and bool(libc.mallopt(M_TRIM_THRESHOLD, -1))
+        return bool(libc.mallopt(M_MMAP_THRESHOLD, up_to)) and bool(libc.mallopt(M_TRIM_THRESHOLD, -1))
     except (OSError, AttributeError):
         return False
 

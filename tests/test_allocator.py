@@ -16,7 +16,7 @@ PROGRAM = """
 import resource, numpy
 from bpt.allocator import keep_freed_memory
 if {keep}:
-    keep_freed_memory()
+    keep_freed_memory({keep})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
     numpy.ones(2**22)
@@ -24,7 +24,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(keep: bool) -> int:
+def faults(keep: int) -> int:
     # An environment that does not back arrays with huge pages, which would hide the difference.
     environment = {"NUMPY_MADVISE_HUGEPAGE": "0"}
     program = PROGRAM.format(keep=keep)
@@ -33,8 +33,9 @@ def faults(keep: bool) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's mallopt")
 def test_pages_are_cleared_once_and_not_for_every_array() -> None:
-    usual, kept = faults(keep=False), faults(keep=True)
+    usual, smaller, kept = faults(keep=0), faults(keep=2**24), faults(keep=2**26)
     assert kept < usual / 5
+    assert smaller > usual / 2  # only blocks of up to 16 MiB were to be kept
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's mallopt")

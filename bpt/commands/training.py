@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
 from bpt.errors import RunError, UserError
 from bpt.proto import bpt_pb2 as pb
@@ -13,6 +14,10 @@ from bpt.solvers import outer, snapshot
 from bpt.solvers.outer.outcome import Outcome
 from bpt.solvers.signals import SignalActions
 from bpt.solvers.solver import Solver
+
+# A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
+# connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.
+KEPT_BY_A_STAGE = 32 * 2**20
 
 
 def train(
@@ -34,6 +39,7 @@ def train(
     Raises:
         RunError: SIGTERM has stopped it, a replay could not go to the end of its run, or it failed.
     """
+    keep_memory(source.param.parallel_param)
     if source.param.parallel_param.exchange in OUTER:
         outcome = outer.train(source, world, device, signals, resume, replay)
     elif replay:
@@ -54,6 +60,14 @@ def train(
             f"{replay}: the replay ended at iteration {outcome.iterations} of {source.param.max_iter}, before its run "
             "did; the weights are not those of the whole run"
         )
+
+
+def keep_memory(param: pb.ParallelParameter) -> None:
+    """Let the C library keep what training frees: of a stage, what is small."""
+    if param.num_stages > 1:
+        keep_freed_memory(KEPT_BY_A_STAGE)
+    else:
+        keep_freed_memory()
 
 
 def _together(

@@ -9,9 +9,9 @@ import sys
 
 import torch
 
-from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
+from bpt.commands.training import keep_memory
 from bpt.proto.solver import read_solver
 from bpt.solvers.solver import Solver
 
@@ -23,14 +23,15 @@ def peak() -> int:
 
 def main() -> int:
     solver, overrides, iterations = sys.argv[1:]
-    keep_freed_memory()  # as the command line does
+    source = read_solver(solver, json.loads(overrides))
+    keep_memory(source.param.parallel_param)  # as the command line does
 
     def command(world: Communicator) -> None:
         torch.set_num_threads(1)
         torch.randn(8, 8) @ torch.randn(8, 8)  # the library's own memory
         gc.collect()
         before = peak()
-        with Solver(read_solver(solver, json.loads(overrides)), world=world) as trained:
+        with Solver(source, world=world) as trained:
             trained.step(int(iterations))
         peaks = world.allgather((peak() - before, before))
         if world.rank == 0:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from bpt.comm.launch import world
+from bpt.commands.training import keep_memory
 from bpt.proto.solver import read_solver
 from bpt.solvers.solver import Solver
 
@@ -45,6 +46,7 @@ def main() -> None:
     path = folder / f"solver{comm.size}_{comm.rank}.prototxt"
     path.write_text(SOLVER.format(net=net))
     source = read_solver(path, [f"parallel_param {{ {parallel} }}"])
+    keep_memory(source.param.parallel_param)  # as the command line does
     torch.conv2d(torch.randn(1, 1, 8, 8), torch.randn(1, 1, 3, 3))  # the library's own memory
     gc.collect()
     before = peak()

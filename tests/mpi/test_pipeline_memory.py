@@ -14,7 +14,7 @@ SHARE = 0.65
 BATCH, SIDE = 16, 64
 PARAMETERS = 43_985_704
 # Devices too small for what is fastest, which leaves nearly all parameters to the second stage.
-DEVICES = 'node { name: "a" gflops: 10 memory: 345 } node { name: "b" gflops: 10 memory: 345 }'
+DEVICES = 'node { name: "a" gflops: 10 memory: 410 } node { name: "b" gflops: 10 memory: 410 }'
 
 
 @needs_mpi
