@@ -72,10 +72,13 @@ def measure(name: str, images: Images, schedules: Sequence[str], micro_batches: 
 
 
 def memory(solver: Path) -> int:
-    """MiB of each of two devices that hold LIMIT of what the net needs on one, as allocators count."""
-    plan = plan_solver(read_solver(solver, ["parallel_param { num_stages: 2 }"]))
-    needed = sum(cost.parameters + cost.activations for cost in plan.problem.costs)
-    return math.ceil(LIMIT * needed / _MIB)
+    """MiB of each of two devices that hold LIMIT of what the net needs on one, as allocators count.
+
+    And the gradient of the largest parameter, which is added up over micro-batches.
+    """
+    costs = plan_solver(read_solver(solver, ["parallel_param { num_stages: 2 }"])).problem.costs
+    needed = LIMIT * sum(cost.parameters + cost.activations for cost in costs)
+    return math.ceil((needed + max(cost.largest for cost in costs)) / _MIB)
 
 
 def _numbers(sizes: Sequence[int]) -> str:
