@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, positive, weights_of, words
+from bpt.errors import UsageError
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
@@ -17,6 +18,10 @@ batch size is the network's, so the first --iterations × batch_size samples are
 divide each batch among them.
 
   bpt test --model prototxt/lenet/train_val.prototxt --weights snapshots/lenet/lenet_iter_1000.caffemodel
+
+What the network's layers do not tell can be asked for, of its SoftmaxWithLoss or else its Accuracy layer:
+
+  bpt test ... --top_k 1,5 --per_class --auc --confusion confusion.png
 """
 
 
@@ -26,6 +31,13 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("iterations", "how many batches; default 50", metavar="N", type=positive, default=50)
     add_gpu(parser, default="the CPU")
     add_state(parser)
+    parser.flag("top_k", "report the share of labels among the K best scores", metavar="K[,K...]", default="")
+    parser.flag("per_class", "report the accuracy of each class", action="store_true")
+    parser.flag("confusion", "write the confusion matrix there, as .csv, .png or .svg", metavar="FILE", default="")
+    parser.flag(
+        "auc", "report the area under the ROC curve of each class against all others, as a mean", action="store_true"
+    )
+    parser.flag("class_names", "a name of a class on each line, to be used in all that", metavar="FILE", default="")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
@@ -35,7 +47,19 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.commands.score import score
+    from bpt.commands.score_metrics import Metrics
 
+    top_k = tuple(_top_k(word) for word in words(arguments.top_k))
+    metrics = Metrics(top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.class_names)
+    if arguments.class_names and not (metrics.per_class or metrics.confusion):
+        raise UsageError("--class_names names the classes of --per_class and --confusion; give one of them, too")
     device = job.begin(gpu=arguments.gpu)
     stages = words(arguments.stage)
-    score(arguments.model, weights, arguments.iterations, device, arguments.level, stages, job.world)
+    score(arguments.model, weights, arguments.iterations, device, arguments.level, stages, job.world, metrics)
+
+
+def _top_k(word: str) -> int:
+    try:
+        return positive(word)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--top_k {error}") from None

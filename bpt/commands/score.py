@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
+from bpt.commands.score_metrics import Metrics, MetricsReport
 from bpt.context import RunContext
 from bpt.device import use_line
 from bpt.graph.segments import per_layer, whole
@@ -40,10 +41,12 @@ def score(
     level: int = 0,
     stages: tuple[str, ...] = (),
     world: Communicator | None = None,
+    metrics: Metrics | None = None,
 ) -> Scores:
     """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
 
-    The ranks of ``world`` (by default this one alone) divide each batch among them; all get the means.
+    The ranks of ``world`` (by default this one alone) divide each batch among them; all get the means. What is asked
+    for in ``metrics`` is logged, too.
     """
     LOG.info("%s", use_line(device))
     graph = file_plan(model, pb.TEST, level, stages).graph()
@@ -54,6 +57,7 @@ def score(
     parallel.set_up(context, pb.TEST)
     net = make_net(graph, device, context)
     try:
+        report = MetricsReport(net, metrics or Metrics(), model)
         if graph.inputs:
             LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
         trained: set[str] = set()
@@ -65,7 +69,7 @@ def score(
             if node.params and node.name not in trained:
                 LOG.warning("Layer %s is in none of the weights; it is scored as its fillers made it", node.name)
         LOG.info("Running for %d iterations.", iterations)
-        with Progress(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress:
+        with Progress(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress, report:
 
             def show(batch: int, outputs: dict[str, Tensor]) -> None:
                 for blob, value in outputs.items():
@@ -81,6 +85,7 @@ def score(
         for edge in graph.outputs:
             for element in scores.outputs[edge.blob].flatten().tolist():
                 LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
+        report.finish(parallel.samples)
         return scores
     finally:
         net.close()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.net import Net
 from bpt.solvers.scores.auc import macro_auc
-from bpt.solvers.scores.classifier import Predictions, find_classifier
+from bpt.solvers.scores.classifier import Predictions
+from bpt.solvers.scores.watching import ClassifierWatch
 
 LIMIT = 2**30  # bytes; ImageNet's 50,000 images of 1000 classes take a fifth
 
@@ -36,7 +35,7 @@ class ClassScores:
     note: str = ""
 
 
-class ScoreWatch:
+class ScoreWatch(ClassifierWatch):
     """Gathers the scores and labels of all forward passes of a net while it is entered.
 
     ::
@@ -45,9 +44,8 @@ class ScoreWatch:
             run_test(operator, iterations)
         print(watch.result().auc)
 
-    The layer that ``classifying_node`` names is looked at; scores are the softmax of what it reads. Each position of a
-    larger output, as in segmentation, counts by itself. Passes are added up over several ``with`` blocks, until
-    ``clear``. On many ranks each sees its own samples.
+    Scores are the softmax of what the classifying layer reads. Each position of a larger output, as in segmentation,
+    counts by itself. Passes are added up over several ``with`` blocks, until ``clear``.
 
     Args:
         net: the test net.
@@ -56,9 +54,8 @@ class ScoreWatch:
     """
 
     def __init__(self, net: Net, limit: int = LIMIT) -> None:
-        self._classifier = find_classifier(net)
+        super().__init__(net)
         self._limit = limit
-        self._hook: RemovableHandle | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -69,37 +66,30 @@ class ScoreWatch:
         self._correct = 0
         self._counted = 0
 
-    def result(self) -> ClassScores:
-        """Of all passes since the start, or since ``clear``."""
+    def result(self, samples: Communicator | None = None) -> ClassScores:
+        """Of all passes since the start, or since ``clear``.
+
+        Args:
+            samples: the ranks that share the batches, of which each gets the scores of all: a collective call. By
+                default this one is alone.
+        """
         if self._classifier is None:
             return ClassScores(note="the net has no SoftmaxWithLoss or Accuracy layer on this rank")
-        if not self._counted:
+        samples = samples or SerialCommunicator()
+        correct, counted, size = np.sum(samples.allgather((self._correct, self._counted, self._bytes)), 0).tolist()
+        if not counted:
             return ClassScores(note="there was no label to count")
-        accuracy = self._correct / self._counted
-        if self._bytes > self._limit:
+        accuracy = correct / counted
+        if size > self._limit:
             note = f"the scores take more than {self._limit / 2**20:.4g} MiB"
-            return ClassScores(accuracy, counted=self._counted, note=note)
-        auc = macro_auc(np.concatenate(self._scores), np.concatenate(self._labels))
+            return ClassScores(accuracy, counted=counted, note=note)
+        ranks = samples.allgather((self._scores, self._labels))
+        scores = np.concatenate([rows for own, _ in ranks for rows in own])
+        auc = macro_auc(scores, np.concatenate([labels for _, own in ranks for labels in own]))
         note = "no class has samples and others, or a score is not a number" if math.isnan(auc) else ""
-        return ClassScores(accuracy, auc, self._counted, note)
+        return ClassScores(accuracy, auc, counted, note)
 
-    def __enter__(self) -> ScoreWatch:
-        assert self._hook is None, "it is entered already"
-        if self._classifier is not None:
-            self._hook = self._classifier.layer.register_forward_hook(self._look)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
-
-    @torch.no_grad()
-    def _look(self, layer: nn.Module, bottoms: tuple[Tensor, ...], tops: object) -> None:
-        assert self._classifier is not None
-        seen = self._classifier.predictions(bottoms)
+    def _take(self, seen: Predictions) -> None:
         self._correct += int(seen.right().sum())
         self._counted += seen.labels.numel() if seen.counts is None else int(seen.counts.sum())
         self._bytes += seen.scores.numel() * np.dtype(np.float32).itemsize
@@ -107,6 +97,7 @@ class ScoreWatch:
             self._scores.clear()
             self._labels.clear()
         else:
+            assert self._classifier is not None
             self._keep(seen, self._classifier.normalised)
 
     def _keep(self, seen: Predictions, normalised: bool) -> None:
