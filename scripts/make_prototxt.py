@@ -10,9 +10,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.networks import bpt_cnn, googlenet, resattnet, resnet_cifar, resnet_imagenet, vgg
+from scripts.networks import (
+    bpt_cnn,
+    caffe_examples,
+    fcn,
+    googlenet,
+    lrcn,
+    resattnet,
+    resnet_cifar,
+    resnet_imagenet,
+    vgg,
+)
 
-FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn, resattnet)
+FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn, resattnet, caffe_examples, fcn, lrcn)
 ROOT = Path(__file__).parents[1] / "prototxt"
 
 

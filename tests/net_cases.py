@@ -36,7 +36,7 @@ def read_net(path: str) -> pb.NetParameter:
 
 
 def with_inputs(net: pb.NetParameter, phase: int, shapes: Mapping[str, Shape]) -> pb.NetParameter:
-    """``net`` as it is in ``phase``, with an Input layer called "input" in place of its Data or VolumeData layers.
+    """``net`` as it is in ``phase``, with an Input layer called "input" in place of its data layers.
 
     Accuracy layers are left out, and gradients are computed for everything: the recordings were made so.
     """
@@ -44,7 +44,7 @@ def with_inputs(net: pb.NetParameter, phase: int, shapes: Mapping[str, Shape]) -
     fed = pb.NetParameter(name=net.name, force_backward=True)
     fed.layer.add(name="input", type="Input", top=list(shapes), input_param=param)
     admitted = filter_layers(layer_specs(net), make_state(phase))
-    fed.layer.extend(spec.param for spec in admitted if spec.type not in ("Data", "VolumeData", "Accuracy"))
+    fed.layer.extend(spec.param for spec in admitted if spec.type not in ("Data", "HDF5Data", "VolumeData", "Accuracy"))
     return fed
 
 

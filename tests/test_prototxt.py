@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from tests.net_cases import PROTOTXT, graph_in, read_net, with_inputs
 
 FILES = sorted(str(path.relative_to(PROTOTXT)) for path in PROTOTXT.rglob("*.prototxt"))
 SOLVERS = [path for path in FILES if Path(path).name.startswith("solver")]
-DATA_LAYERS = ("Data", "VolumeData")
+DATA_LAYERS = ("Data", "HDF5Data", "VolumeData")
 FOLDERS = sorted({str(Path(path).parent) for path in FILES} - {"clusters"})  # of networks
 
 
@@ -81,6 +82,20 @@ PARAMETERS = {
     "alexnet": 60_965_224,
     "googlenet": 13_378_280,  # with both side losses: the recording's
     "vgg16": 138_357_544,
+    "caffenet": 60_965_224,  # as AlexNet's
+    "mnist_autoencoder": fully_connected(784, 1000, 500, 250, 30, 250, 500, 1000, 784),
+    "mnist_siamese": 431_080 + fully_connected(10, 2),  # a LeNet, whose weights both images share
+    "cifar10_full_sigmoid": 89_578,
+    "cifar10_full_sigmoid_bn": 89_578 - 32 - 32 - 64,  # no bias
+    # 3x3 convolutions, two 1x1 ones that score, and what enlarges by 2 and by 4, class by class.
+    "fcn_shapes": sum(
+        (9 * a + 1) * b for a, b in ((3, 16), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64), (64, 128))
+    )
+    + fully_connected(128, 4)
+    + fully_connected(32, 4)
+    + 4 * (4 * 4 + 8 * 8),
+    # Two convolutions, a fully connected layer, the four gates of 64 cells, the classes.
+    "lrcn_moves": 26 * 8 + 73 * 16 + fully_connected(144, 64) + 4 * 64 * (64 + 64 + 1) + fully_connected(64, 4),
     "resnet20": residual_cifar(20),
     "resnet32": residual_cifar(32),
     "resnet44": residual_cifar(44),
@@ -101,8 +116,27 @@ PARAMETERS = {
     "bpt_cnn/case7": bpt_cnn(10, 12, 7, 2000),
 }
 
-# Test images, or volumes, of each data set.
+# What nets read, other than "data" as in deploy.prototxt and a label for each sample.
+INPUTS: dict[str, dict[str, tuple[int, ...]]] = {
+    "mnist_autoencoder": {"data": (2, 1, 28, 28)},
+    "mnist_siamese": {"pair_data": (2, 2, 28, 28), "sim": (2,)},
+    "fcn_shapes": {"data": (2, 3, 50, 50), "label": (2, 1, 50, 50)},
+    "lrcn_moves": {"data": (16, 1, 20, 20), "cont": (16,), "label": (16,)},
+}
+# What comes out of deploy.prototxt, other than probabilities of classes; and the losses' weights, other than 1.
+OUTPUTS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "mnist_autoencoder": ("decode1neuron", (1, 784)),
+    "mnist_siamese": ("feat", (1, 2)),
+    "fcn_shapes": ("prob", (1, 4, 50, 50)),
+    "lrcn_moves": ("prob", (8, 1, 4)),
+}
+WEIGHTS = {"googlenet": [0.3, 0.3, 1], "mnist_autoencoder": [1, 0]}
+
+# Test images, or volumes, or rows, of each data set.
 TEST_IMAGES = {
+    "data/clips/test.txt": 320 * 8,
+    "data/digit_pairs/test_lmdb": 4 * 360,
+    "data/shapes/test_images_lmdb": 200,
     "data/brains/test.txt": 80,
     "data/digits/test_lmdb": 360,
     "data/mnist/test_lmdb": 10_000,
@@ -119,9 +153,12 @@ def deploy(folder: str) -> LayerGraph:
 @cache
 def train_val(folder: str, phase: int) -> LayerGraph:
     """The net on images as large as those that deploy.prototxt takes."""
-    (shape,) = (deploy(folder).blobs[name].shape for name in deploy(folder).inputs)
     net = read_net(f"{folder}/train_val.prototxt")
-    return graph_in(with_inputs(net, phase, {"data": (2, *shape[1:]), "label": (2,)}), phase)
+    inputs = INPUTS.get(folder)
+    if inputs is None:
+        (shape,) = (deploy(folder).blobs[name].shape for name in deploy(folder).inputs)
+        inputs = {"data": (2, *shape[1:]), "label": (2,)}
+    return graph_in(with_inputs(net, phase, inputs), phase)
 
 
 def learnable(graph: LayerGraph) -> int:
@@ -157,11 +194,12 @@ def test_residual_shortcut_takes_every_second_pixel_and_adds_zeros() -> None:
 def test_outputs(folder: str) -> None:
     few = {"data/brains": 2, "data/cifar10": 10, "data/digits": 10, "data/mnist": 10}
     classes = few.get(str(Path(_source(folder)).parent), 1000)
-    (prob,) = deploy(folder).outputs
-    assert (prob.blob, prob.shape) == ("prob", (1, classes))
-    weights = [edge.loss_weight for edge in train_val(folder, pb.TRAIN).losses]
-    assert weights == (pytest.approx([0.3, 0.3, 1]) if folder == "googlenet" else [1])
-    assert all(edge.shape == () for edge in train_val(folder, pb.TRAIN).outputs)
+    (output,) = deploy(folder).outputs
+    assert (output.blob, output.shape) == OUTPUTS.get(folder, ("prob", (1, classes)))
+    graph = train_val(folder, pb.TRAIN)
+    weights = [edge.loss_weight for edge in graph.outputs]
+    assert weights == pytest.approx(WEIGHTS.get(folder, [1]))
+    assert all(edge.shape == () for edge in graph.outputs)
 
 
 def _source(folder: str) -> str:
@@ -169,7 +207,13 @@ def _source(folder: str) -> str:
 
 
 def _data_source(layer: pb.LayerParameter) -> str:
-    return layer.volume_data_param.source if layer.type == "VolumeData" else layer.data_param.source
+    return str(_data_param(layer).source)
+
+
+def _data_param(layer: pb.LayerParameter) -> Any:
+    if layer.type == "VolumeData":
+        return layer.volume_data_param
+    return layer.hdf5_data_param if layer.type == "HDF5Data" else layer.data_param
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -181,7 +225,8 @@ def test_weights_fit_from_training_to_testing_and_use(folder: str) -> None:
     assert shapes(train_val(folder, pb.TEST)) == trained
     used = shapes(deploy(folder))
     assert used.items() <= trained.items()
-    assert all(layer.startswith(("loss1/", "loss2/")) for layer, _ in trained.keys() - used.keys())
+    # Side losses, and the other one of two that share their weights.
+    assert all(layer.startswith(("loss1/", "loss2/")) or layer.endswith("_p") for layer, _ in trained.keys() - used)
 
 
 def test_mnist_and_digits_share_their_layers() -> None:
@@ -199,11 +244,10 @@ def test_a_test_sees_every_image_once(path: str) -> None:
         next(spec.param for spec in filter_layers(layer_specs(net), make_state(phase)) if spec.type in DATA_LAYERS)
         for phase in (pb.TRAIN, pb.TEST)
     )
-    assert Path(_data_source(train)).name in ("train_lmdb", "train.txt")
-    assert Path(_data_source(test)).name in ("test_lmdb", "val_lmdb", "test.txt")
+    assert Path(_data_source(train)).name in ("train_lmdb", "train_images_lmdb", "train.txt")
+    assert Path(_data_source(test)).name in ("test_lmdb", "test_images_lmdb", "val_lmdb", "test.txt")
     if path != "resnet110/solver_warmup.prototxt":  # too short for a test
-        batch = (test.volume_data_param if test.type == "VolumeData" else test.data_param).batch_size
-        assert list(solver.test_iter) == [TEST_IMAGES[_data_source(test)] / batch]
+        assert list(solver.test_iter) == [TEST_IMAGES[_data_source(test)] / _data_param(test).batch_size]
 
 
 @pytest.mark.parametrize("path", SOLVERS)

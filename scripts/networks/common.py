@@ -23,12 +23,11 @@ class Samples(Protocol):
     def kind(self) -> str:
         """What a sample is, in the plural."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a sample as the net gets it."""
-
     def read(self, n: NetSpec, train: int, test: int) -> Top:
         """Add the layers that read batches of so many samples as ``data``, and return their labels."""
+
+    def feed(self, n: NetSpec) -> None:
+        """Add the layer through which a net for use is given its samples."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,9 @@ class DataSet:
         label: Top = n.label
         return label
 
+    def feed(self, n: NetSpec) -> None:
+        n.data = L.Input(shape={"dim": [1, *self.shape]})
+
 
 IMAGENET = DataSet("data/imagenet", "val_lmdb", 224, {"mean_value": [104, 117, 123]})
 # crop_size does nothing to images of 32x32 pixels; with an LMDB of padded ones it is the paper's augmentation.
@@ -85,6 +87,7 @@ class Network:
         batch_sizes: samples of a batch in training and in testing.
         solvers: file name → text.
         suffix: of the other files' names, where a folder has more than one size of a network.
+        answers: what comes out of a net for use.
     """
 
     folder: str
@@ -95,11 +98,12 @@ class Network:
     batch_sizes: tuple[int, int]
     solvers: dict[str, str] = field(default_factory=dict)
     suffix: str = ""
+    answers: str = "probabilities of the classes"
 
     def files(self) -> dict[str, str]:
         """Path under ``prototxt/`` → text."""
         train_val = f"train_val{self.suffix}.prototxt"
-        deploy = f"{self.name} for use: {self.data.kind} in, probabilities of the classes out. See {train_val}."
+        deploy = f"{self.name} for use: {self.data.kind} in, {self.answers} out. See {train_val}."
         texts = {
             train_val: _comment(self.about) + self._text(self._train_val()),
             f"deploy{self.suffix}.prototxt": _comment(deploy) + self._text(self._deploy()),
@@ -119,7 +123,7 @@ class Network:
 
     def _deploy(self) -> NetSpec:
         n = NetSpec()
-        n.data = L.Input(shape={"dim": [1, *self.data.shape]})
+        self.data.feed(n)
         self.build(n, None)
         return n
 

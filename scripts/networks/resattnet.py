@@ -64,6 +64,9 @@ class Brains:
         label: Top = n.label
         return label
 
+    def feed(self, n: NetSpec) -> None:
+        n.data = L.Input(shape={"dim": [1, *self.shape]})
+
 
 def convolution(n: NetSpec, bottom: Top, name: str, channels: int, kernel: int, stride: int) -> Top:
     """A convolution over the volume without bias, normalised and scaled."""
