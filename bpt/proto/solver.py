@@ -17,6 +17,8 @@ from bpt.proto.parse import M, ParsedText
 from bpt.proto.text import read_text
 from bpt.proto.upgrade import upgrade_net, upgrade_solver
 
+_FOR_GOOD = "upgraded in memory only; tools/upgrade_net_proto_text.py writes it in today's format"
+
 
 @dataclass(frozen=True)
 class SolverSource:
@@ -56,23 +58,34 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
     override is wrong, or if ``type`` is given along with ``solver_type``.
     """
-    parsed = _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
+    parsed = read_solver_text(path)
     param, origins = parsed.message, parsed.origins
-    notes = upgrade_solver(param, origins, parsed.path)
+    upgrades = upgrade_solver(param, origins, parsed.path)
     apply_set(param, overrides, origins)
-    notes += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
-    notes += _complete_snapshot_prefix(param, parsed.path)
+    upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
+    notes = [*map(str, upgrades), *_complete_snapshot_prefix(param, parsed.path)]
     return SolverSource(param, parsed.path, origins, tuple(notes))
 
 
 def read_net(path: str | os.PathLike[str]) -> NetSource:
-    """Reads the net at ``path``; its old fields ``input``, ``input_shape`` and ``input_dim`` become a layer.
+    """Reads the net at ``path``, also one in the old formats V0 and V1 or with other old fields.
 
-    Raises PrototxtError if the file is wrong or uses the old field ``layers``.
+    Raises PrototxtError if the file is wrong.
     """
-    parsed = _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network")
+    parsed = read_net_text(path)
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
-    return NetSource(parsed.message, parsed.path, parsed.origins, tuple(notes))
+    words = [*map(str, notes), f"{parsed.path}: {_FOR_GOOD}"] if notes else []
+    return NetSource(parsed.message, parsed.path, parsed.origins, tuple(words))
+
+
+def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParameter]:
+    """The solver at ``path`` as it is written. Raises PrototxtError, which tells if the file is a network."""
+    return _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
+
+
+def read_net_text(path: str | os.PathLike[str]) -> ParsedText[pb.NetParameter]:
+    """The net at ``path`` as it is written. Raises PrototxtError, which tells if the file is a solver."""
+    return _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network")
 
 
 def _read(path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str) -> ParsedText[M]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import NetSource, SolverSource, read_net, resolve_path
+
+LOG = logging.getLogger("bpt")
 
 TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
@@ -50,8 +53,13 @@ class NetPlan:
 
 
 def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = ()) -> NetPlan:
-    """The net of a network file in the given phase and level, in ``stages`` and those of the file's own ``state``."""
+    """The net of a network file in the given phase and level, in ``stages`` and those of the file's own ``state``.
+
+    What was upgraded in it is logged.
+    """
     source = read_net(path)
+    for note in source.notes:
+        LOG.info("%s", note)
     state = make_state(phase, level, (*source.param.state.stage, *stages))
     return NetPlan(source, state, f"net file: {path}")
 

@@ -74,6 +74,18 @@ def test_reads_a_net() -> None:
     assert source.notes == ()
 
 
+def test_reads_a_net_in_an_old_format(tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text('layers { name: "r"\ntype: RELU }')
+    source = read_net(path)
+    assert source.param.layer[0].type == "ReLU"
+    assert str(source.origin("layer", 0, "type")) == f"{path}:2:1"
+    assert source.notes == (
+        f"{path}:1:1: Successfully upgraded file specified using deprecated V1LayerParameter",
+        f"{path}: upgraded in memory only; tools/upgrade_net_proto_text.py writes it in today's format",
+    )
+
+
 def test_resolve_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "solvers"
     folder.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from bpt.proto.binary import read_binary, write_binary
 from bpt.proto.blobs import FloatArray, array_to_blob, blob_shape, blob_to_array
 from bpt.solvers.snapshot.gathering import BlobValues, Gathered, Layers
 from bpt.solvers.snapshot.stored import StoredBlob, StoredLayers
+
+LOG = logging.getLogger("bpt")
 
 T = TypeVar("T")
 
@@ -62,6 +65,11 @@ def read_weights(path: str) -> StoredLayers:
         FileError: missing, damaged, or another kind of file.
     """
     message = read_binary(path, pb.NetParameter)
+    if message.layer and message.layers:
+        raise FileError(path, 'has layers in an old format along with new ones ("layers" and "layer")')
+    if message.layers:
+        old_format = "V0" if any(old.HasField("layer") for old in message.layers) else "V1"
+        LOG.info("%s: weights in Caffe's old format %sLayerParameter, which is read as today's", path, old_format)
     layers: StoredLayers = {}
     for layer in message.layer:
         layers[layer.name] = _stored_layer(path, layer.name, layer.blobs)

@@ -80,15 +80,24 @@ def test_mismatches(path: str) -> None:
     )
 
 
-def test_weights_in_the_old_format_of_caffe() -> None:
+@pytest.mark.parametrize("name", ["v1_weights", "v1_weights.upgraded"])
+def test_weights_in_the_old_format_of_caffe(name: str, caplog: pytest.LogCaptureFixture) -> None:
     folder = SNAPSHOTS / "upgrade"
+    path = str(folder / f"{name}.caffemodel")
     net = net_of((folder / "v1_weights_net.prototxt").read_text())
-    load_weights(net, str(folder / "v1_weights.caffemodel"))
+    with caplog.at_level(logging.INFO, "bpt"):
+        load_weights(net, path)
+    notice = f"{path}: weights in Caffe's old format V1LayerParameter, which is read as today's"
+    assert (notice in caplog.messages) == (name == "v1_weights")
     expected = np.load(folder / "v1_weights_expected.npz")
+    x = torch.from_numpy(expected["data"])
+    for node in net.graph.nodes[1:]:
+        x = net.layer(node)(x)
+    np.testing.assert_allclose(x.detach().numpy(), expected["prob"], rtol=1e-5, atol=1e-7)
     loaded = {f"{layer}_{blob}": value.detach().numpy() for (layer, blob), value in net.values_by_name().items()}
     assert set(loaded) == {"conv1_0", "conv1_1", "ip1_0", "ip1_1"}
-    for name, array in loaded.items():
-        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+    for key, array in loaded.items():
+        np.testing.assert_array_equal(array, expected[key], err_msg=key)
 
 
 def test_weights_in_the_oldest_format() -> None:
@@ -102,6 +111,15 @@ def test_weights_in_the_oldest_format() -> None:
     load_weights(net, "w.caffemodel")
     assert values(net)["ip1/0"] == list(range(12))
     assert values(net)["ip1/1"] == [1, 2, 3, 4]
+
+
+def test_old_layers_along_with_new_ones() -> None:
+    message = pb.NetParameter()
+    message.layers.add(name="ip1")
+    message.layer.add(name="ip1")
+    Path("w.caffemodel").write_bytes(message.SerializeToString())
+    words = 'w.caffemodel: has layers in an old format along with new ones ("layers" and "layer")'
+    assert refusal(net_of(), "w.caffemodel") == words
 
 
 def test_four_axes_only_count_as_old_if_they_are_written_so() -> None:

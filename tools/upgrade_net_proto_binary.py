@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Write weights that are in an old format of Caffe in today's.
+
+    tools/upgrade_net_proto_binary.py old.caffemodel new.caffemodel
+
+The layers of the file, V0 (2013) or V1 (2014), and other old fields are upgraded as tools/upgrade_net_proto_text.py
+does it. The numbers stay as they are, and so do the shapes of blobs, also those of four axes (num, channels,
+height, width), which fit where they did. bpt reads such files as they are (--weights old.caffemodel).
+
+Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT cannot be written;
+2 the command line or INPUT is wrong, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bpt.cli.options import Parser
+from bpt.cli.tool import run_tool
+from bpt.proto.rewrite import report, rewrite_net_binary
+
+
+def upgrade(files: argparse.Namespace) -> int:
+    """The exit status; see the text above."""
+    notes = rewrite_net_binary(files.input, files.output)
+    lines, status = report("NetParameter binary proto", files.input, files.output, notes)
+    print(*lines, sep="\n", file=sys.stderr)
+    return status
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line ``words`` (None: this process's); returns the exit status."""
+    parser = Parser(prog="upgrade_net_proto_binary", description=__doc__)
+    parser.add_argument("input", metavar="INPUT", help="the weights, a .caffemodel")
+    parser.add_argument("output", metavar="OUTPUT", help="the file to write; may be INPUT")
+    return run_tool(parser, upgrade, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
