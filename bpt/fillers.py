@@ -21,6 +21,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 
 BLOCK = 2**16  # elements that are drawn from one generator
+_LARGEST = torch.finfo(torch.float32).max
 
 Draw = Callable[[Tensor, torch.Generator], None]
 """Fills some rows of a blob, which have all its axes, and draws from the generator alone."""
@@ -113,6 +114,8 @@ def constant(filler: pb.FillerParameter, shape: Shape) -> Draw:
 @FILLERS.register("uniform")
 def uniform(filler: pb.FillerParameter, shape: Shape) -> Draw:
     """Uniform in ``min`` … ``max``."""
+    if not (math.isfinite(filler.min) and math.isfinite(filler.max) and filler.max - filler.min < _LARGEST):
+        raise _error(filler, f"min {filler.min:g}, max {filler.max:g}: no finite range of float32")
     if filler.min > filler.max:
         raise _error(filler, f"min {filler.min:g} is larger than max {filler.max:g}")
     return _uniform(filler.min, filler.max)
@@ -125,7 +128,7 @@ def gaussian(filler: pb.FillerParameter, shape: Shape) -> Draw:
     With ``sparse`` each element stays with probability ``sparse / shape[0]`` and is else 0: about
     ``sparse`` stay in each column, whichever axis counts the outputs.
     """
-    if filler.std <= 0:
+    if not filler.std > 0:  # nor NaN
         raise _error(filler, f"std must be above 0, not {filler.std:g}")
     normal = _normal(filler.mean, filler.std)
     if filler.sparse == -1:

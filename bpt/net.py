@@ -14,6 +14,7 @@ from bpt.fillers import fill
 from bpt.graph.layer_graph import LayerGraph, Node, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.layers import LAYERS, DataLayer, Layer
+from bpt.layers.filter import behind_filters, refit
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -67,6 +68,7 @@ class Net(nn.Module):
                 self._values[index] = self._make(param, shared or {})
                 layer.add_blob(self._values[index], part.shape_of(param))
             self.layers.append(layer)
+        self._behind_filters = behind_filters(graph)
         self.training = graph.phase == pb.TRAIN  # a layer with a phase of its own keeps that
 
     def _make(self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter]) -> nn.Parameter:
@@ -172,6 +174,8 @@ class Net(nn.Module):
                 values[edge] if wanted else values[edge].detach()
                 for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
             ]
+            if node.index in self._behind_filters:
+                refit(self.layer(node), bottoms)
             with torch.set_grad_enabled(grad and node.needs_backward):
                 tops = _call(layer, node, bottoms)
             for edge in node.bottoms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,17 +15,11 @@ from bpt.layers.base import LAYERS, Layer
 from bpt.layers.windows import FIELD, ConvolutionWindow
 
 
-@LAYERS.register("Convolution")
-class Convolution(Layer):
-    """Slides ``num_output`` filters over each bottom; all bottoms share the filters.
-
-    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``; top the same with
-    ``num_output`` channels and ``(in + 2·pad - extent) // stride + 1`` places on each spatial axis.
-    Blobs: filters ``(num_output, channels / group, kernel …)``, and ``(num_output,)`` if ``bias_term``.
-    ``engine`` and ``force_nd_im2col`` choose among Caffe's implementations and change nothing here.
-    """
+class BaseConvolution(Layer):
+    """What Convolution and Deconvolution have in common: all of ``convolution_param``, and the filters."""
 
     arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
+    transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -40,32 +35,36 @@ class Convolution(Layer):
         bottom = bottoms[0]
         axis = canonical_axis(spec, param.axis, bottom, FIELD, "axis")
         window = ConvolutionWindow.read(spec).expand(spec, bottom, axis + 1)
-        _check_bottoms(spec, bottoms, axis)
+        check_bottoms(spec, bottoms, axis)
         _check_channels(spec, bottom, axis)
-        places = tuple(
-            (size + 2 * pad - extent) // stride + 1
-            for size, pad, extent, stride in zip(
-                bottom[axis + 1 :], window.pad, window.extent, window.stride, strict=True
-            )
-        )
+        sizes = bottom[axis + 1 :]
+        places = window.spread(sizes) if cls.transposed else window.places(sizes)
         if min(places) < 1:
-            raise spec.error(
-                f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} "
-                f"with pad {window.pad}",
-                FIELD,
-                "kernel_size",
-            )
-        params = [ParamSpec((param.num_output, bottom[axis] // param.group, *window.kernel), param.weight_filler)]
+            raise spec.error(cls._too_small(window, bottom), FIELD, "kernel_size")
+        outputs, inputs = param.num_output, bottom[axis]
+        ends = (inputs, outputs // param.group) if cls.transposed else (outputs, inputs // param.group)
+        params = [ParamSpec((*ends, *window.kernel), param.weight_filler)]
         if param.bias_term:
-            params.append(ParamSpec((param.num_output,), param.bias_filler))
-        top = (*bottom[:axis], param.num_output, *places)
+            params.append(ParamSpec((outputs,), param.bias_filler))
+        top = (*bottom[:axis], outputs, *places)
         return LayerShapes((top,) * len(bottoms), tuple(params))
+
+    @classmethod
+    def _too_small(cls, window: ConvolutionWindow, bottom: Shape) -> str:
+        """Why there are no places."""
+        if cls.transposed:
+            return f"pad {window.pad} takes away all that the windows of a bottom of shape {bottom} reach over"
+        return (
+            f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} "
+            f"with pad {window.pad}"
+        )
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         param = spec.param.convolution_param
         weights = cls.infer(spec, bottoms).params[0].shape
-        return sum(count(top) for top in tops) * (2 * count(weights[1:]) + param.bias_term)
+        windows = sum(map(count, bottoms if cls.transposed else tops))
+        return 2 * windows * count(weights[1:]) + param.bias_term * sum(map(count, tops))
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
@@ -84,12 +83,24 @@ class Convolution(Layer):
             x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
         bias = self.blob(1) if self.bias_term else None
         y = torch.convolution(
-            x, self.blob(0), bias, window.stride, window.pad, window.dilation, False, (0,), self.group
+            x, self.blob(0), bias, window.stride, window.pad, window.dilation, self.transposed, (0,), self.group
         )  # a tuple of one number holds for all axes there, too
         return y if axis == 1 else y.reshape(*leading, *y.shape[1:])
 
 
-def _check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
+@LAYERS.register("Convolution")
+class Convolution(BaseConvolution):
+    """Slides ``num_output`` filters over each bottom; all bottoms share the filters.
+
+    Bottom ``(…, channels, spatial axes …)``, with the channels at ``axis``; top the same with
+    ``num_output`` channels and ``(in + 2·pad - extent) // stride + 1`` places on each spatial axis.
+    Blobs: filters ``(num_output, channels / group, kernel …)``, and ``(num_output,)`` if ``bias_term``.
+    ``engine`` and ``force_nd_im2col`` choose among Caffe's implementations and change nothing here.
+    """
+
+
+def check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
+    """Refuse bottoms of several shapes, and those with less than 1 or more than 3 axes after ``axis``."""
     bottom = bottoms[0]
     for position, other in enumerate(bottoms):
         if other != bottom:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bpt.graph.spec import LayerSpec, Shape
@@ -64,6 +65,16 @@ class ConvolutionWindow:
                 name,
             )
         return ConvolutionWindow(*(values * axes if len(values) == 1 else values for values in given.values()))
+
+    def places(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """How many windows stand on each axis of these sizes; below 1: none fits. For an expanded window."""
+        axes = zip(sizes, self.pad, self.extent, self.stride, strict=True)
+        return tuple((size + 2 * pad - extent) // stride + 1 for size, pad, extent, stride in axes)
+
+    def spread(self, places: Sequence[int]) -> tuple[int, ...]:
+        """The least sizes on which so many windows stand; below 1: they are all pad. For an expanded window."""
+        axes = zip(places, self.pad, self.extent, self.stride, strict=True)
+        return tuple(stride * (place - 1) + extent - 2 * pad for place, pad, extent, stride in axes)
 
     @property
     def extent(self) -> tuple[int, ...]:

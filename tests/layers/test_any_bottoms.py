@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from bpt.layers import Layer
+from tests.golden_cases import GOLDEN
 from tests.one_layer import one_layer, tops_of
 
 SHAPE = (6, 4, 3, 2)
+INFOGAIN = f'type: "InfogainLoss" infogain_loss_param {{ source: "{GOLDEN / "layers/infogain_H_dev.binaryproto"}" }}'
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,21 @@ CASES = {
     "split": Case('type: "Split"', tops=3),
     "flatten": Case('type: "Flatten"'),
     "flatten, middle": Case('type: "Flatten" flatten_param { axis: 1 end_axis: 2 }'),
+    "mvn": Case('type: "MVN"'),
+    "mvn across channels": Case('type: "MVN" mvn_param { across_channels: true eps: 0.1 }'),
+    "mvn, mean only": Case('type: "MVN" mvn_param { normalize_variance: false }'),
+    "argmax": Case('type: "ArgMax" argmax_param { top_k: 3 out_max_val: true }'),
+    "argmax along an axis": Case('type: "ArgMax" argmax_param { axis: 1 }'),
+    "threshold": Case('type: "Threshold" threshold_param { threshold: 0.5 }'),
+    "reduction": Case('type: "Reduction" reduction_param { axis: 2 operation: MEAN coeff: 2 }'),
+    "reduction of a sample": Case('type: "Reduction" reduction_param { axis: 1 operation: SUMSQ }'),
+    "reduction of all": Case('type: "Reduction" reduction_param { operation: MEAN coeff: 3 }'),
     "softmax": Case('type: "Softmax"'),
     "softmax, last axis": Case('type: "Softmax" softmax_param { axis: -1 }'),
     "softmax loss": Case('type: "SoftmaxWithLoss"', labels=True),
     "softmax loss, two tops": Case('type: "SoftmaxWithLoss" loss_param { ignore_label: 1 }', labels=True, tops=2),
+    "infogain loss": Case(INFOGAIN, labels=True),
+    "infogain loss, two tops": Case(f"{INFOGAIN} loss_param {{ ignore_label: 1 }}", labels=True, tops=2),
     "euclidean loss": Case('type: "EuclideanLoss"', blobs=2),
     "accuracy": Case('type: "Accuracy"', labels=True),
     "accuracy of classes": Case('type: "Accuracy" accuracy_param { ignore_label: 1 top_k: 2 }', labels=True, tops=2),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from bpt.context import RunContext
+from bpt.data.lmdb_writer import LmdbWriter
 from bpt.errors import DataError, LayerError
 from bpt.layers import DataLayer
 from bpt.net import Net
@@ -20,7 +22,8 @@ from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN, graph_of
 
 FOLDER = GOLDEN / "data"
-CASES = [case for case in json.loads((FOLDER / "data.json").read_text()) if case["type"] in ("Data", "HDF5Data")]
+TYPES = ("Data", "HDF5Data", "ImageData")
+CASES = [case for case in json.loads((FOLDER / "data.json").read_text()) if case["type"] in TYPES]
 RECORDED = dict(np.load(FOLDER / "data.npz"))
 RANDOM = "data_train_mirror_crop_random"
 
@@ -56,6 +59,16 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Reader]]:
     yield Closed
     for net in made:
         net.close()
+
+
+Started = Callable[[], list[str]]
+
+
+@pytest.fixture
+def started() -> Started:
+    """The names of the threads that run and did not when the test began."""
+    before = set(threading.enumerate())
+    return lambda: [thread.name for thread in threading.enumerate() if thread not in before]
 
 
 def data(source: object, more: str = "batch_size: 4", outer: str = "") -> str:
@@ -168,11 +181,71 @@ def test_a_bad_record_later_on_names_path_and_key(reader: type[Reader], tmp_path
             "crop_size 29 is larger than the image 3×28×28",
         ),
         (data("color_lmdb", outer='transform_param { mean_file: "nope" }'), "nope: no such file"),
+        (data("color_lmdb", outer="transform_param { num_workers: 999 }"), "num_workers can be at most 256"),
     ],
 )
 def test_wrong_texts_name_the_layer(text: str, message: str, reader: type[Reader]) -> None:
     with pytest.raises(LayerError, match=f'layer "d": {message}'):
         reader(text)
+
+
+def test_how_long_a_pass_waits(reader: type[Reader], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1.0, 3.5, 10.0, 10.25])
+    monkeypatch.setattr("bpt.layers.prefetching.time.perf_counter", lambda: next(clock))
+    net = reader(data("digits_test_lmdb"))
+    assert (net.layer.waited, net.layer.waited_in_all) == (0, 0)
+    net.next()
+    assert (net.layer.waited, net.layer.waited_in_all) == (2.5, 2.5)
+    net.next()
+    assert (net.layer.waited, net.layer.waited_in_all) == (0.25, 2.75)
+
+
+def test_workers_decode_and_change_nothing(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+    outer = "transform_param { crop_size: 10 mirror: true scale: 0.5 num_workers: %d }"
+    with caplog.at_level(logging.WARNING, "bpt"):
+        alone, *others = (
+            reader(data("encoded_lmdb", "batch_size: 3 shuffle: true", outer % count)) for count in (1, 2, 5, 0)
+        )
+    assert not caplog.messages
+    for _ in range(5):
+        batch = alone.next()
+        assert all(all(map(torch.equal, other.next(), batch)) for other in others)
+
+
+def test_workers_have_nothing_to_do_for_raw_records(
+    reader: type[Reader], caplog: pytest.LogCaptureFixture, started: Started
+) -> None:
+    with caplog.at_level(logging.WARNING, "bpt"):
+        net = reader(data("digits_test_lmdb", outer="transform_param { num_workers: 4 }"))
+    assert caplog.messages == [
+        'layer "d": num_workers: 4 has no effect: its records are not encoded, and one thread reads them quickest'
+    ]
+    net.next()
+    assert started() == ["bpt prefetch"]
+
+
+def test_threads_end_with_the_net(reader: type[Reader], started: Started) -> None:
+    net = reader(data("encoded_lmdb", "batch_size: 9", "transform_param { num_workers: 3 }"))
+    assert started() == []
+    net.next()
+    names = set(started())  # as many workers as were needed
+    assert {"bpt prefetch", "bpt worker_0"} <= names <= {"bpt prefetch", *(f"bpt worker_{n}" for n in range(3))}
+    net.net.close()
+    assert started() == []
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_damaged_image_names_path_and_key(reader: type[Reader], tmp_path: Path, workers: int) -> None:
+    good = (FOLDER / "images/same0.png").read_bytes()
+    with LmdbWriter(tmp_path / "db") as writer:
+        for content in (good, good, good, good[:80], b"no image", good):
+            writer.put(pb.Datum(data=content, encoded=True))
+    net = reader(data(tmp_path / "db", "batch_size: 3", f"transform_param {{ num_workers: {workers} }}"))
+    net.next()
+    for _ in range(2):
+        with pytest.raises(DataError, match=r'db: record "00000003": a damaged image file'):
+            net.next()
+    assert net.layer.position == 3
 
 
 @pytest.mark.gpu

@@ -1,0 +1,56 @@
+"""BatchReindex: some of the samples, in any order, also repeatedly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.axes import show_bottoms
+from bpt.layers.base import LAYERS, Layer
+from bpt.layers.indices import row_indices
+
+
+@LAYERS.register("BatchReindex")
+class BatchReindex(Layer):
+    """``top[i] = bottom[index[i]]``, along axis 0.
+
+    Bottoms: a blob ``(N, …)``; indices ``(M,)`` of its samples, which get no diff. A sample that is taken more than
+    once gets the sum of the diffs. Top: ``(M, …)``.
+
+    Raises:
+        DataError: in ``forward``, for an index outside [0, N).
+    """
+
+    arity = Arity(bottoms=(2, 2))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        blob, indices = bottoms
+        if not blob or len(indices) != 1:
+            raise spec.error(
+                f"needs a blob with samples (axis 0) and indices of one axis: {show_bottoms(spec, bottoms)}", "bottom"
+            )
+        return LayerShapes(((*indices, *blob[1:]),))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom == 0
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return "it takes samples from anywhere in the batch"
+
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        return "it takes samples from anywhere in the batch"
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        blob, indices = bottoms
+        samples = f'the samples of "{self.spec.bottom_names[0]}"'
+        return blob.index_select(0, row_indices(self.spec, indices, 1, blob.shape[0], samples))

@@ -1,0 +1,76 @@
+"""LSTMUnit: the part of an LSTM's time step that follows the matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.layers.axes import show_bottoms
+from bpt.layers.base import LAYERS, Layer
+
+
+@LAYERS.register("LSTMUnit")
+class LSTMUnit(Layer):
+    """``c = f · c_prev + i · g`` and ``h = o · tanh(c)``: one time step of N streams. Caffe unrolls an LSTM into these.
+
+    Bottoms: cells ``(1, N, H)`` before; gates ``(1, N, 4H)`` before their sigmoids, in the order i, f, o, and g before
+    its tanh; markers ``(1, N)``, which ``f`` is multiplied by: 0 where a sequence begins. The markers get no diff.
+    Tops: ``c`` and ``h``, both ``(1, N, H)``. (Hochreiter and Schmidhuber, *Long short-term memory*, 1997; the
+    variant of Zaremba and Sutskever, *Learning to execute*, 2014.)
+    """
+
+    arity = Arity(bottoms=(3, 3), tops=(2, 2))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        cells, gates, markers = bottoms
+        fits = len(cells) == 3 and cells[0] == 1 and gates == (1, cells[1], 4 * cells[2]) and markers == cells[:2]
+        if not fits:
+            raise spec.error(
+                f"needs bottoms (1, N, H), (1, N, 4H) and (1, N), of one time step: {show_bottoms(spec, bottoms)}",
+                "bottom",
+            )
+        return LayerShapes((cells, cells))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 10 * count(tops[0])  # four gates, the marker, c (3), tanh, h
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom != 2
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        return "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+
+    def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
+        before, gates, markers = bottoms
+        i, f, o, g = gates.chunk(4, -1)
+        forget: Tensor = _Forget.apply(f, markers.detach().unsqueeze(-1))  # type: ignore[no-untyped-call]
+        cells = forget * before + torch.sigmoid(i) * torch.tanh(g)
+        return cells, torch.sigmoid(o) * torch.tanh(cells)
+
+
+class _Forget(torch.autograd.Function):
+    """``f = marker · sigmoid(x)`` with Caffe's derivative ``f · (1 - f)``, which is calculus for markers 0 and 1."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, marker: Tensor) -> Tensor:
+        forget = torch.sigmoid(x) * marker
+        ctx.save_for_backward(forget)
+        return forget
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, diff: Tensor) -> tuple[Tensor, None]:
+        (forget,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return diff * forget * (1 - forget), None

@@ -1,0 +1,42 @@
+"""Parameter: a blob that is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
+from bpt.layers.base import LAYERS, Layer
+from bpt.proto import bpt_pb2 as pb
+
+
+@LAYERS.register("Parameter")
+class Parameter(Layer):
+    """No bottoms; the top, and the only blob, have the shape ``parameter_param { shape }``.
+
+    The blob starts at 0 (Caffe has no filler here either): set it from a caffemodel, from Python, or by sharing.
+    """
+
+    arity = Arity(bottoms=(0, 0))
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        shape = tuple(spec.param.parameter_param.shape.dim)
+        return LayerShapes((shape,), (ParamSpec(shape, pb.FillerParameter()),))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return "its top is learned and has no samples to divide"
+
+    @classmethod
+    def counts_by_data(cls, spec: LayerSpec) -> str:
+        return "its top is learned and has no samples to divide"
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        # A copy, so that nobody who has the blob of this pass has the parameter in hand.
+        return self.blob(0).clone()

@@ -1,0 +1,58 @@
+"""Permute: the axes of a blob in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.graph.spec import LayerShapes, LayerSpec, Shape
+from bpt.layers.axes import show_bottoms
+from bpt.layers.base import LAYERS, Layer
+
+FIELD = "permute_param"
+
+
+@LAYERS.register("Permute")
+class Permute(Layer):
+    """Axis ``i`` of the top is axis ``order[i]`` of the bottom; axes not named follow in their order.
+
+    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
+    """
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        super().__init__(spec, context)
+        self.order = tuple(spec.param.permute_param.order)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        order, shape = spec.param.permute_param.order, bottoms[0]
+        for index, axis in enumerate(order):
+            if axis >= len(shape):
+                raise spec.error(
+                    f"order {axis} is outside [0, {len(shape)}), the axes of bottom {show_bottoms(spec, bottoms)}",
+                    FIELD,
+                    "order",
+                    index,
+                )
+            if axis in order[:index]:
+                raise spec.error(f"order names axis {axis} twice", FIELD, "order", index)
+        return LayerShapes((tuple(shape[axis] for axis in _all_axes(order, len(shape))),))
+
+    @classmethod
+    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        moved = spec.param.permute_param.order[:1] not in ([], [0])
+        return "it moves axis 0, the samples" if moved else super().mixes_samples(spec, bottoms)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        # Laid out in the top's order: what follows is mostly Flatten or Reshape, which would have to copy instead.
+        return bottoms[0].permute(_all_axes(self.order, bottoms[0].dim())).contiguous()
+
+
+def _all_axes(order: Sequence[int], axes: int) -> tuple[int, ...]:
+    return (*order, *(axis for axis in range(axes) if axis not in order))
