@@ -15,6 +15,7 @@ from bpt.proto.fields import field_by_name, fields_of
 # Layer types without a message of their own name, which read another's. The rest follows from the schema.
 _SHARED = {
     "Deconvolution": "convolution_param",
+    "DepthwiseConvolution": "convolution_param",
     "Im2col": "convolution_param",
     "LSTM": "recurrent_param",
     "RNN": "recurrent_param",

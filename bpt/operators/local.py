@@ -13,6 +13,7 @@ from bpt.errors import BptError, RunError
 from bpt.failures import is_out_of_memory, kernel_error
 from bpt.graph.segments import Segment, whole
 from bpt.graph.transfers import wants_diff
+from bpt.layers.python_errors import explain
 from bpt.net import Net
 from bpt.operators.layout import laid_out
 from bpt.proto import bpt_pb2 as pb
@@ -143,9 +144,13 @@ class LocalOperator:
             torch.autograd.backward(roots, grads, retain_graph=self.keeps_graphs)
         except BptError:
             raise
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:
             first, last = (self.net.graph.nodes[i].name for i in (segment.start, segment.end - 1))
             where = f'layer "{first}"' if first == last else f'layers "{first}" to "{last}"'
+            if not isinstance(error, (RuntimeError, MemoryError)):  # no kernel raises others, but a user's code may
+                if any(node.type == "Python" for node in self.net.graph.nodes[segment.start : segment.end]):
+                    raise RunError(f"backward pass, {where}: {explain(error)}") from error
+                raise
             hint = "" if first == last or is_out_of_memory(error) else "; debug_info: true tells which layer"
             raise RunError(f"backward pass, {kernel_error(where, error)}{hint}") from error
 

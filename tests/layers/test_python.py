@@ -16,6 +16,7 @@ from bpt.context import RunContext
 from bpt.errors import LayerError, RunError
 from bpt.layers import LAYERS, Layer
 from bpt.net import Net
+from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients
@@ -461,3 +462,35 @@ def test_mixes_samples(write: Write) -> None:
 
 def test_flops() -> None:
     assert flops_of(body("tests.layers.own_layers", "Gate"), (2, 4, 3, 1)) == 24
+
+
+def test_a_mistake_in_a_users_own_backward_names_layer_and_line(write: Write) -> None:
+    """It was told as a bug in bpt, with a traceback, if it was no RuntimeError."""
+    module = write(
+        NN
+        + """
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, d):
+        return {}["no such key"]
+class L(nn.Module):
+    def forward(self, x):
+        return Broken.apply(x)
+"""
+    )
+    net = Net(
+        graph_of(
+            f"""force_backward: true layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: 2 }} }} }}
+            layer {{ name: "mine" bottom: "x" top: "y" loss_weight: 1 {body(module)} }}"""
+        )
+    )
+    operator = LocalOperator(net)
+    operator.feed({net.graph.nodes[0].tops[0]: torch.ones(2)})
+    operator.forward(0)
+    with pytest.raises(RunError) as caught:
+        operator.backward(0)
+    assert str(caught.value).startswith('backward pass, layers "in" to "mine": ')
+    assert str(caught.value).endswith(f"{module}.py:10: KeyError: 'no such key'")

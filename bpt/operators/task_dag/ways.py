@@ -15,14 +15,17 @@ from bpt.layers.inner_product import InnerProduct
 from bpt.operators.task_dag.areas import Rows
 from bpt.proto import bpt_pb2 as pb
 
+# Types that change each element by itself and have no parameters.
+POINTWISE = frozenset(
+    "AbsVal BNLL Clip ELU Exp Log Power ReLU ReLU6 Sigmoid Swish TanH Threshold".split()  # noqa: SIM905
+)
 # Types that give each sample what they would give it alone. Others are run on all samples, by one thread.
-BY_SAMPLE = frozenset(
+BY_SAMPLE = POINTWISE | frozenset(
     """
-    Bias Concat Convolution Eltwise Flatten InnerProduct LRN PReLU Pooling Power ReLU Scale Sigmoid Slice Softmax Split
-    TanH
+    Axpy Bias Concat Convolution Deconvolution DepthwiseConvolution Eltwise Flatten Im2col InnerProduct Interp LRN MVN
+    Normalize PReLU Pooling Scale ShuffleChannel Slice Softmax Split Upsample
     """.split()  # noqa: SIM905
 )
-POINTWISE = frozenset({"Power", "ReLU", "Sigmoid", "TanH"})  # each element by itself, without parameters
 SILENT = BY_SAMPLE | {"BatchNorm", "Dropout", "Silence"}  # types that never talk to other ranks; but see ``talks``
 HEAVY = 2.0  # a convolution with more weights than its blobs have elements, over this, is split by filters
 CHANNELS = 32  # and has at least so many channels, or the slices would be too thin for the kernels
