@@ -1,0 +1,1 @@
+"""Networks as people with Caffe have them, by shape: each is trained for some iterations."""
