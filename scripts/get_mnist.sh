@@ -19,4 +19,10 @@ get train-images-idx3-ubyte.gz f68b3c2dcbeaaa9fbdd348bbdeb94873
 get train-labels-idx1-ubyte.gz d53e105ee54ea40749a09fcbcd1e9432
 get t10k-images-idx3-ubyte.gz 9fb629c4189551a2d022fa330f9573f3
 get t10k-labels-idx1-ubyte.gz ec29112dd5afa0611ce80d1b7f02629c
-"$PYTHON" scripts/convert_mnist.py --overwrite data/mnist/raw data/mnist
+
+convert() { # PART LMDB
+    [ -d "data/mnist/$2" ] || "$PYTHON" tools/convert_mnist_data.py \
+        "data/mnist/raw/$1-images-idx3-ubyte.gz" "data/mnist/raw/$1-labels-idx1-ubyte.gz" "data/mnist/$2"
+}
+convert train train_lmdb
+convert t10k test_lmdb

@@ -6,13 +6,14 @@ Exit status: 0 done; 1 failed while running; 2 the command line or a file the us
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
 
 import bpt
 from bpt.allocator import keep_freed_memory
-from bpt.cli import check, device_query, doctor, explain, plan, simulate, test, time, train
+from bpt.cli import check, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train
 from bpt.cli.options import Parser
 from bpt.errors import UsageError
 
@@ -25,6 +26,8 @@ COMMANDS = {
     "simulate": simulate,
     "plan": plan,
     "explain": explain,
+    "draw": draw,
+    "plot": plot,
     "device_query": device_query,
 }
 
@@ -43,6 +46,8 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt explain --model M --weights W --input scan.nii.gz  show what speaks for a class in a scan or an image
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline
+  bpt draw --model M --output net.svg                    draw a network
+  bpt plot --output curves.png --log train.log           plot loss, accuracy and learning rate of runs
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.
 Exit status: 0 done; 1 failed while running; 2 the command line or a file that you wrote is wrong.
@@ -68,6 +73,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words of the command line; ``None``: those of this process, which is about to end then.
     """
+    try:
+        status = _main(argv)
+    except KeyboardInterrupt:  # what is told elsewhere comes later: modules are imported, or ranks look for each other
+        status = _interrupted(ends=argv is None)
+    if argv is None:  # all is done: an impatient Ctrl-C could only spoil the end of the interpreter
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
+
+
+def _main(argv: Sequence[str] | None) -> int:
     parser = make_parser()
     try:
         arguments = parser.parse_args(argv)
@@ -78,10 +93,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    status = _run(arguments)
-    if argv is None:  # all is done: an impatient Ctrl-C could only spoil the end of the interpreter
+    return _run(arguments)
+
+
+def _interrupted(ends: bool) -> int:
+    """Tell; if the process ``ends``, at once: what is half imported, or has half started, could only fail at it."""
+    if ends:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return status
+    sys.stderr.write("error: interrupted\n")
+    sys.stderr.flush()
+    if ends:
+        os._exit(1)
+    return 1
 
 
 def _run(arguments: argparse.Namespace) -> int:

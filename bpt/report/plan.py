@@ -87,6 +87,7 @@ class Plan:
         block: what BLOCK finds, if another allocator was asked and it finds anything.
         convergence: of GABRA, (generation, the best one's objective); empty for other allocators.
         objective: what ``convergence`` shows, in words.
+        remarks: settings that have no effect, in words.
     """
 
     graph: LayerGraph
@@ -103,6 +104,7 @@ class Plan:
     block: Outlook | None = None
     convergence: Sequence[tuple[int, float]] = ()
     objective: str = ""
+    remarks: Sequence[str] = ()
 
     @property
     def title(self) -> str:

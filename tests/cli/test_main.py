@@ -52,7 +52,8 @@ def test_every_flag_is_explained_in_both_spellings(command: str, capsys: pytest.
     for action in flags:
         short, long = action.option_strings
         assert long == f"-{short}" == f"--{action.dest}"
-        assert f"  {short}, {long} {action.metavar}" in text
+        value = "" if action.nargs == 0 else f" {action.metavar}"
+        assert f"  {short}, {long}{value}" in text
         assert action.help
 
 

@@ -38,6 +38,12 @@ def test_phases_by_rank() -> None:
     ]
 
 
+def test_the_wait_for_data_by_rank() -> None:
+    """Seconds of 2 iterations; nothing is said if no rank has waited."""
+    waiting = [RankTimes("a", PHASES, 0.08, {}, waited) for waited in (0.003, 0.0)]
+    assert list(phase_table(waiting, 2))[-1] == "Wait for data, in forward, by rank: 1.500, 0.000 ms."
+
+
 def test_traffic_by_instruction() -> None:
     """Of 2 ranks and 2 iterations. Layers: 0 data, 1 conv, 2 ip, 3 loss."""
     graph = graph_of(NET)

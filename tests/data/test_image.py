@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import zlib
 
 import numpy as np
 import pytest
@@ -42,8 +44,8 @@ def test_gray_keeps_one_channel_unless_color_is_asked_for() -> None:
 
 
 def test_color_to_gray() -> None:
-    # 0.299 R + 0.587 G + 0.114 B: 76.2, 149.7, 29.1 and 2.99 + 11.74 + 3.42 = 18.15
-    assert decode_image(png(RGB), 1).tolist() == [[[76, 150], [29, 18]]]
+    # 0.299 R + 0.587 G + 0.114 B, truncated: 76.2, 149.7, 29.1 and 2.99 + 11.74 + 3.42 = 18.15
+    assert decode_image(png(RGB), 1).tolist() == [[[76, 149], [29, 18]]]
 
 
 def test_palette_is_color() -> None:
@@ -60,3 +62,90 @@ def test_damaged_file() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
     with pytest.raises(DataError, match="a damaged image file"):
         decode_image(png(noise)[:2000])
+
+
+def jpeg(pixels: np.ndarray, orientation: int = 1, quality: int = 95) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", exif=exif, quality=quality)
+    return file.getvalue()
+
+
+def test_gray_of_a_jpeg_is_its_own() -> None:
+    """A JPEG has a plane of gray, of which OpenCV makes no colors first."""
+    pixels = np.random.default_rng(2).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    content = jpeg(pixels)
+    with Image.open(io.BytesIO(content)) as image:
+        image.draft("YCbCr", image.size)
+        own = np.asarray(image.convert("YCbCr"))[:, :, 0]
+    np.testing.assert_array_equal(decode_image(content, 1)[0], own)
+
+
+@pytest.mark.parametrize(("orientation", "turns"), [(1, 0), (6, -1), (3, 2), (8, 1)])
+def test_photos_are_turned_upright_if_they_are_converted(orientation: int, turns: int) -> None:
+    pixels = np.zeros((8, 16), np.uint8)
+    pixels[:4, :8] = 255
+    content = jpeg(pixels, orientation, 100)
+    for channels in (1, 3):
+        decoded = decode_image(content, channels)
+        assert decoded.shape[0] == channels
+        np.testing.assert_array_equal(decoded[0] > 128, np.rot90(pixels, turns) > 128)
+    np.testing.assert_array_equal(decode_image(content)[0] > 128, pixels > 128)  # as it is, as Caffe
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"\x89PNG\r\n\x1a\n" + b"\0" * 30]
+)
+def test_no_image_file(content: bytes) -> None:
+    """Not even those for which Pillow would run another program."""
+    with pytest.raises(DataError, match=r"no image file|damaged"):
+        decode_image(content)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_an_image_that_would_not_fit_into_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow only warns of up to twice as many pixels."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+    with pytest.raises(DataError, match=f"^an image of more than {most} pixels, the most that are decoded$"):
+        decode_image(png(RGB))
+
+
+def test_damaged_tags_are_no_warning() -> None:
+    """Fuzzing: Pillow warns of a TIFF whose tags reach beyond its end."""
+    file = io.BytesIO()
+    Image.fromarray(RGB).save(file, "TIFF")
+    content = bytearray(file.getvalue())
+    tag = content.index(b"\x1c\x01\x03\x00")  # 284, how planes are stored, and its number of values
+    content[tag + 4 : tag + 8] = b"\xff\xff\x00\x00"
+    np.testing.assert_array_equal(decode_image(bytes(content)), RGB.transpose(2, 0, 1)[::-1])
+
+
+def test_a_header_that_promises_too_much() -> None:
+    """5,000 × 5,000 pixels, of which a few bytes follow: no memory is taken for them."""
+    content = bytearray(png(RGB))
+    content[16:24] = (5_000).to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    with pytest.raises(DataError, match=r"says that it has 5000 × 5000 pixels, in \d+ bytes"):
+        decode_image(bytes(content))
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])
+def test_damaged_files_of_any_kind_are_told(form: str) -> None:
+    """Bytes changed, cut out and cut off: an image or a DataError comes of it, never anything else."""
+    generator = np.random.default_rng(8)
+    file = io.BytesIO()
+    Image.fromarray(generator.integers(0, 256, (9, 12, 3), dtype=np.uint8)).save(file, form)
+    for number in range(150):
+        content = bytearray(file.getvalue())
+        for place in generator.integers(0, len(content), 1 + number % 4):
+            content[place] = generator.integers(0, 256)
+        if number % 3 == 1:
+            del content[generator.integers(0, len(content)) :]
+        elif number % 3 == 2:
+            start, end = np.sort(generator.integers(0, len(content), 2))
+            del content[start:end]
+        with contextlib.suppress(DataError):
+            image = decode_image(bytes(content), (None, 1, 3)[number % 3])
+            assert image.dtype == np.uint8
+            assert image.ndim == 3

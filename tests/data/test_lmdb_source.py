@@ -101,9 +101,16 @@ def test_a_file_is_not_an_lmdb(tmp_path: Path) -> None:
         LmdbSource(str(tmp_path / "db"))
 
 
-def test_a_leveldb_is_not_read(tmp_path: Path) -> None:
+def test_a_leveldb_is_converted_not_read(tmp_path: Path) -> None:
     (tmp_path / "CURRENT").write_text("MANIFEST-000002\n")
-    with pytest.raises(FileError, match=r"LevelDB is not read; write the data as an LMDB .* and set backend: LMDB"):
+    (tmp_path / "MANIFEST-000002").write_bytes(b"leveldb.BytewiseComparator")
+    with pytest.raises(FileError, match=r"is a LevelDB, .* convert_imageset --backend lmdb, .* set backend: LMDB"):
+        LmdbSource(str(tmp_path))
+
+
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "CURRENT").write_text("now")
+    with pytest.raises(FileError, match=r"is not an LMDB: it holds no data\.mdb$"):
         LmdbSource(str(tmp_path))
 
 

@@ -1,8 +1,7 @@
-"""The scripts that fetch, convert and make data sets, on small files of the same format. No network."""
+"""The scripts that fetch and make data sets, on small files of the same format. No network."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import shutil
 import subprocess
@@ -14,9 +13,7 @@ import pytest
 from PIL import Image
 
 from bpt.data.lmdb_source import LmdbSource
-from bpt.data.mean import read_mean
-from bpt.errors import FileError
-from scripts import convert_cifar10, convert_mnist, make_digits, make_synthetic
+from scripts import make_digits, make_synthetic
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,68 +28,6 @@ def contents(path: Path) -> tuple[np.ndarray, list[float]]:
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def idx(values: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, values.ndim)) + b"".join(n.to_bytes(4, "big") for n in values.shape) + values.tobytes()
-
-
-def test_mnist(tmp_path: Path) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8)
-    labels = np.array([3, 1, 4, 1, 5], np.uint8)
-    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images[:3])))
-    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels[:3])))
-    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx(images[3:]))
-    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(labels[3:]))
-    convert_mnist.convert(tmp_path, tmp_path / "out", overwrite=False)
-    for name, part in (("train_lmdb", slice(0, 3)), ("test_lmdb", slice(3, 5))):
-        written, written_labels = contents(tmp_path / "out" / name)
-        np.testing.assert_array_equal(written, images[part, np.newaxis])
-        assert written_labels == labels[part].tolist()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a", b"not idx", "is not an IDX file of unsigned bytes"),
-        ("a", idx(np.zeros((2, 3), np.uint8))[:-1], r"it should hold \(2, 3\) values, but holds 5"),
-        ("a", bytes((0, 0, 8, 3, 0)), "is not an IDX file of unsigned bytes"),
-        ("a.gz", gzip.compress(b"x" * 1000, mtime=0)[:-12], "cannot be read"),
-    ],
-)
-def test_damaged_idx(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(FileError, match=message):
-        convert_mnist.read_idx(tmp_path / name)
-
-
-def test_cifar10(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
-    labels = random.integers(0, 10, 12, dtype=np.uint8)
-    names = [f"data_batch_{number}.bin" for number in (1, 2, 3, 4, 5)] + ["test_batch.bin"]
-    for index, name in enumerate(names):  # two records each
-        records = [bytes([labels[i]]) + images[i].tobytes() for i in (2 * index, 2 * index + 1)]
-        (tmp_path / name).write_bytes(b"".join(records))
-    convert_cifar10.convert(tmp_path, tmp_path / "out", overwrite=False)
-    for name, part in (("train_lmdb", slice(0, 10)), ("test_lmdb", slice(10, 12))):
-        written, written_labels = contents(tmp_path / "out" / name)
-        np.testing.assert_array_equal(written, images[part])
-        assert written_labels == labels[part].tolist()
-    np.testing.assert_allclose(read_mean(str(tmp_path / "out/mean.binaryproto")), images[:10].mean(0), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"\x00" * 3072, "is damaged: 3072 bytes are no multiple of 3073"),
-        (b"\x0a" + b"\x00" * 3072, "is not CIFAR-10: it has the label 10"),
-    ],
-)
-def test_damaged_cifar10(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "data_batch_1.bin").write_bytes(content)
-    with pytest.raises(FileError, match=message):
-        convert_cifar10.read_batch(tmp_path / "data_batch_1.bin")
 
 
 def test_digits_are_split_in_proportion_and_written_once(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""``bpt draw``: a picture of a network."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_model, add_state, need, positive, shape, words
+from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "draw a network"
+DESCRIPTION = """\
+Draws a network as SVG, PNG or PDF, as for a paper: a box for each layer, in the colour of its kind, with its settings
+and the layers that work in place on its top; an arrow for each blob, with its shape but for the batch. A long network
+goes on in further columns.
+
+  bpt draw --model prototxt/lenet/train_val.prototxt --output lenet.svg
+  bpt draw --model prototxt/resnet20/train_val.prototxt --output resnet20.pdf --phase TEST
+  bpt draw --model prototxt/googlenet/deploy.prototxt --output googlenet.png --rankdir LR --columns 3
+
+Data need not be here. The shapes are then those of the images that the text crops or resizes to, or of --shape; if
+nothing tells them, the picture is without shapes, and a line says why. tools/draw_net.py does the same with the flags
+of Caffe's program of that name.
+"""
+DIRECTIONS = ("TB", "LR", "BT")
+PHASES = ("TRAIN", "TEST", "ALL")
+
+
+def add_arguments(parser: Parser) -> None:
+    add_model(parser)
+    parser.flag("output", "the picture: a file that ends in .svg, .png or .pdf", metavar="FILE", default="")
+    add_drawing(parser, direction="TB", phase="TRAIN")
+    add_state(parser)
+
+
+def add_drawing(parser: Parser, direction: str, phase: str) -> None:
+    """The flags that say how a net is drawn, with the defaults of two of them."""
+    parser.flag(
+        "rankdir",
+        f"where blobs go: TB from top to bottom, LR from left to right, BT from bottom to top; default {direction}",
+        choices=DIRECTIONS,
+        default=direction,
+        metavar="DIR",
+    )
+    help = f"the phase of the network: TRAIN, TEST, or ALL for both over each other; default {phase}"
+    parser.flag("phase", help, choices=PHASES, default=phase, metavar="PHASE")
+    parser.flag(
+        "columns",
+        "fold a long network to so many columns (rows with LR); default: as many as make a page",
+        metavar="N",
+        type=positive,
+        default=0,
+    )
+    parser.flag(
+        "shape", "shape of a sample (3x224x224), to do without the data set", metavar="CxHxW", type=shape, default=()
+    )
+    parser.add_argument(
+        "-display_lrm",
+        "--display_lrm",
+        help="show the multipliers of each layer's learning rates",
+        action="store_true",
+        default=False,
+    )
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "model", "the network to draw")
+    need(arguments, "output", "the picture to write")
+    if job.world.size > 1:
+        raise UsageError("bpt draw runs on one process; leave mpirun out")
+    draw(arguments, arguments.model, arguments.output, arguments.level, words(arguments.stage))
+
+
+def draw(arguments: argparse.Namespace, model: str, output: str, level: int = 0, stages: tuple[str, ...] = ()) -> None:
+    """Draw as the flags of add_drawing say, and print what there is to say about the picture."""
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.draw import Request, draw_net
+
+    request = Request(
+        model=model,
+        output=output,
+        phase=arguments.phase,
+        direction=arguments.rankdir,
+        columns=arguments.columns,
+        rates=arguments.display_lrm,
+        shape=arguments.shape,
+        level=level,
+        stages=stages,
+    )
+    for line in draw_net(request):
+        print(line)

@@ -1,0 +1,50 @@
+"""``bpt plot``: curves of training runs, from their logs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, need
+from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "plot the logs of training runs"
+DESCRIPTION = """\
+Draws loss, test outputs such as accuracy, and learning rate of training runs, from their logs: what bpt train or caffe
+train has written to stderr. Several runs are laid over each other; the best test of each is marked.
+
+  bpt train --solver prototxt/lenet/solver.prototxt 2> lenet.log
+  bpt plot --output lenet.png --log lenet.log
+  bpt plot --output both.svg --log lenet.log --log other.log
+
+The training loss is the displayed one, which average_loss smooths. Where a log holds a run that went on from a
+snapshot, what was done anew counts. tools/plot_training_log.py does the same, and takes the chart types of Caffe's;
+tools/parse_log.py writes the numbers as CSV.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.flag("output", "the figure: a file that ends in .png or .svg", metavar="FILE", default="")
+    parser.flag("log", "a run's log; may be given more than once", metavar="FILE", action="append", default=[])
+    parser.flag(
+        "against",
+        "what is on the horizontal axis: iterations or seconds; default iterations",
+        choices=("iterations", "seconds"),
+        default="iterations",
+        metavar="WHAT",
+    )
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "output", "the figure to write")
+    need(arguments, "log", "what a run has written to stderr")
+    if job.world.size > 1:
+        raise UsageError("bpt plot runs on one process; leave mpirun out")
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.plot import plot_logs
+
+    print(plot_logs(arguments.output, arguments.log, seconds=arguments.against == "seconds"))

@@ -1,0 +1,92 @@
+"""Blobs of a trained net, batch by batch, as LMDBs: what Caffe's extract_features does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bpt.context import RunContext
+from bpt.data.lmdb_writer import LmdbWriter
+from bpt.errors import UsageError, UserError, did_you_mean
+from bpt.graph.layer_graph import LayerGraph
+from bpt.proto import bpt_pb2 as pb
+from bpt.solvers.making import make_net
+from bpt.solvers.nets import file_plan
+from bpt.solvers.snapshot import load_weights, weight_files
+
+_SHOWN = 1000  # records, after which progress is told
+
+
+def extract_features(
+    weights: Sequence[str],
+    model: str,
+    blobs: Sequence[str],
+    databases: Sequence[str],
+    batches: int,
+    device: torch.device,
+    tell: Callable[[str], None] = lambda line: None,
+) -> dict[str, int]:
+    """Run the TEST net ``model`` on ``batches`` batches and write each of ``blobs`` to an LMDB of ``databases``.
+
+    A record is a Datum of one sample, ``float_data`` of channels × height × width, under its number in ten digits. Axes
+    that a blob lacks are 1; of more than three those in the middle are one.
+
+    Returns:
+        Blob → how many records were written.
+
+    Raises:
+        UsageError: blobs and databases do not belong together.
+        UserError: the net has no such blob, or it does not have samples; or nothing feeds the net.
+        FileError: a file is wrong, or a database exists.
+        WriteError: a database could not be written.
+    """
+    if len(blobs) != len(databases):
+        raise UsageError(f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, {len(databases)} are named")
+    if len(set(databases)) < len(databases):
+        raise UsageError(f"each blob needs a database of its own: {', '.join(databases)}")
+    graph = file_plan(model, pb.TEST).graph()
+    _check(graph, model, blobs)
+    files = weight_files(weights)
+    keep = frozenset(graph.blobs[blob].index for blob in blobs)
+    net = make_net(graph, device, RunContext())
+    try:
+        for path in files:
+            load_weights(net, path)
+        with ExitStack() as stack:
+            writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
+            for batch in range(batches):
+                net.context.micro = batch  # so that DummyData and the like draw anew
+                values: dict[int, Tensor] = {}
+                with torch.no_grad():
+                    net.run(0, len(graph), values, keep, lambda tensor: tensor.to(device))
+                for blob, writer in zip(blobs, writers, strict=True):
+                    for value in values[graph.blobs[blob].index].float().cpu().numpy():
+                        writer.put(_datum(value), f"{len(writer):010d}")
+                        if len(writer) % _SHOWN == 0:
+                            tell(f"Extracted features of {len(writer)} query images for feature blob {blob}")
+    finally:
+        net.close()
+    return {blob: len(writer) for blob, writer in zip(blobs, writers, strict=True)}
+
+
+def _check(graph: LayerGraph, model: str, blobs: Sequence[str]) -> None:
+    for blob in blobs:
+        if blob not in graph.blobs:
+            raise UserError(f'{model}: its TEST net has no blob "{blob}"{did_you_mean(blob, graph.blobs)}')
+        if not graph.blobs[blob].shape:
+            raise UserError(f'{model}: blob "{blob}" is one number for the whole batch, not a feature of each sample')
+    if graph.inputs:
+        raise UserError(f"{model}: nothing feeds its inputs ({', '.join(graph.inputs)}); use a net with a data layer")
+
+
+def _datum(value: NDArray[np.float32]) -> pb.Datum:
+    first, *rest = value.shape or (1,)
+    last = rest[-1] if len(rest) > 1 else 1
+    datum = pb.Datum(channels=first, height=value.size // max(1, first * last), width=last)
+    datum.float_data.extend(value.ravel().tolist())
+    return datum

@@ -1,0 +1,116 @@
+"""ImageSource: labelled image files that a text file lists."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bpt.data.image import decode_image, import_pillow
+from bpt.data.resize import Pixels, resize
+from bpt.data.source import Sample
+from bpt.errors import DataError, FileError, UserError, excerpt
+from bpt.graph.spec import Shape
+from bpt.proto.files import UnreadableError, read_bytes
+
+LARGEST = 2**28  # bytes of an image; a digit too many in a text would else take all memory
+LARGEST_LABEL = 2**24  # float32, which labels become, has all integers up to here
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+class ImageSource:
+    """The image files that ``path`` lists, one a line: the file's path, which may contain spaces, and then its label.
+
+    Args:
+        path: the list. Empty lines do not count.
+        root_folder: put before each path as it is, so it ends with "/"; without it paths start at the working folder.
+        size: (height, width) that images are resized to (``resize``); ``()`` leaves them as they are.
+        channels: what images are converted to, 1 or 3.
+
+    Raises:
+        FileError: the list is missing, or a line is not as above.
+        UserError: images of ``size`` would take more than ``LARGEST`` bytes, or the package Pillow is missing.
+    """
+
+    def __init__(self, path: str, *, root_folder: str = "", size: Shape = (), channels: int = 3) -> None:
+        import_pillow()
+        if size and math.prod(size) * channels > LARGEST:
+            raise UserError(
+                f"images resized to {size[0]} × {size[1]} take {math.prod(size) * channels / 2**30:.3g} GiB each; "
+                f"more than {LARGEST / 2**30:g} GiB are not possible"
+            )
+        self.path = path
+        self._root_folder = root_folder
+        self._size = size
+        self._channels = channels
+        self._names: list[str] = []
+        labels, numbers = [], []
+        for number, line in enumerate(_lines(path), 1):
+            if not line or line.isspace():
+                continue
+            name, label = _entry(line, f"{path}:{number}")
+            self._names.append(name)
+            labels.append(label)
+            numbers.append(number)
+        if not self._names:
+            raise FileError(path, "lists no images; write a line for each: its path, then its label")
+        self._labels, self._numbers = np.array(labels), np.array(numbers)  # a list may have millions of lines
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def read(self, index: int) -> Sample:
+        """Image ``index``; a DataError names the list, the line and the file if it cannot be used. For any thread."""
+        return Sample(self._names[index], self._image(index), float(self._labels[index]))
+
+    def begin(self, index: int) -> Callable[[], Sample]:
+        return partial(self.read, index)
+
+    def close(self) -> None:
+        """No file stays open."""
+
+    def _image(self, index: int) -> Pixels:
+        file = self._root_folder + self._names[index]
+        try:
+            image = read_image(file, self._channels)
+        except DataError as error:
+            raise DataError(f"{self.path}:{self._numbers[index]}: {error}") from None
+        return resize(image, *self._size) if self._size else image
+
+
+def read_image(file: str, channels: int) -> Pixels:
+    """The image file ``file`` with 1 or 3 ``channels``; a DataError names the file if it cannot be used."""
+    try:
+        return decode_image(read_bytes(file), channels)
+    except UnreadableError as error:
+        looked = "" if os.path.isabs(file) else f" (looked for {Path(file).absolute()})"
+        raise DataError(f"{file}: {error}{looked}") from None
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnreadableError as error:
+        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text file that lists images, each line a path and a label") from None
+
+
+def _entry(line: str, place: str) -> tuple[str, int]:
+    name, _, label = line.strip().rpartition(" ")
+    if not name.strip():
+        both = "is a path or a label, not both: write the path, a space, then the label"
+        raise FileError(place, f'"{excerpt(label)}" {both}')
+    if not _INTEGER.fullmatch(label):
+        integer = "not an integer; the label is the last word"
+        raise FileError(place, f'the label of "{excerpt(name)}" is "{excerpt(label)}", {integer}')
+    if abs(float(label)) > LARGEST_LABEL:
+        raise FileError(place, f'the label of "{excerpt(name)}" is {excerpt(label)}; float32 has no such integer')
+    return name.strip(), int(label)

@@ -1,0 +1,185 @@
+"""Where the boxes of a layer graph stand: ranks by the longest path, orders with few crossings (Sugiyama's method).
+
+Boxes are numbered from 0. A link that passes ranks gets a *dummy* vertex in each of them, so that all segments join
+neighbouring ranks; links of one blob share their dummies and leave the trunk one after the other. Source: K. Sugiyama,
+S. Tagawa, M. Toda, "Methods for visual understanding of hierarchical system structures", 1981.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+SWEEPS = 12
+
+
+@dataclass(frozen=True)
+class Link:
+    """``blob`` goes from box ``source`` to box ``target``."""
+
+    source: int
+    target: int
+    blob: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of links, from a vertex to one of the next rank. ``first``: it starts at the box that made the blob."""
+
+    upper: int
+    lower: int
+    blob: str
+
+
+@dataclass
+class Layers:
+    """The vertices, rank by rank.
+
+    Attributes:
+        boxes: their number; vertices from there on are dummies.
+        ranks: the vertices of each rank, from left to right.
+        rank_of: vertex → rank.
+        segments: all of them.
+        above, below: vertex → the vertices that segments join it to, in the rank before and behind.
+    """
+
+    boxes: int
+    ranks: list[list[int]]
+    rank_of: list[int]
+    segments: list[Segment]
+    above: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    below: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def is_dummy(self, vertex: int) -> bool:
+        return vertex >= self.boxes
+
+
+def layers_of(boxes: int, links: Sequence[Link]) -> Layers:
+    """Ranks and orders of ``boxes``; each link goes from a lower to a higher number."""
+    ranks = longest_paths(boxes, links)
+    layers = _with_dummies(boxes, links, ranks)
+    order(layers)
+    return layers
+
+
+def longest_paths(boxes: int, links: Iterable[Link]) -> list[int]:
+    """The rank of each box: as many as there are boxes on the longest path to it. Sources stand right before their
+    first reader."""
+    readers: dict[int, list[int]] = defaultdict(list)
+    makers: dict[int, list[int]] = defaultdict(list)
+    for link in links:
+        assert link.source < link.target, link
+        readers[link.source].append(link.target)
+        makers[link.target].append(link.source)
+    ranks = [0] * boxes
+    for box in range(boxes):
+        ranks[box] = max((ranks[maker] + 1 for maker in makers[box]), default=0)
+    for box in range(boxes):
+        if not makers[box] and readers[box]:
+            ranks[box] = min(ranks[reader] for reader in readers[box]) - 1
+    return ranks
+
+
+def _with_dummies(boxes: int, links: Sequence[Link], box_ranks: Sequence[int]) -> Layers:
+    rank_of = list(box_ranks)
+    segments: list[Segment] = []
+    trunks: dict[tuple[int, str], list[int]] = {}  # the vertices that a blob passes, its maker first
+    for link in sorted(set(links), key=lambda link: (link.source, link.blob, box_ranks[link.target], link.target)):
+        trunk = trunks.setdefault((link.source, link.blob), [link.source])
+        start, end = box_ranks[link.source], box_ranks[link.target]
+        while len(trunk) < end - start:
+            dummy = len(rank_of)
+            rank_of.append(start + len(trunk))
+            segments.append(Segment(trunk[-1], dummy, link.blob))
+            trunk.append(dummy)
+        segments.append(Segment(trunk[end - start - 1], link.target, link.blob))
+    layers = Layers(boxes, [[] for _ in range(max(rank_of, default=-1) + 1)], rank_of, segments)
+    for segment in segments:
+        layers.above[segment.lower].append(segment.upper)
+        layers.below[segment.upper].append(segment.lower)
+    for vertex in _by_depth(layers):
+        layers.ranks[rank_of[vertex]].append(vertex)
+    return layers
+
+
+def _by_depth(layers: Layers) -> list[int]:
+    """All vertices, those that follow a vertex right behind it; long links last, so that they start at the right."""
+    seen: set[int] = set()
+    found: list[int] = []
+    for start in range(layers.boxes):
+        stack = [start] if not layers.above[start] else []
+        while stack:
+            vertex = stack.pop()
+            if vertex in seen:
+                continue
+            seen.add(vertex)
+            found.append(vertex)
+            stack.extend(sorted(layers.below[vertex], reverse=True))
+    return found
+
+
+def order(layers: Layers) -> None:
+    """Order each rank by barycentres, down and up in turn, then by swaps of neighbours; the best order stays."""
+    best, fewest = [list(rank) for rank in layers.ranks], crossings(layers)
+    for sweep in range(SWEEPS):
+        down = sweep % 2 == 0
+        numbers = range(1, len(layers.ranks)) if down else range(len(layers.ranks) - 2, -1, -1)
+        for number in numbers:
+            _by_barycentre(layers, number, down)
+        _swap(layers)
+        found = crossings(layers)
+        if found < fewest:
+            best, fewest = [list(rank) for rank in layers.ranks], found
+    layers.ranks[:] = best
+
+
+def crossings(layers: Layers) -> int:
+    """Pairs of segments that cross."""
+    place = places(layers)
+    total = 0
+    for number in range(len(layers.ranks) - 1):
+        pairs = [(place[upper], place[lower]) for upper in layers.ranks[number] for lower in layers.below[upper]]
+        total += sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for i, a in enumerate(pairs) for b in pairs[:i])
+    return total
+
+
+def places(layers: Layers) -> dict[int, int]:
+    """Vertex → its place in its rank."""
+    return {vertex: place for rank in layers.ranks for place, vertex in enumerate(rank)}
+
+
+def _by_barycentre(layers: Layers, number: int, down: bool) -> None:
+    beside = layers.ranks[number - 1 if down else number + 1]
+    place = {vertex: at for at, vertex in enumerate(beside)}
+    neighbours = layers.above if down else layers.below
+    rank = layers.ranks[number]
+
+    def centre(at: int) -> float:
+        found = [place[vertex] for vertex in neighbours[rank[at]]]
+        return sum(found) / len(found) if found else float(at)
+
+    layers.ranks[number] = [rank[at] for at in sorted(range(len(rank)), key=centre)]
+
+
+def _swap(layers: Layers) -> None:
+    """Swap neighbours as long as that saves crossings."""
+    place = places(layers)
+
+    def saves(left: int, right: int) -> int:
+        saved = 0
+        for neighbours in (layers.above, layers.below):
+            pairs = [(place[a], place[b]) for a in neighbours[left] for b in neighbours[right]]
+            saved += sum(a > b for a, b in pairs) - sum(a < b for a, b in pairs)
+        return saved
+
+    for _ in range(len(layers.ranks)):
+        changed = False
+        for rank in layers.ranks:
+            for at in range(len(rank) - 1):
+                if saves(rank[at], rank[at + 1]) > 0:
+                    rank[at], rank[at + 1] = rank[at + 1], rank[at]
+                    place[rank[at]], place[rank[at + 1]] = at, at + 1
+                    changed = True
+        if not changed:
+            return

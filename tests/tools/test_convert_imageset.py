@@ -1,0 +1,83 @@
+"""``tools/convert_imageset.py``: the recordings of Caffe's, and its flags."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from bpt.proto import bpt_pb2 as pb
+from tests.golden_cases import GOLDEN
+from tests.tools.conftest import Tool
+
+DATA = GOLDEN / "data"
+CASES = [case for case in json.loads((DATA / "convert_imageset.json").read_text()) if "records" in case]
+
+
+def records(path: Path) -> list[tuple[str, pb.Datum]]:
+    environment = lmdb.open(str(path), readonly=True, lock=False)
+    with environment.begin() as transaction:
+        found = [(key.decode(), pb.Datum.FromString(value)) for key, value in transaction.cursor()]
+    environment.close()
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_caffes_recordings(case: dict, tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+    outcome = tool("convert_imageset", *case["flags"], "./", "list_same.txt", tmp_path / "lmdb")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out == f"{tmp_path}/lmdb: 4 images\n"
+    for (key, datum), recorded in zip(records(tmp_path / "lmdb"), case["records"], strict=True):
+        assert key == recorded["key"]
+        for field in ("channels", "height", "width", "label", "encoded"):
+            assert getattr(datum, field) == recorded[field], field
+        assert hashlib.md5(datum.data).hexdigest() == recorded["md5"]
+
+
+def test_the_database_that_caffe_made_of_encoded_images(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(DATA)
+    assert tool("convert_imageset", "-encoded", "./", "list_same.txt", tmp_path / "lmdb").status == 0
+    made = [datum.SerializeToString() for _, datum in records(tmp_path / "lmdb")]
+    assert made == [datum.SerializeToString() for _, datum in records(DATA / "encoded_lmdb")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--backend=leveldb"], "--backend leveldb: LevelDB is neither read nor written; an LMDB holds the same"),
+        (["--backend", "rocksdb"], '--backend takes lmdb, found "rocksdb"'),
+        (["--resize_width=8"], "images are resized to a height and a width: give both"),
+        (["--resize_width=-8", "--resize_height=8"], "--resize_height and --resize_width must not be negative"),
+        (["--encode_type=png"], "--encode_type goes with --encoded"),
+        (["--encoded", "--encode_type=exe"], '--encode_type takes one of png, jpg, jpeg, bmp, '),
+        (["--grya"], 'unrecognized arguments: --grya; did you mean "--gray"?'),
+        (["--gray=maybe"], "--gray: ignored explicit argument 'maybe'"),
+    ],
+)  # fmt: skip
+def test_wrong_flags(
+    flags: list[str], message: str, tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(DATA)
+    outcome = tool("convert_imageset", *flags, "./", "list_same.txt", tmp_path / "lmdb")
+    assert outcome.error.startswith(message)
+    assert outcome.status == 2
+    assert not (tmp_path / "lmdb").exists()
+
+
+def test_an_image_that_cannot_be_read_is_left_out_and_told(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(DATA)
+    (tmp_path / "list.txt").write_text("images/same0.png 3\nno such.png 1\nimages/same1.png 2\n")
+    outcome = tool("convert_imageset", "./", tmp_path / "list.txt", tmp_path / "lmdb")
+    assert outcome.status == 1
+    assert outcome.out == f"{tmp_path}/lmdb: 2 images; 1 could not be read\n"
+    assert outcome.err.startswith(f"left out: {tmp_path}/list.txt:2: ./no such.png: ")
+    found = [(key, datum.label) for key, datum in records(tmp_path / "lmdb")]
+    assert found == [("00000000_images/same0.png", 3), ("00000002_images/same1.png", 2)]

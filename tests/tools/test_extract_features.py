@@ -1,0 +1,67 @@
+"""``tools/extract_features.py``: what the net makes of its data, sample by sample."""
+
+from __future__ import annotations
+
+import lmdb
+import numpy as np
+import pytest
+
+import bpt
+from bpt.proto import bpt_pb2 as pb
+from tests.cli.conftest import inputs  # noqa: F401  a fixture
+from tests.tools.conftest import Tool
+
+NET = "lenet_train_test.prototxt"
+WEIGHTS = "lenet_iter_60.caffemodel"
+
+
+def records(path: str) -> list[tuple[str, pb.Datum]]:
+    environment = lmdb.open(path, readonly=True, lock=False)
+    with environment.begin() as transaction:
+        found = [(key.decode(), pb.Datum.FromString(value)) for key, value in transaction.cursor()]
+    environment.close()
+    return found
+
+
+@pytest.mark.usefixtures("inputs")
+def test_features_are_the_nets_blobs(tool: Tool) -> None:
+    outcome = tool("extract_features", WEIGHTS, NET, "ip1,pool2", "a,b", "2", "lmdb")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out == "a: 50 records of ip1\nb: 50 records of pool2\n"
+    net = bpt.Net(NET, WEIGHTS, bpt.TEST)
+    wanted: dict[str, list[np.ndarray]] = {"ip1": [], "pool2": []}
+    for _ in range(2):
+        net.forward()
+        for blob, values in wanted.items():
+            values.extend(net.blobs[blob].data.copy())
+    for path, blob, shape in (("a", "ip1", (48, 1, 1)), ("b", "pool2", (16, 4, 4))):
+        found = records(path)
+        assert [key for key, _ in found] == [f"{number:010d}" for number in range(50)]
+        for (_, datum), values in zip(found, wanted[blob], strict=True):
+            assert (datum.channels, datum.height, datum.width) == shape
+            np.testing.assert_allclose(np.array(datum.float_data), values.ravel(), rtol=1e-6)
+            assert (datum.data, datum.label) == (b"", 0)
+
+
+@pytest.mark.usefixtures("inputs")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([WEIGHTS, NET, "ip3", "a", "2", "lmdb"], f'{NET}: its TEST net has no blob "ip3"; did you mean "ip2"?'),
+        ([WEIGHTS, NET, "ip1,ip2", "a", "2", "lmdb"], "2 blobs (ip1, ip2) need as many databases, 1 are named"),
+        ([WEIGHTS, NET, "ip1,ip2", "a,a", "2", "lmdb"], "each blob needs a database of its own: a, a"),
+        ([WEIGHTS, NET, "loss", "a", "2", "lmdb"], f'{NET}: blob "loss" is one number for the whole batch, not a '
+         "feature of each sample"),
+        ([WEIGHTS, NET, "ip1", "a", "2", "leveldb"], "DB_TYPE leveldb: LevelDB is neither read nor written; an LMDB "
+         "holds the same records: DB_TYPE lmdb"),
+        ([WEIGHTS, NET, "ip1", "a", "0", "lmdb"], 'argument NUM_BATCHES: takes a whole number of at least 1, found "0" '
+         "(extract_features.py --help explains)"),
+        ([WEIGHTS, NET, "ip1", "a", "2", "lmdb", "TPU"], 'the mode is CPU or GPU, found "TPU"'),
+        ([WEIGHTS, NET, "ip1", "digits_test_lmdb", "2", "lmdb"], "digits_test_lmdb: exists already; remove it or ask "
+         "to overwrite it"),
+    ],
+)  # fmt: skip
+def test_mistakes(words: list[str], message: str, tool: Tool) -> None:
+    outcome = tool("extract_features", *words)
+    assert outcome.error == message
+    assert outcome.status == 2

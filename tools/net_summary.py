@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Show the layers of a network: types, shapes of tops, parameters, floating-point operations and memory.
+
+    tools/net_summary.py prototxt/lenet/train_val.prototxt
+    tools/net_summary.py prototxt/googlenet/deploy.prototxt --batch_size 32
+    tools/net_summary.py prototxt/alexnet/train_val.prototxt --phase TEST --csv
+
+Operations are those of a forward pass of the batch, a multiply-add counted as two. Blobs of layers that work in place,
+and of Flatten and Split, take no memory of their own. With --csv numbers are plain: operations and bytes. Data need not
+be here; shapes then follow from the text, or from --shape.
+
+Exit status: 0 done; 1 failed; 2 the command line or the network's text is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bpt.cli.options import Parser, add_state, positive, shape, words
+from bpt.cli.tool import add_switch, run_tool
+from bpt.commands.summary import summarize
+from bpt.report.summary import csv_text, text_lines
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="net_summary.py", description=__doc__)
+    parser.add_argument("net", metavar="NET_PROTO", help="the network's text")
+    help = "the phase of the network: TRAIN or TEST; default TRAIN"
+    parser.flag("phase", help, choices=("TRAIN", "TEST"), default="TRAIN", metavar="PHASE")
+    parser.flag("batch_size", "samples of a batch; default: what the text says", metavar="N", type=positive, default=0)
+    parser.flag(
+        "shape", "shape of a sample (3x224x224), to do without the data set", metavar="CxHxW", type=shape, default=()
+    )
+    add_switch(parser, "csv", "write CSV")
+    add_state(parser)
+    return parser
+
+
+def show(arguments: argparse.Namespace) -> None:
+    summary, notes = summarize(
+        arguments.net,
+        arguments.phase,
+        batch=arguments.batch_size,
+        shape=arguments.shape,
+        level=arguments.level,
+        stages=words(arguments.stage),
+    )
+    for note in notes:
+        print(note, file=sys.stderr)
+    if arguments.csv:
+        print(csv_text(summary), end="")
+        return
+    for line in text_lines(summary):
+        print(line)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit status; see the text above."""
+    return run_tool(make_parser(), show, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

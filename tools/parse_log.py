@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Write the numbers of a training log, bpt's or Caffe's, as CSV.
+
+    bpt train --solver prototxt/lenet/solver.prototxt 2> lenet.log
+    tools/parse_log.py lenet.log .
+
+writes lenet.log.train and lenet.log.test into OUTPUT_DIR. Columns: NumIters, Seconds since training began,
+LearningRate, and each output of the net. The learning rate is that of the row's own iteration, which the log shows
+behind the outputs; Caffe's program of this name gives each row the rate of the row before.
+
+Exit status: 0 done; 1 a table could not be written; 2 the command line is wrong, or LOGFILE is no log of training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bpt.cli.options import Parser
+from bpt.cli.tool import add_switch, run_tool
+from bpt.errors import UsageError
+from bpt.report.training_log import read_log, write_tables
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="parse_log.py", description=__doc__)
+    parser.add_argument("log", metavar="LOGFILE", help="what bpt train or caffe train wrote to stderr")
+    parser.add_argument("folder", metavar="OUTPUT_DIR", help="the folder for the tables")
+    parser.flag("delimiter", "between columns; default a comma", metavar="C", default=",")
+    add_switch(parser, "verbose", "name the files that were written")
+    return parser
+
+
+def parse(arguments: argparse.Namespace) -> None:
+    delimiter = arguments.delimiter.replace("\\t", "\t")
+    if len(delimiter) != 1 or delimiter in '\r\n"':
+        raise UsageError(f'--delimiter takes one character, found "{arguments.delimiter}"')
+    for path in write_tables(read_log(arguments.log), arguments.log, arguments.folder, delimiter):
+        if arguments.verbose:
+            print(f"Wrote {path}")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit status; see the text above."""
+    return run_tool(make_parser(), parse, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
