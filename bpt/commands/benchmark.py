@@ -10,10 +10,11 @@ import torch
 from bpt.commands.inner_times import log_inner_times
 from bpt.device import use_line
 from bpt.graph.segments import per_layer
+from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.operators.layout import LayoutChoice
 from bpt.operators.local import LocalOperator
-from bpt.operators.timing import choose_layout, time_layers, time_passes
+from bpt.operators.timing import Times, choose_layout, time_layers, time_passes
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.report.log import number
@@ -72,13 +73,28 @@ def _time(
 
     LOG.info("*** Benchmark begins ***")
     LOG.info("Testing for %d iterations.", iterations)
-    passes = time_passes(whole, iterations, update, _log_pass)
+    readers = [layer for layer in net.data_layers().values() if isinstance(layer, PrefetchingDataLayer)]
+    waits: list[float] = []
+
+    def each(index: int, seconds: float) -> None:
+        waits.append(sum(layer.waited for layer in readers))
+        _log_pass(index, seconds)
+
+    passes = time_passes(whole, iterations, update, each)
     layers = time_layers(by_layer, iterations)
     for line in caffe_lines(layers, passes):
         LOG.info("%s", line)
     LOG.info("*** Benchmark ends ***")
     for line in table(net.graph, layers, passes, list(net.data_layers())):
         LOG.info("%s", line)
+    if readers:
+        LOG.info("%s", _wait(Times(tuple(waits)), passes.iteration))
+
+
+def _wait(waits: Times, passes: Times) -> str:
+    """How long a pass of the whole net waits for its batches, which are made meanwhile."""
+    median, spread = waits.median * 1e3, waits.spread * 1e3
+    return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
 
 
 def _try_once(operator: LocalOperator) -> None:

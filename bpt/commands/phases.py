@@ -17,6 +17,7 @@ from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
+from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.operators.staged import StagedOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
@@ -34,12 +35,13 @@ STAGES = "SRsr"  # instructions that name a transfer
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank did in all timed iterations: seconds of each phase and in all, and its traffic."""
+    """What one rank did in all timed iterations: seconds of each phase and in all, its traffic, its wait for data."""
 
     host: str
     phases: Mapping[str, float]
     total: float
     traffic: Mapping[tuple[str, str], Traffic]
+    waited: float = 0.0
 
     @property
     def computing(self) -> float:
@@ -81,10 +83,11 @@ def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
     world.Barrier()
     solver.clock.take()
     world.counters.take()
+    waited = _waited(solver)
     start = time.perf_counter()
     solver.step(iterations)
     total = time.perf_counter() - start
-    mine = RankTimes(world.host, solver.clock.take(), total, world.counters.take())
+    mine = RankTimes(world.host, solver.clock.take(), total, world.counters.take(), _waited(solver) - waited)
     ranks: list[RankTimes] = world.allgather(mine)
     LOG.info("Training, mean of %d iterations in ms:", iterations)
     for line in phase_table(ranks, iterations):
@@ -95,6 +98,12 @@ def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
     for line in traffic_table(solver.net.graph, operator.segments, ranks, iterations, packed, crossing):
         LOG.info("%s", line)
     return ranks
+
+
+def _waited(solver: Solver) -> float:
+    """Seconds that the training net has waited for batches."""
+    layers = solver.net.data_layers().values()
+    return sum(layer.waited_in_all for layer in layers if isinstance(layer, PrefetchingDataLayer))
 
 
 def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
@@ -109,6 +118,9 @@ def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
     yield "exchange: what it adds to an iteration; what backward hides is not in it. computing: without any waiting."
     if staged:
         yield "pipeline: waiting for blobs and diffs of other stages."
+    if any(times.waited for times in ranks):
+        waits = ", ".join(f"{times.waited / iterations * 1e3:.3f}" for times in ranks)
+        yield f"Wait for data, in forward, by rank: {waits} ms."
 
 
 def traffic_table(

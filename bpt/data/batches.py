@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from bpt.data.hdf5_source import Hdf5Source
 from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Source
 from bpt.data.transform import Transform
+from bpt.data.workers import ALONE, Workers
 from bpt.errors import DataError
 from bpt.graph.spec import Shape
 from bpt.share import Share, Turning
@@ -76,16 +79,28 @@ class ImageBatches(Batches):
 
     Images of another size than the last batch's give a batch of that size, as in Caffe; within a batch all must agree.
     A share without samples is of the size that the first image of the source gets.
+
+    Args:
+        workers: who decodes and transforms the images; closed together with the source. ``ALONE`` is quickest where
+            nothing has to be decoded.
     """
 
-    def __init__(self, source: Source, sampler: Sampler, transform: Transform, share: Share) -> None:
+    def __init__(
+        self, source: Source, sampler: Sampler, transform: Transform, share: Share, workers: Workers = ALONE
+    ) -> None:
         super().__init__(sampler, share)
         self._source = source
         self._transform = transform
+        self._workers = workers
         self._first: Shape = ()
 
     def _read(self, draw: Draw) -> tuple[Tensor, ...]:
-        samples = [self._source.read(index) for index in draw.samples.tolist()]
+        indices = draw.samples.tolist()
+        if self._workers.count > 1:
+            # Records are read one after the other, while workers decode those before.
+            samples = self._workers.run(map(self._source.begin, indices))
+        else:
+            samples = [self._source.read(index) for index in indices]
         if not samples:
             self._first = self._first or self._transform.infer(self._source.read(0).image.shape)
             return empty(0, *self._first), empty(0)
@@ -94,12 +109,16 @@ class ImageBatches(Batches):
         except DataError as error:
             raise DataError(f"{self._source.path}: {error}") from None
         data = empty(len(samples), *shape)
-        self._transform(samples, draw, data.numpy())
+        self._workers.run(
+            partial(self._transform, samples[run], Draw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
+            for run in _runs(len(samples), self._workers.count)
+        )
         label = empty(len(samples))
         label.numpy()[:] = [sample.label for sample in samples]
         return data, label
 
     def close(self) -> None:
+        self._workers.close()
         self._source.close()
 
 
@@ -116,6 +135,12 @@ class RowBatches(Batches):
 
     def close(self) -> None:
         self._source.close()
+
+
+def _runs(count: int, parts: int) -> list[slice]:
+    """``range(count)`` in so many parts, or fewer if there is too little."""
+    ends = [count * part // parts for part in range(parts + 1)]
+    return [slice(start, end) for start, end in pairwise(ends) if start < end]
 
 
 def empty(*shape: int) -> Tensor:

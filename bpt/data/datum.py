@@ -46,6 +46,14 @@ def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, flo
     return values.reshape(shape), datum.label
 
 
+def is_encoded(record: bytes) -> bool:
+    """Whether a record is a Datum that holds an image file."""
+    try:
+        return _decode_plain(record) is None and pb.Datum.FromString(record).encoded
+    except DecodeError:
+        return False
+
+
 def _decode_plain(record: bytes) -> tuple[Image, float] | None:
     """What ``decode_datum`` returns, if the record is raw uint8 in the usual order of fields; ``None`` if not.
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpt.data.sampler import Integers
-from bpt.errors import FileError, UserError, did_you_mean
-from bpt.graph.spec import Shape
+from bpt.device import CPU, memory_of
+from bpt.errors import BptError, FileError, UserError, did_you_mean
+from bpt.graph.spec import Shape, count
 from bpt.proto.files import UnreadableError, read_bytes
 
 if TYPE_CHECKING:
@@ -90,23 +93,32 @@ def _listed(path: str) -> list[Path]:
 def _resolve(listing: str, name: str) -> Path:
     places = [Path(name), Path(listing).parent / name]
     for place in places:
-        if place.exists():
+        if os.path.exists(place):  # unlike Path.exists, it takes names that cannot be
             return place
     looked = " and ".join(dict.fromkeys(str(place.absolute()) for place in places))
     raise FileError(listing, f'lists "{name}", which does not exist (looked for {looked})')
 
 
+def import_h5py() -> ModuleType:
+    """The module ``h5py``; a UserError that says how to install it if it is missing."""
+    try:
+        import h5py as module  # noqa: PLC0415  optional package
+    except ImportError:
+        raise UserError("HDF5 data needs the package h5py: pip install 'bpt[hdf5]'") from None
+    found: ModuleType = module
+    return found
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
     try:
-        import h5py  # noqa: PLC0415  optional package
-    except ImportError:
-        raise UserError("HDF5 data needs the package h5py: pip install 'bpt[hdf5]'") from None
-    try:
-        with h5py.File(path, "r", locking=False) as file:  # locks fail on some network file systems
+        with import_h5py().File(path, "r", locking=False) as file:  # locks fail on some network file systems
             yield file
-    except OSError as error:
-        raise FileError(path, f"is not an HDF5 file, or a damaged one: {error}") from None
+    except BptError:
+        raise
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as error:  # h5py has them all
+        reason = " ".join(str(error).strip("'\"").split()) or "out of memory"
+        raise FileError(path, f"is not an HDF5 file, or a damaged one: {reason}") from None
 
 
 def _shapes(path: Path, datasets: Sequence[str]) -> list[Shape]:
@@ -122,17 +134,21 @@ def _shapes(path: Path, datasets: Sequence[str]) -> list[Shape]:
 
 
 def _shape(path: Path, file: h5py.File, name: str) -> Shape:
-    import h5py  # noqa: PLC0415  optional package
-
     if name not in file:
         names = list(file)
         hint = did_you_mean(name, names) or f" (it has: {', '.join(names) or 'nothing'})"
         raise FileError(path, f'has no dataset "{name}", which a top is called{hint}')
     dataset = file[name]
-    if not isinstance(dataset, h5py.Dataset):
+    if not isinstance(dataset, import_h5py().Dataset):
         raise FileError(path, f'"{name}" is a group, not a dataset')
     if dataset.dtype.kind not in "fiu":
         raise FileError(path, f'dataset "{name}" holds {dataset.dtype}, not numbers')
     if not dataset.ndim:
         raise FileError(path, f'dataset "{name}" is a single number, not rows')
-    return tuple(dataset.shape)
+    shape: Shape = tuple(dataset.shape)
+    size, memory = count(shape) * 4 / 2**30, memory_of(CPU) / 2**30
+    if size > memory:
+        raise FileError(
+            path, f'dataset "{name}" of shape {shape} takes {size:.1f} GiB, but there are {memory:.1f} GiB of memory'
+        )
+    return shape

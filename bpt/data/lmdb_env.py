@@ -17,6 +17,11 @@ from bpt.errors import FileError, UserError
 if TYPE_CHECKING:
     from lmdb import Environment
 
+_LEVELDB = (
+    "is a LevelDB, which bpt does not read but wants converted: make the data set again with convert_imageset "
+    "--backend lmdb, or copy its records, keys and values as they are, into an LMDB (docs/data.md has the few lines "
+    "that do so), and set backend: LMDB"
+)
 _lock = threading.Lock()
 _environments: dict[str, tuple[Environment, int]] = {}  # real path → environment, number of readers
 
@@ -81,11 +86,8 @@ def _data_file(path: str) -> Path:
     if not folder.is_dir():
         raise FileError(path, "is a file; an LMDB is a folder that holds data.mdb")
     if not file.is_file():
-        raise FileError(
-            path,
-            "is not an LMDB: it holds no data.mdb. LevelDB is not read; write the data as an LMDB "
-            "(Caffe's convert_imageset: --backend lmdb) and set backend: LMDB",
-        )
+        is_leveldb = (folder / "CURRENT").is_file() and any(folder.glob("MANIFEST-*"))
+        raise FileError(path, _LEVELDB if is_leveldb else "is not an LMDB: it holds no data.mdb")
     if not file.stat().st_size:
         raise FileError(path, "its data.mdb is empty")
     return file

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from bpt.data.datum import decode_datum
+from bpt.data.datum import decode_datum, is_encoded
 from bpt.data.lmdb_env import acquire, import_lmdb, release
 from bpt.data.source import Sample
 from bpt.errors import DataError
@@ -59,6 +61,13 @@ class LmdbSource:
 
     def read(self, index: int) -> Sample:
         return self.record(index).sample(self.path, self._channels)
+
+    def begin(self, index: int) -> Callable[[], Sample]:
+        return partial(self.record(index).sample, self.path, self._channels)
+
+    def is_encoded(self) -> bool:
+        """Whether the first record has to be decoded; a DataError if it cannot be read."""
+        return is_encoded(self.record(0).datum)
 
     def record(self, index: int) -> Record:
         """Record ``index``, not decoded; a DataError if it cannot be read."""

@@ -7,12 +7,14 @@ import itertools
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import IO
 
 import numpy as np
 
+from bpt.data.datum import is_encoded
 from bpt.data.lmdb_source import Record
 from bpt.data.shipped import Header, Parcel, pack
 from bpt.data.source import Sample
@@ -132,6 +134,13 @@ class SpoolSource:
 
     def read(self, index: int) -> Sample:
         return self._spool.record(index).sample(self.path, self._channels)
+
+    def begin(self, index: int) -> Callable[[], Sample]:
+        return partial(self._spool.record(index).sample, self.path, self._channels)
+
+    def is_encoded(self) -> bool:
+        """Whether the first record has to be decoded."""
+        return is_encoded(self._spool.header.first.datum)
 
     def close(self) -> None:
         """The spool outlives its readers; whoever made it closes it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ class Sample(NamedTuple):
 
 
 class Source(Protocol):
-    """A finite list of samples. Used by one thread at a time."""
+    """A finite list of samples. Used by one thread at a time, but for what ``begin`` returns."""
 
     path: str  # as the user wrote it, for messages
 
@@ -28,6 +29,9 @@ class Source(Protocol):
 
     def read(self, index: int) -> Sample:
         """Sample ``index`` of ``[0, len)``; a DataError names path and record if it cannot be used."""
+
+    def begin(self, index: int) -> Callable[[], Sample]:
+        """Do the part of ``read`` that must be done in order; any thread may do the rest, by calling the result."""
 
     def close(self) -> None:
         """Give the files back. The source is not used afterwards."""

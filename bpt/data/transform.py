@@ -36,6 +36,8 @@ class Transform:
             raise UserError("give mean_file or mean_value, not both")
         if param.force_color and param.force_gray:
             raise UserError("set force_color or force_gray, not both")
+        if not np.isfinite([param.scale, *param.mean_value]).all():
+            raise UserError("scale and mean_value must be finite")
         self.channels = 3 if param.force_color else 1 if param.force_gray else None  # of decoded images
         self._crop: int = param.crop_size
         self._at_random = phase == pb.TRAIN
@@ -105,6 +107,19 @@ class Transform:
         pixels = np.empty(out.shape, kinds.pop() if len(kinds) == 1 else np.float32)
         for target, image, top, left, flip in zip(pixels, images, tops, lefts, flips, strict=True):
             target[...] = _window(image, top, left, size, flip)
+        with np.errstate(over="ignore", invalid="ignore"):  # data of floats may have any; as in Caffe
+            self._normalise(pixels, out, tops, lefts, flips)
+
+    def _normalise(
+        self,
+        pixels: NDArray[np.generic],
+        out: Batch,
+        tops: Sequence[int],
+        lefts: Sequence[int],
+        flips: Sequence[int],
+    ) -> None:
+        """Subtract the mean from ``pixels``, and scale, into ``out``."""
+        size = out.shape[2:]
         if self._mean is not None:
             for target, top, left, flip in zip(out, tops, lefts, flips, strict=True):
                 target[...] = _window(self._mean, top, left, size, flip)

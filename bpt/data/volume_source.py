@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bpt.data.nifti import Volume, import_nibabel, open_nifti, read_nifti
 from bpt.data.volume_transform import normalise, resample
-from bpt.errors import DataError, FileError
+from bpt.errors import DataError, FileError, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto.files import UnreadableError, read_bytes
 
@@ -117,12 +117,12 @@ def list_volumes(path: str, root_folder: str = "") -> list[Entry]:
 def _entry(line: str, folder: Path, place: str) -> Entry:
     found = _ENTRY.fullmatch(line)
     if not found:
-        raise FileError(place, f'"{line}" is a path or a label, not both: write the path, then the label')
+        raise FileError(place, f'"{excerpt(line)}" is a path or a label, not both: write the path, then the label')
     name, label = found["name"], found["label"]
     if not _INTEGER.fullmatch(label):
-        raise FileError(place, f'the label of "{name}" is "{label}", not an integer; the label is the last word')
+        raise FileError(place, f'the label of "{excerpt(name)}" is "{excerpt(label)}", not an integer; the label is the last word')
     if abs(float(label)) > LARGEST_LABEL:
-        raise FileError(place, f'the label of "{name}" is {label}; float32 has no such integer')
+        raise FileError(place, f'the label of "{excerpt(name)}" is {excerpt(label)}; float32 has no such integer')
     path = folder / name
     if not os.path.isfile(path):
         raise FileError(place, f'lists "{name}", which does not exist (looked for {path.absolute()})')

@@ -10,13 +10,12 @@ from bpt.data.lmdb_source import LmdbSource
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Shipment
 from bpt.data.shipped_spool import SpoolSource, spool_of
-from bpt.data.source import Source
 from bpt.data.transform import Transform
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS
-from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, notice, seed_of, source_of
-from bpt.layers.transform_param import old_transform_fields, transform_of
+from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, notice, prefetch_of, seed_of, source_of
+from bpt.layers.transform_param import notice_old_transform_fields, transform_of, workers_of
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "data_param"
@@ -29,7 +28,8 @@ class Data(PrefetchingDataLayer):
     The records come in the order of their keys, round and round, also within a batch; with ``shuffle``
     (bpt's own field) in a new order every epoch. ``rand_skip`` skips a random number of records at the
     start, less than it. ``backend: LEVELDB``, Caffe's default, reads an LMDB too, if ``source`` is one. A Spool, with
-    the records that rank 0 has sent, may stand for the LMDB.
+    the records that rank 0 has sent, may stand for the LMDB. If the records are encoded, ``num_workers`` threads
+    decode and transform them.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
@@ -41,18 +41,17 @@ class Data(PrefetchingDataLayer):
         transform = transform_of(spec, FIELD, seed)
         source = _open(spec, transform)
         sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
-        batches = ImageBatches(source, sampler, transform, context.split(param.batch_size))
+        workers = workers_of(spec, decoding=source.is_encoded())
+        batches = ImageBatches(source, sampler, transform, context.split(param.batch_size), workers)
         super().__init__(spec, context, batches, param.prefetch)
-        for name in old_transform_fields(spec, FIELD):
-            notice(spec, f"{FIELD}.{name} is out of date; write it in transform_param", FIELD, name)
+        notice_old_transform_fields(spec, FIELD)
         if param.backend == pb.DataParameter.LEVELDB:
             notice(spec, f'"{param.source}" is read as the LMDB that it is; set backend: LMDB', FIELD, "backend")
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         batch_size = batch_size_of(spec, FIELD)
-        if spec.param.data_param.prefetch < 1:
-            raise spec.error("prefetch must be at least 1", FIELD, "prefetch")
+        prefetch_of(spec)
         transform = transform_of(spec, FIELD)
         source = _open(spec, transform)
         try:
@@ -72,7 +71,7 @@ class Data(PrefetchingDataLayer):
         return Shipment(param.data_param.source, self._batches.sampler, message.mean_file)
 
 
-def _open(spec: LayerSpec, transform: Transform) -> Source:
+def _open(spec: LayerSpec, transform: Transform) -> LmdbSource | SpoolSource:
     param = spec.param.data_param
     channels = 3 if param.force_encoded_color else transform.channels
     path = source_of(spec, FIELD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -25,6 +26,9 @@ class PrefetchingDataLayer(DataLayer):
 
     With many ranks each gets its share of the whole batch. In training the shares are turned once an epoch, so that
     over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
+
+    Attributes:
+        waited: seconds that the last ``forward`` waited for its batch; ``waited_in_all``: those of all of them.
     """
 
     def __init__(self, spec: LayerSpec, context: RunContext, batches: Batches, prefetch: int) -> None:
@@ -34,6 +38,7 @@ class PrefetchingDataLayer(DataLayer):
         if context.turns and self.training:
             context.turning = context.turning or Turning(batches.share.total, batches.epoch)
             batches.turning = context.turning
+        self.waited = self.waited_in_all = 0.0
         self._prefetcher = self._make_prefetcher()
 
     def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...]]:
@@ -45,7 +50,10 @@ class PrefetchingDataLayer(DataLayer):
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         rotation = self._batches.rotation(self.position)
+        start = time.perf_counter()
         tops = self._prefetcher.next()[: len(self.spec.tops)]
+        self.waited = time.perf_counter() - start
+        self.waited_in_all += self.waited
         self.context.rotation = rotation
         return tops[0] if len(tops) == 1 else tops
 
@@ -119,6 +127,14 @@ def source_of(spec: LayerSpec, field: str) -> str:
     if not source:
         raise spec.error(f"{field} needs a source", field, "source")
     return source
+
+
+def prefetch_of(spec: LayerSpec) -> int:
+    """How many batches are read ahead: ``data_param { prefetch }``, as Caffe has it for all layers that do so."""
+    prefetch: int = spec.param.data_param.prefetch
+    if prefetch < 1:
+        raise spec.error("prefetch must be at least 1", "data_param", "prefetch")
+    return prefetch
 
 
 def seed_of(spec: LayerSpec, context: RunContext) -> int:

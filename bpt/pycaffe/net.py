@@ -13,11 +13,12 @@ import torch
 
 from bpt.errors import UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
+from bpt.layers.memory_data import MemoryData
 from bpt.pycaffe.arguments import Path, phase_and_weights, several
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
-from bpt.solvers import snapshot
+from bpt.solvers import debug_info, snapshot
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import NetPlan, file_plan
 
@@ -132,6 +133,8 @@ class Net:
             self._operator.net.context.micro += first == 0
             for index in range(first, last + 1):
                 self._operator.forward(index)
+                if self._graph.debug_info:
+                    debug_info.log_forward(self._operator, index)
         return {name: blob.data for name, blob in wanted.items()}
 
     def backward(
@@ -164,7 +167,24 @@ class Net:
         with self._in_use():
             for index in range(first, last - 1, -1):
                 self._operator.backward(index)
+                if self._graph.debug_info:
+                    debug_info.log_backward(self._operator, index)
         return {name: blob.diff for name, blob in wanted.items()}
+
+    def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
+        """Let the net's MemoryData layer (its first, if there are several) hand out these arrays from now on.
+
+        Args:
+            data: (N, C, H, W), with N a multiple of the layer's ``batch_size``; float32 is not copied.
+            labels: (N,) or, as in pycaffe, (N, 1, 1, 1).
+
+        Raises:
+            UserError: other shapes, or the net has no MemoryData layer.
+        """
+        layer = next((layer for layer in self._operator.net.layers if isinstance(layer, MemoryData)), None)
+        if layer is None:
+            raise UserError("set_input_arrays gives arrays to a MemoryData layer, and the net has none")
+        layer.set_arrays(data, labels)
 
     def clear_param_diffs(self) -> None:
         """Set the diffs of all parameters to zero."""

@@ -1,0 +1,79 @@
+"""ImageData: images and labels from image files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bpt.context import RunContext, derive_seed
+from bpt.data.batches import ImageBatches
+from bpt.data.image_source import ImageSource
+from bpt.data.sampler import Sampler
+from bpt.errors import DataError, FileError, UserError
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS
+from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
+from bpt.layers.transform_param import notice_old_transform_fields, transform_of, workers_of
+
+FIELD = "image_data_param"
+
+
+@LAYERS.register("ImageData")
+class ImageData(PrefetchingDataLayer):
+    """Tops: images (B, C, H, W) and labels (B,) of the image files that ``source`` lists.
+
+    A line of the list has a path and, as its last word, a label. Images have the channels blue, green, red, or, with
+    ``is_color: false``, gray. They are resized to ``new_height`` × ``new_width``, if these are given, and transformed
+    by ``transform_param``; ``num_workers`` threads do that. They come in the list's order, round and round, also
+    within a batch; with ``shuffle`` in a new order every epoch. ``rand_skip`` skips a random number of lines at the
+    start, less than it. ``data_param { prefetch }`` says how many batches are made ahead (4).
+    """
+
+    arity = Arity(bottoms=(0, 0), tops=(1, 2))
+
+    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+        param = spec.param.image_data_param
+        seed = seed_of(spec, context)
+        skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
+        source = _open(spec)
+        sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
+        share = context.split(param.batch_size)
+        batches = ImageBatches(source, sampler, transform_of(spec, FIELD, seed), share, workers_of(spec))
+        super().__init__(spec, context, batches, prefetch_of(spec))
+        notice_old_transform_fields(spec, FIELD)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.image_data_param
+        batch_size = batch_size_of(spec, FIELD)
+        prefetch_of(spec)
+        if bool(param.new_height) != bool(param.new_width):
+            raise spec.error("give new_height and new_width, or neither", FIELD)
+        transform = transform_of(spec, FIELD)
+        if transform.channels not in (None, _channels(spec)):
+            word = "force_color" if transform.channels == 3 else "force_gray"
+            raise spec.error(
+                f"{word} contradicts is_color: {str(param.is_color).lower()}; ImageData goes by is_color",
+                "transform_param",
+            )
+        try:
+            first = _open(spec).read(0).image.shape
+        except DataError as error:
+            raise spec.error(str(error), FIELD, "source") from None
+        try:
+            shape = transform.infer(first)
+        except UserError as error:
+            raise spec.error(str(error), "transform_param") from None
+        return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
+
+
+def _channels(spec: LayerSpec) -> int:
+    return 3 if spec.param.image_data_param.is_color else 1
+
+
+def _open(spec: LayerSpec) -> ImageSource:
+    param = spec.param.image_data_param
+    size = (param.new_height, param.new_width) if param.new_height else ()
+    try:
+        return ImageSource(source_of(spec, FIELD), root_folder=param.root_folder, size=size, channels=_channels(spec))
+    except FileError as error:
+        raise spec.error(str(error), FIELD, "source") from None
