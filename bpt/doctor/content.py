@@ -10,11 +10,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from bpt.data.hdf5_source import Hdf5Source
+from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_env import acquire, import_lmdb, release
 from bpt.data.mean import read_mean
 from bpt.data.nifti import open_nifti
 from bpt.data.volume_source import list_volumes
-from bpt.errors import FileError
+from bpt.errors import DataError, FileError, UserError
 
 if TYPE_CHECKING:
     from hashlib import blake2b
@@ -127,6 +128,25 @@ def volume_content(path: str, root_folder: str) -> Content:
     labels = len({entry.label for entry in entries})
     volumes = f"{len(entries)} volume{'s' * (len(entries) != 1)}"
     return Content(f"{volumes} with {labels} label{'s' * (labels != 1)}", content.hexdigest())
+
+
+def image_content(path: str, root_folder: str) -> Content:
+    """The list of image files at ``path``, and the pixels of some of them.
+
+    Args:
+        root_folder: before each path, as it is.
+
+    Raises:
+        UserError: the list or a file is missing, or not as an ImageData layer wants it, or there is no Pillow.
+    """
+    source = ImageSource(path, root_folder=root_folder)
+    content = hashlib.blake2b(file_content(path).digest.encode(), digest_size=8)
+    for index in _spread(len(source)):
+        try:
+            _add(content, source.read(index).image.tobytes())
+        except DataError as error:
+            raise UserError(str(error)) from None
+    return Content(f"{len(source)} image{'s' * (len(source) != 1)}", content.hexdigest())
 
 
 def mean_content(path: str) -> Content:

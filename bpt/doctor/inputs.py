@@ -12,6 +12,7 @@ from bpt.doctor.content import (
     Look,
     file_content,
     hdf5_content,
+    image_content,
     lmdb_content,
     mean_content,
     volume_content,
@@ -73,6 +74,15 @@ def _of_layer(spec: LayerSpec) -> Iterator[Input]:
     elif spec.type == "VolumeData" and param.volume_data_param.source:
         path, root_folder = param.volume_data_param.source, param.volume_data_param.root_folder
         yield Input(f"list of volumes {path}", partial(volume_content, path, root_folder))
+    elif spec.type == "ImageData" and param.image_data_param.source:
+        path, root_folder = param.image_data_param.source, param.image_data_param.root_folder
+        yield Input(f"list of images {path}", partial(image_content, path, root_folder))
+    elif spec.type == "WindowData" and param.window_data_param.source:
+        path = param.window_data_param.source
+        yield Input(f"window file {path}", partial(file_content, path))
+    elif spec.type == "InfogainLoss" and param.infogain_loss_param.source:
+        path = param.infogain_loss_param.source
+        yield Input(f"infogain matrix {path}", partial(file_content, path))
     for path in (param.transform_param.mean_file, param.data_param.mean_file):
         if path:
             yield Input(f"mean image {path}", partial(mean_content, path))

@@ -19,7 +19,8 @@ from bpt.solvers.outer.check import samples_of
 from bpt.solvers.speeds.rehearsal import batch_of
 from bpt.solvers.update_rules import UPDATE_RULES
 
-_SHUFFLED = ("data_param", "hdf5_data_param", "volume_data_param")  # messages with a field "shuffle"
+# Messages with a field "shuffle".
+_SHUFFLED = ("data_param", "hdf5_data_param", "image_data_param", "volume_data_param")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ import lmdb
 import nibabel
 import numpy as np
 import pytest
+from PIL import Image
 
 from bpt.data.mean import write_mean
-from bpt.doctor.content import file_content, hdf5_content, lmdb_content, mean_content, volume_content
-from bpt.errors import FileError
+from bpt.doctor.content import file_content, hdf5_content, image_content, lmdb_content, mean_content, volume_content
+from bpt.errors import FileError, UserError
 from tests.data.lmdbs import write_records
 from tests.golden_cases import GOLDEN
 
@@ -123,6 +124,25 @@ def test_volumes(tmp_path: Path) -> None:
     (tmp_path / "d/files/1.nii.gz").write_bytes(b"no volume")
     with pytest.raises(FileError, match=r"d/list\.txt:2: .*1\.nii\.gz: is not a NIfTI file"):
         volume_content(str(tmp_path / "d/list.txt"), str(tmp_path / "d/files"))
+
+
+def test_images(tmp_path: Path) -> None:
+    def write(folder: str, *values: int, labels: str = "010") -> tuple[str, str]:
+        (tmp_path / folder).mkdir()
+        for index, value in enumerate(values):
+            Image.fromarray(np.full((3, 4), value, np.uint8)).save(tmp_path / folder / f"{index}.png")
+        lines = "".join(f"{index}.png {label}\n" for index, label in enumerate(labels))
+        (tmp_path / folder / "list.txt").write_text(lines)
+        return str(tmp_path / folder / "list.txt"), f"{tmp_path}/{folder}/"
+
+    here = image_content(*write("a", 1, 2, 3))
+    assert here.amount == "3 images"
+    assert image_content(*write("b", 1, 2, 3)) == here
+    assert image_content(*write("c", 1, 2, 3, labels="001")) != here
+    assert image_content(*write("d", 1, 9, 3)) != here
+    (tmp_path / "d/1.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"d/list\.txt:2: .*1\.png: .*no image file"):
+        image_content(str(tmp_path / "d/list.txt"), f"{tmp_path}/d/")
 
 
 def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

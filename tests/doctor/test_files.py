@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bpt.doctor import files
-from bpt.doctor.content import lmdb_content, volume_content
+from bpt.doctor.content import file_content, image_content, lmdb_content, volume_content
 from bpt.doctor.files import check_inputs, check_snapshots, look_at
 from bpt.doctor.findings import Finding, Kind, Section
 from bpt.doctor.inputs import Input, inputs_of
@@ -60,6 +60,25 @@ def test_lists_of_volumes(tmp_path: Path) -> None:
     assert found.name == "list of volumes list"
     assert found.look.func is volume_content
     assert found.look.args == ("list", "")
+
+
+OTHERS = """
+layer { name: "i" type: "ImageData" top: "x" top: "y"
+        image_data_param { source: "pictures" root_folder: "r/" batch_size: 1 } }
+layer { name: "w" type: "WindowData" top: "u" top: "v" window_data_param { source: "windows" batch_size: 1 } }
+layer { name: "l" type: "InfogainLoss" bottom: "x" bottom: "y" infogain_loss_param { source: "H" } }
+"""
+
+
+def test_images_windows_and_matrices(tmp_path: Path) -> None:
+    texts = Texts.read(lambda: read_solver(write_run(tmp_path / "a", "", OTHERS)))
+    assert texts.plans.value and texts.solver.value
+    found = inputs_of(texts.plans.value, texts.solver.value)
+    assert [(one.name, one.look.func, one.look.args) for one in found] == [
+        ("list of images pictures", image_content, ("pictures", "r/")),
+        ("window file windows", file_content, ("windows",)),
+        ("infogain matrix H", file_content, ("H",)),
+    ]
 
 
 def test_what_ranks_of_the_outer_layer_read(tmp_path: Path) -> None:
