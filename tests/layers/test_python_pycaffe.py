@@ -1,0 +1,136 @@
+"""Python layers written for pycaffe: what they see is what pycaffe shows them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bpt.context import RunContext
+from bpt.errors import LayerError, RunError
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from tests.golden_cases import graph_of
+from tests.layers.written import Write, body, run_error
+from tests.one_layer import error_of, one_layer
+
+EUCLIDEAN = """
+import caffe
+import numpy as np
+
+class L(caffe.Layer):
+    def setup(self, bottom, top):
+        if len(bottom) != 2:
+            raise Exception("Need two inputs to compute distance.")
+        self.weight = float(self.param_str or 1)
+        assert self.param_str_ == self.param_str
+
+    def reshape(self, bottom, top):
+        if bottom[0].count != bottom[1].count:
+            raise Exception("Inputs must have the same dimension.")
+        self.diff = np.zeros_like(bottom[0].data, dtype=np.float32)
+        top[0].reshape(1)
+
+    def forward(self, bottom, top):
+        self.diff[...] = bottom[0].data - bottom[1].data
+        top[0].data[...] = self.weight * np.sum(self.diff ** 2) / bottom[0].num / 2.
+
+    def backward(self, top, propagate_down, bottom):
+        for i in range(2):
+            if not propagate_down[i]:
+                continue
+            sign = 1 if i == 0 else -1
+            bottom[i].diff[...] = top[0].diff * self.weight * sign * self.diff / bottom[i].num
+"""
+
+
+def test_a_layer_of_pycaffe(write: Write) -> None:
+    module = write(EUCLIDEAN)
+    text = """
+        layer { name: "in" type: "Input" top: "x" top: "y"
+                 input_param { shape { dim: 3 dim: 2 } shape { dim: 3 dim: 2 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip"
+                 inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
+        layer { name: "loss" bottom: "ip" bottom: "y" top: "loss" """
+    own = Net(graph_of(text + body(module, more='param_str: "2"') + " loss_weight: 3 }"), RunContext(1))
+    caffes = Net(graph_of(text + 'type: "EuclideanLoss" loss_weight: 6 }'), RunContext(1))
+    x, y = torch.rand(2, 3, 2)
+    for _ in range(2):
+        loss = own(x, y)
+        assert loss.shape == (1,)
+        torch.testing.assert_close(loss, 2 * caffes(x, y).reshape(1))
+        own.zero_grad()
+        caffes.zero_grad()
+        (3 * loss).sum().backward()
+        (6 * caffes(x, y)).backward()
+        for ours, theirs in zip(own.parameters(), caffes.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+    assert "caffe" not in sys.modules
+
+
+BLOBS = """
+import caffe
+class L(caffe.Layer):
+    def setup(self, bottom, top):
+        self.shapes = []
+        top[1].reshape(2, 2)
+    def reshape(self, bottom, top):
+        assert (bottom[0].num, bottom[0].channels, bottom[0].height, bottom[0].width) == (*bottom[0].shape, 1, 1)[:4]
+        top[0].reshape(*bottom[0].shape)
+        self.shapes.append(bottom[0].data.shape)
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data ** 2
+        top[1].data[0, 0] += 1 if self.phase == caffe_phase else 10
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = 2 * bottom[0].data * top[0].diff
+caffe_phase = caffe.TRAIN
+"""
+
+
+def test_blobs_of_pycaffe(write: Write) -> None:
+    text = body(write(BLOBS))
+    layer = one_layer(text, (2, 3), tops=2)
+    for samples in (2, 5):
+        x = torch.rand(samples, 3, dtype=torch.float64).requires_grad_()
+        square, count = layer(x)
+        assert torch.equal(square, x**2)
+    assert count[0, 0] == 2  # tops stay from pass to pass
+    assert one_layer(text, (2, 3), tops=2, phase=pb.TEST)(x)[1][0, 0] == 10
+    square.sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x)
+
+
+def test_only_the_last_pass_of_pycaffe_goes_back(write: Write) -> None:
+    layer = one_layer(body(write(BLOBS)), (2, 3), tops=2)
+    first, _ = layer(torch.rand(2, 3, requires_grad=True))
+    layer(torch.rand(2, 3, requires_grad=True))
+    with pytest.raises(RunError, match="remembers its last forward pass only"):
+        first.sum().backward()
+
+
+def test_mistakes_of_pycaffe_layers(write: Write) -> None:
+    start = "import caffe\nclass L(caffe.Layer):\n"
+    ready = start + "    def setup(self, bottom, top): pass\n    def reshape(self, bottom, top): top[0].reshape(1)\n"
+    module = write(
+        start + "    def setup(self, b, t):\n        self.blobs.add_blob(3)\n    reshape = forward = setup\n"
+    )
+    assert error_of(body(module), (2,)) == (
+        f"setup of L: {Path.cwd()}/{module}.py:4: NotImplementedError: self.blobs.add_blob: bpt trains the parameters "
+        "of a torch.nn.Module; write the layer as one"
+    )
+    module = write(ready + "    def forward(self, bottom, top):\n        bottom[0].data[...] = 0\n")
+    message = run_error(one_layer(body(module), (2,)), torch.ones(2))
+    assert message == (
+        f'layer "L": forward of L: {Path.cwd()}/{module}.py:6: ValueError: assignment destination is read-only'
+    )
+    module = write(ready + "    def forward(self, bottom, top): pass\n")
+    top = one_layer(body(module), (2,))(torch.ones(2, requires_grad=True))
+    with pytest.raises(RunError) as caught:
+        top.sum().backward()
+    assert str(caught.value) == "layer \"L\": backward of L: AttributeError: 'L' object has no attribute 'backward'"
+    inputs = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 } } }'
+    text = f'{inputs} layer {{ name: "L" bottom: "x" top: "x" {body(module)} }}'
+    with pytest.raises(LayerError, match="a layer written for pycaffe cannot work in place"):
+        graph_of(text)
