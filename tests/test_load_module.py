@@ -50,6 +50,18 @@ def test_a_tuple_of_outputs_sorted_by_name(tmp_path: Path) -> None:
     assert (a.tolist(), z.tolist()) == ([0, 3], [-7, 4])
 
 
+def test_more_samples_than_the_text_says_go_where_minus_1_is(tmp_path: Path) -> None:
+    """As in a Net whose input is reshaped: 2 steps stay 2 steps, and there are 3 sequences."""
+    dims = "reshape_param { shape { dim: 2 dim: -1 dim: 5 } }"
+    path = write(tmp_path, inputs(x=(2, 5)) + layer("Reshape", "x", "y", dims))
+    net = bpt.Net(path, bpt.TEST)
+    x = batch(6, 5)
+    net.blobs["x"].reshape(6, 5)
+    (expected,) = net.forward(x=x.numpy()).values()
+    assert expected.shape == (2, 3, 5)
+    assert torch.equal(bpt.load_module(path)(x), torch.from_numpy(expected))
+
+
 class TestNames:
     def test_parameters_are_called_after_their_layers(self) -> None:
         module = bpt.load_module(deploy("lenet"))

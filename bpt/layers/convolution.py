@@ -82,9 +82,10 @@ class BaseConvolution(Layer):
         if axis != 1:  # torch wants exactly one axis in front of the channels
             x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
         bias = self.blob(1) if self.bias_term else None
+        rest = (0,) * (x.dim() - 2)  # written out for ONNX; else a tuple of one number holds for all axes there, too
         y = torch.convolution(
-            x, self.blob(0), bias, window.stride, window.pad, window.dilation, self.transposed, (0,), self.group
-        )  # a tuple of one number holds for all axes there, too
+            x, self.blob(0), bias, window.stride, window.pad, window.dilation, self.transposed, rest, self.group
+        )
         return y if axis == 1 else y.reshape(*leading, *y.shape[1:])
 
 

@@ -73,7 +73,9 @@ class Reshape(Layer):
         start = self.axis if self.axis >= 0 else self.axis + x.dim() + 1
         end = x.dim() if self.num_axes == -1 else start + self.num_axes
         dims = self.dims
-        if start == 0 < end and dims[:1] == (self.samples,):
+        # A net that is alone may be given more samples than its text says; then -1 takes what is more, as in Caffe.
+        fits = not self.context.is_divided and INFER in dims
+        if start == 0 < end and dims[:1] == (self.samples,) and not fits:
             dims = (COPY, *dims[1:])
         return x.reshape(_top_shape(tuple(x.shape), dims, start, end))
 
