@@ -14,6 +14,7 @@ from bpt.fillers import fill
 from bpt.graph.layer_graph import LayerGraph, Node, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.layers import LAYERS, DataLayer, Layer
+from bpt.layers.blobs_in_text import blobs_in_text
 from bpt.layers.filter import behind_filters, refit
 from bpt.proto import bpt_pb2 as pb
 
@@ -38,7 +39,8 @@ class Net(nn.Module):
             make at once go through the other layers in micro-batches, and some of these on other ranks.
 
     Raises:
-        LayerError: a filler does not fit its parameter, or a shared one has another shape or is not on this rank.
+        LayerError: a filler, or values in the text, do not fit a parameter, or a shared one has another shape or is
+            not on this rank.
         RunError: no memory for a parameter.
     """
 
@@ -63,15 +65,19 @@ class Net(nn.Module):
                 continue
             layer = LAYERS[node.type](node.spec, self.context)
             layer.samples = _samples(graph, node)
+            stated = blobs_in_text(node.spec, [graph.params[index].shape for index in node.params])
             for index in node.params:
                 param = graph.params[index]
-                self._values[index] = self._make(param, shared or {})
+                self._values[index] = self._make(param, shared or {}, stated)
                 layer.add_blob(self._values[index], part.shape_of(param))
             self.layers.append(layer)
         self._behind_filters = behind_filters(graph)
         self.training = graph.phase == pb.TRAIN  # a layer with a phase of its own keeps that
 
-    def _make(self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter]) -> nn.Parameter:
+    def _make(
+        self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter], stated: Sequence[Tensor]
+    ) -> nn.Parameter:
+        """The parameter, filled; ``stated`` are the layer's values in the text, if it has any."""
         node = self.graph.nodes[param.layer]
         shape = self.part.shape_of(param)
         given = shared.get((node.name, param.blob))
@@ -88,6 +94,16 @@ class Net(nn.Module):
             value = torch.empty(shape)
         except RuntimeError as error:
             raise RunError(f'layer "{node.name}": no memory for a parameter of shape {shape}') from error
+        if stated:
+            part = self.part.slice_of(param)
+            value.copy_(stated[param.blob][part.index(len(param.shape))] if part else stated[param.blob])
+        else:
+            self._fill(value, param)
+        trains = param.learnable and (param.lr_mult != 0 or self.graph.force_backward)
+        return nn.Parameter(value, requires_grad=trains)
+
+    def _fill(self, value: Tensor, param: Param) -> None:
+        node = self.graph.nodes[param.layer]
         generator = self.context.generator("filler", node.name, param.blob)
         try:
             fill(value, param.filler, generator, param.shape, self.part.slice_of(param))
@@ -95,8 +111,6 @@ class Net(nn.Module):
             raise
         except UserError as error:
             raise node.spec.error(str(error)) from None
-        trains = param.learnable and (param.lr_mult != 0 or self.graph.force_backward)
-        return nn.Parameter(value, requires_grad=trains)
 
     def _owners(self, param: Param, node: Node) -> nn.Parameter:
         """The values of the parameter that ``param`` shares; under share_mode PERMISSIVE in the owner's shape."""

@@ -38,6 +38,11 @@ def test_gradients_add_up_over_equal_indices_and_passes() -> None:
         assert layer.blobs[1].grad.tolist() == [15 * passes, 27 * passes, 39 * passes]
 
 
+def test_fillers() -> None:
+    layer = one_layer(EMBED.replace("}", "weight_filler { value: 2 } bias_filler { value: 3 } }"), (1,))
+    assert layer(torch.tensor([1.0])).tolist() == [[5, 5, 5]]
+
+
 @pytest.mark.parametrize("body", [EMBED, PLAIN])
 def test_gradients(body: str) -> None:
     check_gradients(body, torch.tensor([[3.0, 1, 1], [0, 3, 3]]), constant=(0,))

@@ -75,6 +75,8 @@ def spread(
             LOG.info("%s", line)
     for remark in (*_unused(param, device), *without_effect(param, graph)):
         LOG.warning("parallel_param: %s", remark)
+    if solver.param.HasField("layer_wise_reduce"):
+        LOG.warning("layer_wise_reduce has no effect: gradients travel while backward goes on; see parallel_param")
     return parallel
 
 
