@@ -16,7 +16,6 @@ from bpt.commands.explain_net import ExplainedNet
 from bpt.data.mean import read_mean
 from bpt.data.volume_transform import normalise
 from bpt.errors import DataError, FileError, UsageError
-from bpt.layers.transform_param import old_transform_fields
 from bpt.proto import bpt_pb2 as pb
 
 Intensity = pb.VolumeDataParameter.Intensity
@@ -85,11 +84,7 @@ def rule_of(net: ExplainedNet, intensity: str = "", mean: Sequence[float] = (), 
     said = f'as layer "{data.name}" says'
     if data.type == "VolumeData":
         return Rule(data.param.volume_data_param.intensity, source=said)
-    param = pb.TransformationParameter()
-    param.CopyFrom(data.param.transform_param)
-    if data.type == "Data":
-        for name in old_transform_fields(data, "data_param"):
-            setattr(param, name, getattr(data.param.data_param, name))
+    param = data.param.transform_param
     values: Array | None = np.array(param.mean_value, np.float32) if param.mean_value else None
     if param.HasField("mean_file"):
         values = _centre(read_mean(param.mean_file), net)

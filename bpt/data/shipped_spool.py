@@ -89,9 +89,8 @@ class Spool:
         """Let the Data layer of this text read the spool, and the mean image that came with it."""
         layer.data_param.source = self.name
         layer.data_param.backend = pb.DataParameter.LMDB
-        for param in (layer.transform_param, layer.data_param):
-            if self._mean and param.HasField("mean_file"):
-                param.mean_file = self._mean.name
+        if self._mean and layer.transform_param.HasField("mean_file"):
+            layer.transform_param.mean_file = self._mean.name
 
     def close(self) -> None:
         """Remove the files. No layer that reads the spool is used afterwards."""

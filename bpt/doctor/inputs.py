@@ -83,9 +83,8 @@ def _of_layer(spec: LayerSpec) -> Iterator[Input]:
     elif spec.type == "InfogainLoss" and param.infogain_loss_param.source:
         path = param.infogain_loss_param.source
         yield Input(f"infogain matrix {path}", partial(file_content, path))
-    for path in (param.transform_param.mean_file, param.data_param.mean_file):
-        if path:
-            yield Input(f"mean image {path}", partial(mean_content, path))
+    if path := param.transform_param.mean_file:
+        yield Input(f"mean image {path}", partial(mean_content, path))
 
 
 def _snapshot_content(path: str) -> Content:

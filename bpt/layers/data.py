@@ -15,7 +15,7 @@ from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, notice, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import notice_old_transform_fields, transform_of, workers_of
+from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "data_param"
@@ -38,13 +38,13 @@ class Data(PrefetchingDataLayer):
         param = spec.param.data_param
         seed = seed_of(spec, context)
         skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
-        transform = transform_of(spec, FIELD, seed)
+        transform = transform_of(spec, seed)
         source = _open(spec, transform)
         sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
         workers = workers_of(spec, decoding=source.is_encoded())
         batches = ImageBatches(source, sampler, transform, context.split(param.batch_size), workers)
         super().__init__(spec, context, batches, param.prefetch)
-        notice_old_transform_fields(spec, FIELD)
+        notice_old_fields(spec, FIELD)
         if param.backend == pb.DataParameter.LEVELDB:
             notice(spec, f'"{param.source}" is read as the LMDB that it is; set backend: LMDB', FIELD, "backend")
 
@@ -52,7 +52,7 @@ class Data(PrefetchingDataLayer):
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         batch_size = batch_size_of(spec, FIELD)
         prefetch_of(spec)
-        transform = transform_of(spec, FIELD)
+        transform = transform_of(spec)
         source = _open(spec, transform)
         try:
             first = source.read(0).image.shape
@@ -66,9 +66,7 @@ class Data(PrefetchingDataLayer):
 
     def shipment(self) -> Shipment:
         param = self.spec.param
-        # As in transform_of, the old field comes before the new one.
-        message = param.data_param if param.data_param.HasField("mean_file") else param.transform_param
-        return Shipment(param.data_param.source, self._batches.sampler, message.mean_file)
+        return Shipment(param.data_param.source, self._batches.sampler, param.transform_param.mean_file)
 
 
 def _open(spec: LayerSpec, transform: Transform) -> LmdbSource | SpoolSource:

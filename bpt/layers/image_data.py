@@ -12,7 +12,7 @@ from bpt.errors import DataError, FileError, UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import notice_old_transform_fields, transform_of, workers_of
+from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
 
 FIELD = "image_data_param"
 
@@ -37,9 +37,9 @@ class ImageData(PrefetchingDataLayer):
         source = _open(spec)
         sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
         share = context.split(param.batch_size)
-        batches = ImageBatches(source, sampler, transform_of(spec, FIELD, seed), share, workers_of(spec))
+        batches = ImageBatches(source, sampler, transform_of(spec, seed), share, workers_of(spec))
         super().__init__(spec, context, batches, prefetch_of(spec))
-        notice_old_transform_fields(spec, FIELD)
+        notice_old_fields(spec, FIELD)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -48,7 +48,7 @@ class ImageData(PrefetchingDataLayer):
         prefetch_of(spec)
         if bool(param.new_height) != bool(param.new_width):
             raise spec.error("give new_height and new_width, or neither", FIELD)
-        transform = transform_of(spec, FIELD)
+        transform = transform_of(spec)
         if transform.channels not in (None, _channels(spec)):
             word = "force_color" if transform.channels == 3 else "force_gray"
             raise spec.error(

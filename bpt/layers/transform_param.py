@@ -1,53 +1,37 @@
-"""From a data layer's text to its Transform, with the fields of older texts."""
+"""From a data layer's text to its Transform."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
 
 from bpt.data.transform import Transform
 from bpt.data.workers import ALONE, Workers, how_many
 from bpt.errors import UserError
 from bpt.graph.spec import LayerSpec
 from bpt.layers.prefetching import notice
-from bpt.proto import bpt_pb2 as pb
 
 MOST_WORKERS = 256
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 
 
-def transform_of(spec: LayerSpec, field: str, seed: int = 0) -> Transform:
-    """The Transform that ``transform_param`` describes; a LayerError if it cannot be made.
-
-    Old texts have its fields in ``field`` ("data_param"); they count as in Caffe's upgrade of old nets.
-    """
+def transform_of(spec: LayerSpec, seed: int = 0) -> Transform:
+    """The Transform that ``transform_param`` describes; a LayerError if it cannot be made."""
+    param = spec.param.transform_param
+    if param.num_workers > MOST_WORKERS:
+        raise spec.error(f"num_workers can be at most {MOST_WORKERS}", "transform_param", "num_workers")
     try:
-        return Transform(merged_transform_param(spec, field), spec.param.phase, seed)
+        return Transform(param, spec.param.phase, seed)
     except UserError as error:
         raise spec.error(str(error), "transform_param") from None
 
 
-def merged_transform_param(spec: LayerSpec, field: str) -> pb.TransformationParameter:
-    """``transform_param`` with what old texts have in ``field``; a LayerError if it asks for too many workers."""
-    param = pb.TransformationParameter()
-    param.CopyFrom(spec.param.transform_param)
-    old: Any = getattr(spec.param, field)
-    for name in old_transform_fields(spec, field):
-        setattr(param, name, getattr(old, name))
-    if param.num_workers > MOST_WORKERS:
-        raise spec.error(f"num_workers can be at most {MOST_WORKERS}", "transform_param", "num_workers")
-    return param
+def notice_old_fields(spec: LayerSpec, field: str, but: tuple[str, ...] = ()) -> None:
+    """Log which transformations in ``field`` ("data_param"), other than ``but``, have no effect.
 
-
-def old_transform_fields(spec: LayerSpec, field: str) -> Iterator[str]:
-    """The fields set in ``field`` whose place is ``transform_param``."""
-    return (name for name in _OLD_FIELDS if getattr(spec.param, field).HasField(name))
-
-
-def notice_old_transform_fields(spec: LayerSpec, field: str) -> None:
-    """Log which fields of ``field`` belong in ``transform_param``."""
-    for name in old_transform_fields(spec, field):
-        notice(spec, f"{field}.{name} is out of date; write it in transform_param", field, name)
+    In networks of the format of 2014 they have, and reading these moves them into ``transform_param``. In a layer of
+    today's format Caffe passes over them, so the numbers of its nets are those without them.
+    """
+    for name in _OLD_FIELDS:
+        if getattr(spec.param, field).HasField(name) and name not in but:
+            notice(spec, f"{field}.{name} has no effect, as in Caffe; write it in transform_param", field, name)
 
 
 def workers_of(spec: LayerSpec, *, decoding: bool = True) -> Workers:

@@ -16,7 +16,7 @@ from bpt.errors import FileError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import merged_transform_param, notice_old_transform_fields, transform_of, workers_of
+from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
 
 FIELD = "window_data_param"
 
@@ -28,34 +28,36 @@ class WindowData(PrefetchingDataLayer):
     ``WindowSource`` shows the file. In each batch ``fg_fraction`` of the windows, the last ones, are foreground (their
     labels 1 and more), the others background (0); which ones is drawn anew for every batch. A window is cut out with
     ``context_pad`` pixels of the crop around it, warped (``crop_mode: "square"``: first made a square), perhaps
-    mirrored, and less its mean times ``scale``. Of ``transform_param`` that has crop_size (needed), mirror, mean_file
-    or mean_value, and scale, which Caffe 1.0 does not read there; ``num_workers`` threads do the work.
+    mirrored, and less its mean times ``scale``, which Caffe 1.0 reads in ``window_data_param`` only. Of
+    ``transform_param`` it has crop_size (needed), mirror, mean_file or mean_value, and scale, too; ``num_workers``
+    threads do the work.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(2, 2))
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
-        param = merged_transform_param(spec, FIELD)
+        param = spec.param.transform_param
+        own = spec.param.window_data_param
         batches = WindowBatches(
             _open(spec),
             context.split(spec.param.window_data_param.batch_size),
             _foreground(spec),
             _crop(spec),
             _mean(spec),
-            param.scale,
+            own.scale if own.HasField("scale") else param.scale,
             mirror=param.mirror,
             seed=seed_of(spec, context),
             workers=workers_of(spec),
         )
         super().__init__(spec, context, batches, prefetch_of(spec))
-        notice_old_transform_fields(spec, FIELD)
+        notice_old_fields(spec, FIELD, but=("scale",))
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         param = spec.param.window_data_param
         batch_size = batch_size_of(spec, FIELD)
         prefetch_of(spec)
-        transform_of(spec, FIELD)  # refuses what no layer can use
+        transform_of(spec)  # refuses what no layer can use
         if not 0 <= param.fg_fraction <= 1:
             raise spec.error(f"fg_fraction is {param.fg_fraction:g}, not from 0 to 1", FIELD, "fg_fraction")
         if param.crop_mode not in ("warp", "square"):
@@ -82,7 +84,7 @@ def _foreground(spec: LayerSpec) -> int:
 
 
 def _crop(spec: LayerSpec) -> WindowCrop:
-    size, pad = merged_transform_param(spec, FIELD).crop_size, spec.param.window_data_param.context_pad
+    size, pad = spec.param.transform_param.crop_size, spec.param.window_data_param.context_pad
     if not size:
         raise spec.error("WindowData needs a crop_size, to which windows are warped", "transform_param", "crop_size")
     if size <= 2 * pad:
@@ -92,7 +94,7 @@ def _crop(spec: LayerSpec) -> WindowCrop:
 
 def _mean(spec: LayerSpec) -> NDArray[np.float32]:
     """What is subtracted from each crop: the centre of the mean image, or one number for each channel."""
-    param = merged_transform_param(spec, FIELD)
+    param = spec.param.transform_param
     size: int = param.crop_size
     if not param.HasField("mean_file"):
         values = np.array(param.mean_value or [0], np.float32)

@@ -60,19 +60,19 @@ def test_who_says_the_rule(tmp_path: Path) -> None:
 
 
 def test_images_rule(tmp_path: Path) -> None:
-    """The centre of the mean image, and an old field."""
+    """The centre of the mean image, and a scale; that of data_param has no effect."""
     write_images(tmp_path / "lmdb", [np.zeros((1, 6, 6), np.uint8)], [0])
     mean = np.arange(36, dtype=np.float32).reshape(1, 6, 6)
     write_mean(tmp_path / "mean.binaryproto", mean)
-    param = f'mean_file: "{tmp_path}/mean.binaryproto" crop_size: 4'
+    param = f'mean_file: "{tmp_path}/mean.binaryproto" crop_size: 4 scale: 0.5'
     data = f"""layer {{ name: "images" type: "Data" top: "data" top: "label" transform_param {{ {param} }}
-      data_param {{ source: "{tmp_path}/lmdb" backend: LMDB batch_size: 2 scale: 0.5 }} }}"""
+      data_param {{ source: "{tmp_path}/lmdb" backend: LMDB batch_size: 2 scale: 9 }} }}"""
     net = explained(tmp_path, data, *BODY)
     assert net.input.shape == (1, 1, 4, 4)
     rule = rule_of(net)
     assert str(rule) == 'intensity RAW, less the mean image, times 0.5 (as layer "images" says)'
     np.testing.assert_array_equal(rule.mean, mean[:, 1:5, 1:5])
-    values = explained(tmp_path, data.replace(param, "mean_value: 3"), *BODY)
+    values = explained(tmp_path, data.replace(param, "mean_value: 3 scale: 0.5"), *BODY)
     assert str(rule_of(values)) == 'intensity RAW, less 3, times 0.5 (as layer "images" says)'
     write_mean(tmp_path / "mean.binaryproto", mean[:, :3])
     with pytest.raises(LayerError, match=re.escape("the mean image has shape (1, 3, 6), the net's input (1, 4, 4)")):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from google.protobuf import text_format
 
 from bpt.context import RunContext
 from bpt.data.lmdb_writer import LmdbWriter
@@ -18,6 +19,7 @@ from bpt.errors import DataError, LayerError
 from bpt.layers import DataLayer
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.upgrade import upgrade_net
 from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN, graph_of
 
@@ -142,14 +144,22 @@ def test_an_lmdb_is_read_although_the_text_says_leveldb(reader: type[Reader], ca
     assert net.next()[0].shape == (1, 1, 28, 28)
 
 
-def test_old_fields_count_as_transform_param(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+def test_transformations_of_the_old_format(reader: type[Reader], caplog: pytest.LogCaptureFixture) -> None:
+    """In a net of 2014 they are meant; in today's, Caffe passes over them, and so are the numbers of its nets."""
+    old = "batch_size: 3 crop_size: 21 scale: 0.5"
     with caplog.at_level(logging.WARNING, "bpt"):
-        old = reader(data("digits_test_lmdb", "batch_size: 3 crop_size: 21 scale: 0.5"), pb.TEST).next()[0]
-    assert [message.split(" is ")[0] for message in caplog.messages] == [
-        'layer "d": data_param.scale',
-        'layer "d": data_param.crop_size',
+        today = reader(data("digits_test_lmdb", old), pb.TEST).next()[0]
+    assert caplog.messages == [
+        f'layer "d": data_param.{name} has no effect, as in Caffe; write it in transform_param'
+        for name in ("scale", "crop_size")
     ]
-    np.testing.assert_array_equal(old.numpy(), RECORDED["data_centercrop_odd/s0/data"] * np.float32(0.5))
+    assert torch.equal(today, reader(data("digits_test_lmdb", "batch_size: 3"), pb.TEST).next()[0])
+
+    param = f'data_param {{ source: "digits_test_lmdb" backend: LMDB {old} }}'
+    net = text_format.Parse(f'layers {{ name: "d" type: DATA top: "x" top: "y" {param} }}', pb.NetParameter())
+    upgrade_net(net, {}, "net.prototxt")
+    meant = reader(text_format.MessageToString(net), pb.TEST).next()[0]
+    np.testing.assert_array_equal(meant.numpy(), RECORDED["data_centercrop_odd/s0/data"] * np.float32(0.5))
 
 
 def test_images_of_any_size_one_by_one(reader: type[Reader], tmp_path: Path) -> None:

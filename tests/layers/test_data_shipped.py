@@ -71,22 +71,6 @@ def test_the_same_batches(kept: Spooled, reader: Make, images: str, more: str, m
     shipment.close()
 
 
-def test_a_mean_file_among_the_old_fields(kept: Spooled, reader: Make, images: str, tmp_path: Path) -> None:
-    """It comes before the one in transform_param, as in Caffe."""
-    for name, value in (("old", 1), ("new", 2)):
-        write_mean(tmp_path / name, np.full((2, 6, 5), value, np.float32))
-    outer = f'transform_param {{ mean_file: "{tmp_path / "new"}" }}'
-    source = data(images, f'mean_file: "{tmp_path / "old"}"', outer=outer)
-    server = reader(source)
-    shipment = server.layer.shipment()
-    spool = kept(Spool(shipment.header))
-    node = reader(redirected(source, spool))
-    for piece in shipment.pieces([(0, 10)]):
-        spool.append(piece)
-    assert all(map(torch.equal, server.next(), node.next()))
-    shipment.close()
-
-
 def test_records_may_arrive_while_others_are_read(kept: Spooled, reader: Make, images: str) -> None:
     source = data(images, batch_size=2)
     shared = reader(source)

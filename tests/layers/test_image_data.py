@@ -153,11 +153,13 @@ def test_a_test_net_crops_the_centre(reader: Make, images: Path) -> None:
     assert torch.equal(one.next()[0], (WANTED[:4, :, 1:5, 1:5] - 7) * 0.5)
 
 
-def test_old_fields_count_as_transform_param(reader: Make, images: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_transformations_of_the_old_format_have_no_effect(
+    reader: Make, images: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "bpt"):
         old = reader(text(images, "crop_size: 4 scale: 0.5"), phase=pb.TEST).next()[0]
-    assert torch.equal(old, WANTED[:4, :, 1:5, 1:5] * 0.5)
-    assert [message.split(" is ")[0] for message in caplog.messages] == [
+    assert torch.equal(old, WANTED[:4])
+    assert [message.split(" has ")[0] for message in caplog.messages] == [
         'layer "i": image_data_param.scale',
         'layer "i": image_data_param.crop_size',
     ]
