@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positive, set_state, shape
@@ -80,6 +81,43 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
+    _check(arguments, job)
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.plan import plan_solver, rehearse
+    from bpt.commands.plan_devices import blamed, choose_devices
+    from bpt.proto.solver import read_solver
+    from bpt.report.plan_figure import draw
+    from bpt.report.plan_tables import lines
+
+    source = read_solver(arguments.solver, arguments.set)
+    set_state(source.param, arguments)
+    source, stages, remarks = choose_devices(source, arguments.devices)
+    if not stages and not arguments.measure:
+        raise UsageError(
+            "bpt plan needs to know the devices: --devices FILE or --devices N, or num_stages in the solver's "
+            "parallel_param"
+        )
+    if arguments.measure:
+        if stages:
+            with blamed(arguments.devices):
+                rehearse(source)
+        _measure(arguments, job, source)
+        if not stages:
+            return
+        print()
+    with blamed(arguments.devices):
+        plan = plan_solver(source, arguments.shape)
+    for remark in (*remarks, *plan.remarks):
+        print(f"warning: {remark}", file=sys.stderr)
+    for line in lines(plan):
+        print(line)
+    if arguments.figure:
+        print(f"\nWrote {draw(plan, arguments.figure)}")
+
+
+def _check(arguments: argparse.Namespace, job: Job) -> None:
+    """Refuse flags that do not go together, and files that could not be written."""
     need(arguments, "solver", "what to train")
     if job.world.size > 1:
         raise UsageError("bpt plan runs on one process; leave mpirun out")
@@ -90,31 +128,14 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
             raise UsageError(f"--{flag} goes with --measure")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.plan import plan_solver
-    from bpt.commands.plan_devices import choose_devices
-    from bpt.proto.solver import read_solver
-    from bpt.report.plan_figure import check_figure, draw
-    from bpt.report.plan_tables import lines
+    from bpt.commands.simulation_tables import check_file
+    from bpt.report.plan_figure import check_figure
 
     if arguments.figure:
         check_figure(arguments.figure)
-    source = read_solver(arguments.solver, arguments.set)
-    set_state(source.param, arguments)
-    source, stages = choose_devices(source, arguments.devices)
-    if not stages and not arguments.measure:
-        raise UsageError(
-            "bpt plan needs to know the devices: --devices FILE or --devices N, or num_stages in the solver's "
-            "parallel_param"
-        )
-    if arguments.measure:
-        _measure(arguments, job, source)
-    if not stages:
-        return
-    plan = plan_solver(source, arguments.shape)
-    for line in lines(plan):
-        print(line)
-    if arguments.figure:
-        draw(plan, arguments.figure)
+    for flag in ("figure", "measure"):
+        if path := getattr(arguments, flag):
+            check_file(flag, path)
 
 
 def _measure(arguments: argparse.Namespace, job: Job, source: SolverSource) -> None:
@@ -130,4 +151,3 @@ def _measure(arguments: argparse.Namespace, job: Job, source: SolverSource) -> N
         f"forward {costs.forward * 1e3:.4g} ms, backward {costs.backward * 1e3:.4g} ms, update "
         f"{costs.update * 1e3:.4g} ms ({costs.machine}, threads: {costs.threads})"
     )
-    print()

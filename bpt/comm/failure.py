@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import select
 import socket
 import sys
 import time
@@ -124,6 +125,8 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
     """``run`` with the ranks of ``comm``; a collective call. Returns if all ranks are well, or none is.
 
     Under fault tolerance it returns when all ranks that live are at their end, be it good or bad.
+
+    Alone, it returns 1 without a word when whoever read the output has had enough, such as ``head``.
     """
     tolerant = _is_tolerant(comm)
     notices = _Notices(comm.Dup())
@@ -132,7 +135,11 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
     start = time.monotonic()
     try:
         command(comm)
+        if comm.size == 1:
+            sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
+        if comm.size == 1 and isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 1
         failure = Failure.of(error)
     else:
         if tolerant:
@@ -150,6 +157,21 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
 
 def _is_tolerant(comm: Communicator) -> bool:
     return comm.describe().get("fault tolerance") == "on"
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader is gone; then what is still to be written is thrown away."""
+    try:
+        number = sys.stdout.fileno()
+        pipe = select.poll()
+    except (AttributeError, OSError, ValueError):  # no pipe, or a system without poll
+        return False
+    pipe.register(number, 0)
+    if not any(event & select.POLLERR for _, event in pipe.poll(0)):
+        return False
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), number)
+    return True
 
 
 class _Notices:

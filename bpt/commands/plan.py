@@ -19,7 +19,7 @@ from bpt.report.plan import Alone, Outlook, Plan
 from bpt.solvers.check import check_solver
 from bpt.solvers.nets import train_plan
 from bpt.solvers.outer.check import apart
-from bpt.solvers.pipelines.check import check_pipeline
+from bpt.solvers.pipelines.check import check_pipeline, without_effect
 from bpt.solvers.pipelines.costs import read_costs_of
 from bpt.solvers.pipelines.costs_file import Costs
 from bpt.solvers.pipelines.placing import DELAYED, check_micro_batches, place
@@ -70,7 +70,20 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
         block=None if param.allocator == _Pipeline.BLOCK else seen_block(problem, seen),
         convergence=tuple(enumerate(shown(placement.convergence, param.objective))),
         objective=OBJECTIVES[param.objective],
+        remarks=tuple(f"parallel_param: {remark}" for remark in without_effect(parallel, graph)),
     )
+
+
+def rehearse(source: SolverSource) -> None:
+    """Refuse what ``plan_solver`` would refuse once costs are measured; better before a long measurement than after it.
+
+    Raises:
+        PrototxtError, FileError: as ``plan_solver``.
+    """
+    param = pb.SolverParameter()
+    param.CopyFrom(source.param)
+    param.parallel_param.pipeline_param.ClearField("costs")  # it may be what is about to be written
+    plan_solver(replace(source, param=param))
 
 
 def measured_on(costs: Costs, micro_batches: int) -> str:

@@ -59,8 +59,9 @@ def measure(source: SolverSource, device: torch.device, iterations: int, path: s
         choose_layout(operator, layout, update)
         LOG.info("Engine: %s", layout)
         LOG.info(
-            "Measuring %d batches in %d micro-batches: %d layers, each by itself, and the whole net",
-            iterations, micro_batches, len(graph),
+            "Measuring %d batch%s%s: %d layers, each by itself, and the whole net",
+            iterations, "es" * (iterations != 1),
+            f", each in {micro_batches} micro-batches" if micro_batches > 1 else "", len(graph),
         )  # fmt: skip
         whole = time_parts(operator, iterations, update)
         operator.cut_into(cut(graph, range(len(graph)), sources_apart=True))

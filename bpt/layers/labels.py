@@ -64,7 +64,9 @@ def _refuse(spec: LayerSpec, labels: Tensor, indices: Tensor, classes: int, igno
     places = wrong.flatten().nonzero()
     if len(places):
         place = int(places[0])
+        label, (scores, blob) = labels.flatten()[place].item(), spec.bottom_names[:2]
+        more = f', or give "{scores}" more classes' if label > 0 else ""
         raise DataError(
-            f'layer "{spec.name}": label {labels.flatten()[place].item():g} at position {place} of '
-            f'"{spec.bottom_names[1]}" is outside [0, {classes}), the classes of "{spec.bottom_names[0]}"'
+            f'layer "{spec.name}": label {label:g} at position {place} of "{blob}" is outside [0, {classes}), the '
+            f'classes of "{scores}"; mend the list or data set that "{blob}" comes from{more}'
         )

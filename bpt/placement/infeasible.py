@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bpt.errors import PrototxtError
 from bpt.placement.loads import Ints, Loads, lacking
+from bpt.proto import bpt_pb2 as pb
 
 MIB = 2**20
+FRUGAL = (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL)
+"""The schedules that may keep fewer blobs alive, and give the curve of one process."""
 
 
-def infeasible(loads: Loads, genes: Ints, what: str) -> PrototxtError:
+class LittleMemoryError(PrototxtError):
+    """No placement was found that fits into the memories of the devices."""
+
+
+def infeasible(loads: Loads, genes: Ints, what: str) -> LittleMemoryError:
     """The error that names the device which lacks most memory.
 
     Args:
@@ -19,11 +28,25 @@ def infeasible(loads: Loads, genes: Ints, what: str) -> PrototxtError:
     lack = lacking(held, loads.memory)
     device = int(lack.argmax())
     assert lack[device] > 0, held
-    return PrototxtError(
+    schedules = _frugal(loads, genes, device)
+    return LittleMemoryError(
         f"{what}: device {loads.problem.devices[device].name} (stage {device}) lacks {_mib(lack[device])} of memory: "
-        f"its layers need {_mib(held[device])}, it has {_mib(loads.memory[device])}; take more stages, smaller batches "
-        "or a device with more memory"
+        f"its layers need {_mib(held[device])}, it has {_mib(loads.memory[device])}; take "
+        f"{f'schedule: {schedules}, ' if schedules else ''}more stages, smaller batches or a device with more memory"
     )
+
+
+def _frugal(loads: Loads, genes: Ints, device: int) -> str:
+    """The schedules under which the device would hold less: ``ONE_F_ONE_B or SEQUENTIAL``."""
+    problem = loads.problem
+    if problem.rule == pb.PipelineParameter.DELAYED:  # chosen for its curve
+        return ""
+
+    def held(rule: int) -> float:
+        return float(Loads(replace(problem, rule=rule), loads.starts).held(genes[None])[0][device])
+
+    names = [pb.PipelineParameter.Schedule.Name(rule) for rule in FRUGAL if held(rule) < held(problem.rule)]
+    return " or ".join(names)
 
 
 def _mib(size: float) -> str:

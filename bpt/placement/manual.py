@@ -42,12 +42,14 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
     for start, end in problem.together:
         _check_together(problem, stages, start, end, "whose parameters or blobs it shares")
     for start, end in problem.beside_sources:
-        _check_together(problem, stages, start, end, "since a stage must have more than data layers")
+        _check_together(problem, stages, start, end, "since data layers stay with the first layer that computes")
     empty = sorted(set(range(m)) - set(stages))
     if empty:
+        used = len(set(stages))
+        others = f"or set num_stages: {used}" if empty[0] == used else f"or number the stages from 0 to {used - 1}"
         raise PrototxtError(
-            f"no layer names stage {empty[0]} (device {problem.devices[empty[0]].name}); put it on one with "
-            "parallel_param { stage }, or set a smaller num_stages"
+            f"no layer runs on stage {empty[0]} ({_device(problem, empty[0])}); let one name it, "
+            f"parallel_param {{ stage: {empty[0]} }}, {others}"
         )
     starts, devices = joined(range(len(stages)), stages)
     if problem.rule == pb.PipelineParameter.DELAYED and devices != tuple(range(m)):
@@ -60,6 +62,11 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
     if lacking(loads.held(genes[None])[0], loads.memory).any():
         raise infeasible(loads, genes, "the stages that the layers name do not fit")
     return Placement(starts, devices)
+
+
+def _device(problem: Problem, stage: int) -> str:
+    name = problem.devices[stage].name
+    return name if name.startswith("device") else f"device {name}"
 
 
 def _skip_sources(problem: Problem, stages: list[int]) -> None:

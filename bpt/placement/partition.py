@@ -5,9 +5,29 @@ from __future__ import annotations
 from itertools import pairwise
 
 from bpt.errors import PrototxtError
+from bpt.origin import Origin
 from bpt.placement.problem import Problem
 
 SHARE = 16  # by rule a layer is heavy if it has one in so many parts of a device's share of the work
+
+
+class TooManyStagesError(PrototxtError):
+    """The net cannot be cut into so many stages.
+
+    Args:
+        reason: why, and how many there are to be.
+        possible: how many there may be.
+        origin: where their number stands.
+    """
+
+    def __init__(self, reason: str, possible: int, origin: Origin | None = None) -> None:
+        self.reason = reason
+        self.possible = possible
+        super().__init__(f"pipeline_param: {reason}; set num_stages: {possible} or less", origin)
+
+    def at(self, origin: Origin) -> TooManyStagesError:
+        """The same, at a place."""
+        return TooManyStagesError(self.reason, self.possible, origin)
 
 
 def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
@@ -36,12 +56,13 @@ def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
 
 
 def check_enough(problem: Problem) -> None:
-    """Raise a PrototxtError if the net cannot be cut into as many partitions as there are devices."""
+    """Raise a TooManyStagesError if the net cannot be cut into as many partitions as there are devices."""
     devices, possible = len(problem.devices), len(problem.cuts)
     if possible < devices:
-        raise PrototxtError(
-            f"the net can be cut into {possible} partition{'s' * (possible != 1)} at most, because {_why(problem)}, "
-            f"but there are {devices} stages; set num_stages: {possible} or less"
+        raise TooManyStagesError(
+            f"the net can be cut into {possible} stage{'s' * (possible != 1)} at most, because {_why(problem)}, "
+            f"but there are to be {devices}",
+            possible,
         )
 
 
@@ -55,7 +76,7 @@ def _why(problem: Problem) -> str:
     if problem.beside_sources:
         a, b = problem.beside_sources[0]
         names = ", ".join(f'"{cost.name}"' for cost in problem.costs[a:b])
-        reasons.append(f"a stage has more than data layers ({names} stay together)")
+        reasons.append(f"data layers stay with the first layer that computes ({names})")
     return " and ".join(reasons) or f"it has {len(problem.costs)} layer{'s' * (len(problem.costs) != 1)}"
 
 

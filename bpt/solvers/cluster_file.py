@@ -16,6 +16,7 @@ _MB = 1e6
 _MIB = 2**20
 _SPEEDS = ("samples_per_second", "gflops")
 _LEAST, _MOST = 1e-9, 1e15  # samples a second
+_MOST_NODES = 10**6
 _SPREAD = 10  # standard deviation of ln speed: already from one hundred-thousandth to a hundred thousand times
 _Path = tuple[str | int, ...]
 
@@ -34,6 +35,9 @@ class ClusterSource:
             raise self._error("a cluster has at least one node { samples_per_second: … }")
         for index in range(len(self.param.node)):
             self._check_node(index)
+        nodes = sum(node.count for node in self.param.node)
+        if nodes > _MOST_NODES:
+            raise self._error(f"{nodes} nodes are more than can be simulated, {_MOST_NODES}", "node")
         for field in ("latency", "bandwidth", "update_rate"):
             self._check_number(("server", field), self.param.server, field)
 

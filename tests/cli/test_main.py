@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -114,6 +115,59 @@ def test_what_ends_a_command(
     monkeypatch.setattr(cli.COMMANDS["device_query"], "run", fail)
     outcome = bpt("device_query")
     assert (outcome.status, outcome.out, outcome.err) == (status, "", line)
+
+
+def test_an_interruption_during_start_up_is_told_in_one_line(bpt: Bpt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While modules are imported, and nobody else can tell."""
+
+    def interrupted(arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    outcome = bpt("device_query")
+    assert (outcome.status, outcome.out, outcome.err) == (1, "", "error: interrupted\n")
+
+
+INTERRUPTED = """
+import signal, sys
+from bpt.cli.main import main
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["bpt", "device_query"]
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_while_torch_is_imported() -> None:
+    process = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (1, "", "error: interrupted\n")
+
+
+@pytest.mark.parametrize("flags", [[], ["-u"]])
+def test_a_reader_that_has_had_enough(flags: list[str]) -> None:
+    """As ``head``: it ends without a word, whether the output is written at once or at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        process = subprocess.run(
+            [sys.executable, *flags, "-m", "bpt", "device_query"],
+            stdout=pipe, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (process.returncode, process.stderr) == (1, "")
+
+
+def test_another_pipe_that_is_broken_is_told(bpt: Bpt, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: object, job: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(cli.COMMANDS["device_query"], "run", fail)
+    assert bpt("device_query").error == "[Errno 32] Broken pipe"
 
 
 def test_words_of_a_list() -> None:

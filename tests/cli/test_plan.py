@@ -54,7 +54,20 @@ def test_devices_that_are_alike(bpt: Bpt) -> None:
 def test_the_flag_counts_more_than_the_solver(bpt: Bpt) -> None:
     named = 'parallel_param { num_stages: 3 pipeline_param { devices: "nope" } }'
     assert "LeNetTiny on 2 devices: " in bpt(*PLAN, f"--set={named}", "--devices=c.prototxt").out
-    assert "LeNetTiny on 4 devices: " in bpt(*PLAN, f"--set={named}", "--devices=4").out
+    outcome = bpt(*PLAN, f"--set={named}", "--devices=4")
+    assert "LeNetTiny on 4 devices: " in outcome.out
+    assert outcome.err == (
+        "warning: --devices 4: 4 stages, in place of num_stages: 3 of the solver; to train like that, "
+        "set num_stages: 4\n"
+    )
+    assert bpt(*PLAN, f"--set={named}", "--devices=3").err == ""
+
+
+@pytest.mark.usefixtures("inputs")
+def test_settings_without_effect(bpt: Bpt) -> None:
+    outcome = bpt(*PLAN, "--devices=2", "--set=parallel_param { pipeline_param { partitions: 4 } }")
+    assert outcome.status == 0
+    assert outcome.err == "warning: parallel_param: pipeline_param { partitions } has no effect with allocator: BLOCK\n"
 
 
 @pytest.mark.usefixtures("cluster")
@@ -79,6 +92,7 @@ def test_figure(bpt: Bpt, cluster: Path) -> None:
     pytest.importorskip("matplotlib")
     outcome = bpt(*PLAN, "--devices=c.prototxt", "--figure=plan.png")
     assert outcome.status == 0
+    assert outcome.out.endswith("\n\nWrote plan.png\n")
     assert (cluster / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -86,7 +100,10 @@ def test_measured_costs(bpt: Bpt, cluster: Path) -> None:
     """Measured alone, and planned by later; or both at once."""
     outcome = bpt(*PLAN, "--measure=costs.json", "--iterations=1", "--set=engine: CONTIGUOUS")
     assert outcome.status == 0
-    assert re.match(r"costs\.json: \d+ layers of LeNetTiny in batches of 20: forward \S+ ms, backward ", outcome.out)
+    assert re.match(
+        r"costs\.json: \d+ layers of LeNetTiny in batches of 20: forward \S+ ms, backward .*\n$", outcome.out
+    )
+    assert "] Measuring 1 batch, each in 4 micro-batches: " in outcome.err
     content = json.loads((cluster / "costs.json").read_text())
     layers = {layer["layer"]: layer for layer in content["layers"]}
     assert {"digits", "conv1", "loss"} <= layers.keys()
@@ -99,12 +116,37 @@ def test_measured_costs(bpt: Bpt, cluster: Path) -> None:
     at_once = bpt(*PLAN, "--devices=2", "--measure=more.json", "--iterations=1", "--set=engine: CONTIGUOUS")
     assert at_once.status == 0
     assert "each counts as the machine that measured" in at_once.out
+    assert re.match(r"more\.json: .*\n\nLeNetTiny on 2 devices", at_once.out)
 
     net = cluster / "lenet_train_test.prototxt"
     net.write_text(net.read_text().replace("batch_size: 20", "batch_size: 10", 1))
     other = bpt(*PLAN, "--devices=c.prototxt", f"--set={named}")
     assert other.status == 2
     assert "costs.json: was not measured for this net: it ran in batches of 20, this has batches of 10" in other.error
+
+
+@pytest.mark.parametrize(
+    ("devices", "text", "message"),
+    [
+        (
+            "2",
+            "allocator: EXACT objective: PROFIT schedule: DELAYED",
+            "schedule: DELAYED needs consecutive layers on each",
+        ),
+        ("2", "allocator: MANUAL", "no layer runs on stage 1 (device 1)"),
+        ("40", "", "--devices 40: the net can be cut into 8 stages at most"),
+        ("tiny.prototxt", "", "tiny.prototxt: allocator: BLOCK finds no cut that fits"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_before_anything_is_measured(
+    devices: str, text: str, message: str, bpt: Bpt, cluster: Path
+) -> None:
+    Path("tiny.prototxt").write_text("node { name: 'a' gflops: 1 memory: 0.01 } node { gflops: 1 }")
+    named = f"parallel_param {{ pipeline_param {{ {text} }} }}"
+    outcome = bpt(*PLAN, f"--devices={devices}", "--measure=costs.json", "--iterations=1", f"--set={named}")
+    assert message in outcome.error
+    assert (outcome.status, outcome.out) == (2, "")
+    assert not (cluster / "costs.json").exists()
 
 
 @pytest.mark.usefixtures("cluster")
@@ -123,24 +165,33 @@ def test_without_the_data(bpt: Bpt) -> None:
         (["--devices=2"], "bpt plan needs --solver: what to train"),
         ([PLAN[1]], "bpt plan needs to know the devices: --devices FILE or --devices N, or num_stages in the"),
         ([PLAN[1], "--devices=0"], "--devices 0: there must be at least 1"),
-        ([PLAN[1], "--devices=nope"], "nope: no such file (looked for /"),
+        ([PLAN[1], "--devices=two"], "--devices two: takes a number of devices or a file that describes them, and "),
         (
             [PLAN[1], "--devices=bad.prototxt"],
             "bad.prototxt:1:1: a node has either samples_per_second or gflops; neither",
         ),
-        ([PLAN[1], "--devices=40"], "solver.prototxt:1:1: pipeline_param: "),
+        (
+            [PLAN[1], "--devices=40"],
+            "--devices 40: the net can be cut into 8 stages at most, because data layers stay ",
+        ),
+        (
+            [PLAN[1], "--devices=tiny.prototxt"],
+            "tiny.prototxt: allocator: BLOCK finds no cut that fits: device a (stage ",
+        ),
+        ([PLAN[1], "--devices=2", "--figure=no/plan.svg"], '--figure no/plan.svg: there is no folder "no"'),
         ([PLAN[1], "--devices=2", "--figure=plan.pdf"], "--figure plan.pdf: writes files that end in .png or .svg"),
         ([PLAN[1], "--devices=2", "--shape=1x"], '--shape: takes a shape such as 3x224x224, found "1x" '),
         ([PLAN[1], "--devices=2", "--iterations=3"], "--iterations goes with --measure"),
         ([PLAN[1], "--devices=2", "--gpu=0"], "--gpu goes with --measure"),
         ([PLAN[1], "--measure=c.json", "--shape=1x28x28"], "--measure trains on the data set; --shape does without it"),
-        ([PLAN[1], "--measure=no/c.json"], 'no/c.json: cannot be written: there is no folder "'),
+        ([PLAN[1], "--measure=no/c.json"], '--measure no/c.json: there is no folder "no"'),
         ([PLAN[1], "--devices=2", "--divices=3"], 'unrecognized arguments: --divices=3; did you mean "--devices"?'),
     ],
 )
 @pytest.mark.usefixtures("cluster")
 def test_mistakes(words: list[str], message: str, bpt: Bpt) -> None:
     Path("bad.prototxt").write_text("node { }")
+    Path("tiny.prototxt").write_text("node { name: 'a' gflops: 1 memory: 0.01 } node { gflops: 1 }")
     outcome = bpt("plan", *words)
     assert outcome.error.startswith(message)
     assert (outcome.status, outcome.out) == (2, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.commands.plan import plan_solver
+from bpt.commands.plan import plan_solver, rehearse
 from bpt.errors import BptError
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.plan_tables import lines as tables
@@ -145,12 +145,30 @@ def test_alone_in_too_little_memory(tmp_path: Path) -> None:
     assert not plan_solver(two_unlike(tmp_path, cluster=cluster)).alone.fits
 
 
+def test_settings_without_effect_are_remarked(tmp_path: Path) -> None:
+    assert not plan_solver(two_unlike(tmp_path)).remarks
+    remarks = plan_solver(two_unlike(tmp_path, pipeline("partitions: 4 gabra_param { seed: 1 }"))).remarks
+    assert [re.sub(r"has no effect .*", "", remark) for remark in remarks] == [
+        "parallel_param: pipeline_param { partitions } ",
+        "parallel_param: pipeline_param { gabra_param } ",
+    ]
+
+
+def test_a_rehearsal_refuses_what_a_plan_would_but_for_costs(tmp_path: Path) -> None:
+    source = two_unlike(tmp_path)
+    (tmp_path / "c.json").write_text("of another net")  # about to be written anew
+    rehearse(source)
+    assert source.param.parallel_param.pipeline_param.costs == "c.json"
+    with pytest.raises(BptError, match="no layer runs on stage 1"):
+        rehearse(two_unlike(tmp_path, pipeline("allocator: MANUAL")))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (pipeline("micro_batches: 0"), "micro_batches is 0; it must be at least 1"),
         (pipeline("schedule: DELAYED") + " iter_size: 2", "schedule: DELAYED applies the gradient of one batch"),
-        (pipeline("allocator: MANUAL"), "no layer names stage 1"),
+        (pipeline("allocator: MANUAL"), "no layer runs on stage 1"),
         ("base_lr: nan", "base_lr is nan; it must be finite"),
     ],
 )

@@ -64,11 +64,17 @@ def test_another_axis() -> None:
 @pytest.mark.parametrize(
     ("labels", "more", "message"),
     [
-        ([0.0, 1, 3, 0], "", 'label 3 at position 2 of "x1" is outside [0, 3), the classes of "x0"'),
+        (
+            [0.0, 1, 3, 0],
+            "",
+            'label 3 at position 2 of "x1" is outside [0, 3), the classes of "x0"; mend the list or data set that "x1" '
+            'comes from, or give "x0" more classes',
+        ),
         (
             [255.0, -2, 3, 0],
             "ignore_label: 255",
-            'label -2 at position 1 of "x1" is outside [0, 3), the classes of "x0"',
+            'label -2 at position 1 of "x1" is outside [0, 3), the classes of "x0"; mend the list or data set that '
+            '"x1" comes from',
         ),
     ],
 )

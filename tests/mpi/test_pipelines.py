@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.mpi.mpirun import needs_mpi
+from scripts.make_brains import write
+from tests.mpi.mpirun import mpirun, needs_mpi
 from tests.mpi.test_check import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data
+from tests.net_cases import PROTOTXT
 
 assert data  # a fixture of this module, too
 
@@ -45,6 +49,7 @@ ROWS: dict[int, list[Row]] = {
         ("resnet20", 8, SGD, pipeline(2, "GPIPE", 2)),
         ("resnet20", 6, SGD, pipeline(2, "SEQUENTIAL", 1, beside=SYNC)),
     ],
+    6: [("lenet", 5, SGD, pipeline(3, "ONE_F_ONE_B", 2))],  # two replicas of three stages
 }
 
 
@@ -52,3 +57,28 @@ ROWS: dict[int, list[Row]] = {
 @pytest.mark.parametrize("ranks", ROWS)
 def test_a_pipeline_gives_the_weights_of_one_process(ranks: int, data: Path) -> None:
     check(ranks, ROWS[ranks], data)
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        pipeline(2, "GPIPE", 2, beside="sync_batch_norm: false"),
+        pipeline(2, "ONE_F_ONE_B", 2, beside="sync_batch_norm: false"),
+        pipeline(2, "SEQUENTIAL", 1),
+    ],
+)
+def test_a_net_for_scans(parallel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver of the small 3D-ResAttNet as it is, on a few brains, through ``bpt check``."""
+    monkeypatch.chdir(tmp_path)
+    Path("prototxt").symlink_to(PROTOTXT)
+    write(Path("data/brains"), size=16, counts=(8, 2), seed=0, shrink=0.6, noise=0.1)
+    solver = PROTOTXT / "resattnet18_3d" / "solver_small.prototxt"
+    words = ["check", f"--solver={solver}", "--iterations=2"]
+    text = f"random_seed: 7 parallel_param {{ {parallel} }}"
+    done = mpirun(2, [sys.executable, "-m", "bpt", *words, f"--set={text}"], timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^fc/1 .* ok$", done.stdout, re.MULTILINE), done.stdout
+    assert "Stage 1: " in done.stderr
+    assert "All ranks and one process agree: no relative difference is above 1e-05" in done.stderr

@@ -65,6 +65,23 @@ def placed(problem: Problem, param: pb.PipelineParameter) -> Placement | str:
         return str(error)
 
 
+@pytest.mark.parametrize(
+    ("rule", "micro_batches", "remedy"),
+    [
+        (Param.GPIPE, 4, "take schedule: ONE_F_ONE_B or SEQUENTIAL, more stages, smaller"),
+        (Param.ONE_F_ONE_B, 4, "take schedule: SEQUENTIAL, more stages, smaller"),
+        (Param.SEQUENTIAL, 4, "take more stages, smaller"),
+        (Param.GPIPE, 1, "take more stages, smaller"),
+        (Param.DELAYED, 1, "take more stages, smaller"),
+    ],
+)
+def test_schedules_that_take_less_memory_are_named(rule: int, micro_batches: int, remedy: str) -> None:
+    """12 bytes of parameters a layer; blobs of 8 bytes, of which fewer are alive, cannot make up for a memory of 11."""
+    devices = [Device("a", memory=11), Device("b")]
+    with pytest.raises(PrototxtError, match=f"; {remedy} batches or a device with more memory$"):
+        allocate(chain([1, 1, 1], devices, rule=rule, micro_batches=micro_batches), param(Param.BLOCK))
+
+
 @pytest.mark.parametrize("allocator", ALL)
 @pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B])
 @pytest.mark.parametrize("objective", [Param.STEP_TIME, Param.PROFIT])
@@ -85,7 +102,7 @@ def test_scarce_memory(allocator: int, rule: int, objective: int) -> None:
 
 @pytest.mark.parametrize("allocator", ALL)
 def test_more_stages_than_partitions(allocator: int) -> None:
-    with pytest.raises(PrototxtError, match=r"3 stages; set num_stages: 2 or less"):
+    with pytest.raises(PrototxtError, match=r"are to be 3; set num_stages: 2 or less"):
         allocate(chain([1, 1], [Device(str(i)) for i in range(3)]), param(allocator))
 
 

@@ -32,8 +32,17 @@ def test_no_such_stage() -> None:
 
 
 def test_empty_stage() -> None:
-    with pytest.raises(PrototxtError, match=r"no layer names stage 1 \(device b\)"):
+    remedy = r"let one name it, parallel_param \{ stage: 1 \}, or set num_stages: 1$"
+    with pytest.raises(PrototxtError, match=rf"no layer runs on stage 1 \(device b\); {remedy}"):
         allocate(chain([1] * 3, TWO), MANUAL, [0, None, None])
+
+
+def test_a_hole_between_stages() -> None:
+    """Fewer stages would not help: the layers' numbers have to move up. Nor is a device called twice one."""
+    devices = [Device(f"device {stage}") for stage in range(4)]
+    remedy = r"parallel_param \{ stage: 1 \}, or number the stages from 0 to 2$"
+    with pytest.raises(PrototxtError, match=rf"no layer runs on stage 1 \(device 1\); let one name it, {remedy}"):
+        allocate(chain([1] * 4, devices), MANUAL, [0, 2, None, 3])
 
 
 def test_what_stays_together() -> None:

@@ -50,7 +50,7 @@ def test_every_number_is_met() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(PrototxtError, match=r"into 1 partition at most.*2 stages; set num_stages: 1"):
+    with pytest.raises(PrototxtError, match=r"into 1 stage at most.*are to be 2; set num_stages: 1 or less"):
         partitions(chain([1, 1], TWO, together=((0, 2),)))
     with pytest.raises(PrototxtError, match=r"partitions: 1 .*from 2 to 3"):
         partitions(chain([1, 1, 1], TWO), 1)
@@ -60,8 +60,8 @@ def test_errors() -> None:
     ("kept", "reason"),
     [
         (["together"], r'because layers that share parameters, .* stay together \("l0" to "l1"\), but'),
-        (["beside_sources"], r'because a stage has more than data layers \("l0", "l1" stay together\), but'),
-        (["together", "beside_sources"], r'"l1"\) and a stage has more than data .* together\), but'),
+        (["beside_sources"], r'because data layers stay with the first layer that computes \("l0", "l1"\), but'),
+        (["together", "beside_sources"], r'"l1"\) and data layers stay with .* \("l0", "l1"\), but'),
     ],
 )
 def test_the_reason_is_the_true_one(kept: list[str], reason: str) -> None:
@@ -70,5 +70,5 @@ def test_the_reason_is_the_true_one(kept: list[str], reason: str) -> None:
 
 
 def test_too_few_layers() -> None:
-    with pytest.raises(PrototxtError, match=r"at most, because it has 1 layer, but there are 2 stages"):
+    with pytest.raises(PrototxtError, match=r"at most, because it has 1 layer, but there are to be 2;"):
         partitions(chain([1], TWO))

@@ -11,6 +11,8 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 
 INNER = ("parallel_param", "inner_param", "engine")
+IN_ORDER = (pb.PipelineParameter.BLOCK, pb.PipelineParameter.MANUAL)
+"""Allocators that give each stage one run of layers, in the stages' order, or can."""
 
 
 def check_pipeline(solver: SolverSource) -> None:
@@ -73,6 +75,14 @@ def _check_delayed(solver: SolverSource) -> None:
     def refuse(message: str, *path: str) -> NoReturn:
         raise PrototxtError(f"pipeline_param: schedule: DELAYED {message}", solver.origin(*path))
 
+    parallel = param.parallel_param
+    allocator = parallel.pipeline_param.allocator
+    if allocator not in IN_ORDER and parallel.num_stages > 1:
+        refuse(
+            "needs consecutive layers on each stage, in the stages' order, to which allocator: "
+            f"{pb.PipelineParameter.Allocator.Name(allocator)} does not keep; set allocator: BLOCK or MANUAL",
+            "parallel_param", "pipeline_param", "allocator",
+        )  # fmt: skip
     if param.iter_size > 1:
         refuse(f"applies the gradient of one batch at a time; iter_size is {param.iter_size}, set 1", "iter_size")
     if param.clip_gradients >= 0:
@@ -80,9 +90,8 @@ def _check_delayed(solver: SolverSource) -> None:
             "updates stages with gradients of different iterations, which have no norm together; leave clip_gradients "
             "out", "clip_gradients",
         )  # fmt: skip
-    if param.parallel_param.inner_param.engine != pb.InnerParameter.LIBRARY:
+    if parallel.inner_param.engine != pb.InnerParameter.LIBRARY:
         refuse("computes by copies of weights, of which inner_param { engine } knows nothing; set LIBRARY", *INNER)
-    parallel = param.parallel_param
     if parallel.exchange == pb.ParallelParameter.CGDP and not parallel.cgdp_param.chunk_size:
         refuse(
             "has batches under way when a search for chunks would cut the net anew; set cgdp_param { chunk_size }",

@@ -64,11 +64,10 @@ def file_of(source: SolverSource, field: str, named: str) -> str:
     """
     path = resolve_path(named, source.path)
     if not os.path.exists(path):
-        message = f"{named}: no such file (looked for {os.path.abspath(path)})"
-        where = (*PATH, field)
+        message, where = f"no such file (looked for {os.path.abspath(path)})", (*PATH, field)
         if where not in source.origins:  # a flag's
-            raise FileError(named, f"no such file (looked for {os.path.abspath(path)})")
-        raise PrototxtError(f"pipeline_param: {field}: {message}", source.origin(*where))
+            raise FileError(named, message)
+        raise PrototxtError(f"pipeline_param: {field}: {named}: {message}", source.origin(*where))
     return path
 
 

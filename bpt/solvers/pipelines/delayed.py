@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from bpt.operators.delayed import DelayedOperator
 from bpt.schedule import instructions as do
@@ -20,10 +22,14 @@ class DelayedIteration(StagedIteration):
 
     Stage i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
     or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
+
+    The loss of an iteration is known n - 1 iterations later (LateStatus). So that a log shows one batch, the outputs
+    that ``operator.values`` has after an iteration are of that batch, too.
     """
 
     _first: int = field(default=0, init=False)  # the iteration at which this run began
     _next: int = field(default=-1, init=False)  # what comes after the last iteration
+    _outputs: deque[dict[int, Tensor]] = field(default_factory=deque, init=False)  # of the last n iterations
 
     @property
     def delay(self) -> int:
@@ -48,6 +54,7 @@ class DelayedIteration(StagedIteration):
             self._first = now
             operator.forget()
             self.status.forget()
+            self._outputs.clear()
         self._next = now + 1
         loss = torch.zeros((), device=operator.device)
         for instruction in self._of(now):
@@ -58,11 +65,19 @@ class DelayedIteration(StagedIteration):
                 loss = loss + self._execute(instruction)
         operator.expect_diffs(now, self._first)
         operator.finish(self.gradient_of(now))
+        operator.values = self._late(operator.values)
         with self.clock.during(do.Wait()), self.counters.during("W"):
             self.status.start(loss.item())
         with self.clock.during(do.Update()):
             update(self.status.loss)
         return self.status.loss
+
+    def _late(self, outputs: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The outputs of the iteration whose loss is due; in the first n - 1 iterations, of the first one."""
+        self._outputs.append(outputs)
+        if len(self._outputs) > self.operator.links.stages.size:
+            self._outputs.popleft()
+        return self._outputs[0]
 
     def _of(self, iteration: int) -> Sequence[Instruction]:
         operator = self.operator

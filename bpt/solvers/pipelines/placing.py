@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from bpt.errors import LayerError, PrototxtError
+from bpt.errors import FileError, LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import LayerSpec
 from bpt.graph.stages import spread_over
@@ -13,12 +13,14 @@ from bpt.layers import LAYERS
 from bpt.layers.batch_norm import stored_statistics
 from bpt.placement.allocate import allocate
 from bpt.placement.idle import idle_stages
+from bpt.placement.infeasible import LittleMemoryError
+from bpt.placement.partition import TooManyStagesError
 from bpt.placement.placement import Placement
 from bpt.placement.problem import Problem, problem_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.solvers.pipelines.clock import clock_of
-from bpt.solvers.pipelines.costs import measured_costs
+from bpt.solvers.pipelines.costs import PATH, measured_costs
 from bpt.solvers.pipelines.devices import devices_of
 from bpt.solvers.pipelines.staging import Staging
 from bpt.solvers.update_rules import UPDATE_RULES
@@ -63,6 +65,10 @@ def place(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> tuple[P
 
     Args:
         replicas: how many pipelines there are. They divide the net's batch, unless ``batch_scope`` is REPLICA.
+
+    Raises:
+        TooManyStagesError: at what says how many stages there are.
+        PrototxtError, FileError: as for ``stage``; of too little memory, it names the file of devices.
     """
     parallel = source.param.parallel_param
     param = parallel.pipeline_param
@@ -77,10 +83,17 @@ def place(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> tuple[P
         spec = graph.nodes[graph.index_of[error.layer]].spec
         message = str(error).removeprefix(f'layer "{error.layer}": ')
         raise spec.error(message, "parallel_param", "stage") from None
+    except TooManyStagesError as error:
+        counted = ("parallel_param", "num_stages")
+        devices_named = counted not in source.origins and param.devices
+        raise error.at(source.origin(*((*PATH, "devices") if devices_named else counted))) from None
+    except LittleMemoryError as error:  # which only a file of devices tells of
+        told = f"{param.devices}: {error}"
+        if (*PATH, "devices") not in source.origins:  # a flag's
+            raise FileError(param.devices, str(error)) from None
+        raise PrototxtError(f"pipeline_param: devices: {told}", source.origin(*PATH, "devices")) from None
     except PrototxtError as error:  # it knows of no place
-        raise PrototxtError(
-            f"pipeline_param: {error}", source.origin("parallel_param", "pipeline_param", "allocator")
-        ) from None
+        raise PrototxtError(f"pipeline_param: {error}", source.origin(*PATH, "allocator")) from None
 
 
 def manual_stages(graph: LayerGraph) -> list[int | None]:
@@ -111,7 +124,7 @@ def _syncs(spec: LayerSpec, by_default: bool) -> bool:
 
 
 def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
-    """A line a stage: its first and last layer, and their number."""
+    """A line a stage: its first and last layer, and their number; and one for what the log shows late."""
     for number in range(max(staging.of_layers) + 1):
         names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
         device = f" ({devices[number]})" if devices else ""
@@ -119,3 +132,5 @@ def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
         yield f"Stage {number}{device}: {layers}, {names[0]} … {names[-1]}" if len(names) > 1 else (
             f"Stage {number}{device}: layer {names[0]}"
         )
+    if staging.rule == DELAYED and (late := max(staging.of_layers)):
+        yield f"Losses and outputs are shown {late} iteration{'s' * (late != 1)} late: no stage waits for them"

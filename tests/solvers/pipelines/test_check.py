@@ -34,6 +34,7 @@ def place_of(text: str) -> str:
         "iter_size: 3 clip_gradients: 1 parallel_param { num_stages: 2 exchange: TREE sync_batch_norm: true }",
         "parallel_param { num_stages: 2 exchange: CGDP }",
         "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } exchange: RING }",
+        "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED allocator: MANUAL } }",
         "debug_info: true parallel_param { num_stages: 1 pipeline_param { micro_batches: 0 } }",  # not read
     ],
 )
@@ -107,6 +108,14 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
         (
             f"parallel_param {{ {STAGES} {DELAYED} inner_param {{ §engine: TASK_DAG }} }}",
             "pipeline_param: schedule: DELAYED computes by copies of weights, of which inner_param { engine } knows",
+        ),
+        *(
+            (
+                f"parallel_param {{ {STAGES} pipeline_param {{ schedule: DELAYED §allocator: {name} }} }}",
+                "pipeline_param: schedule: DELAYED needs consecutive layers on each stage, in the stages' order, to "
+                f"which allocator: {name} does not keep; set allocator: BLOCK or MANUAL",
+            )
+            for name in ("GABRA", "EXACT")
         ),
         ("parallel_param { §num_stages: 0 }", "parallel_param: num_stages is 0; it must be at least 1"),
     ],

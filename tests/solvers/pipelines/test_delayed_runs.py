@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.comm.threads import ThreadCommunicator, run_ranks
@@ -141,6 +143,47 @@ def test_three_stages_are_the_equations() -> None:
     shown = losses_of(run.lines)
     np.testing.assert_allclose(shown[:8], [losses[0], losses[0], *losses[:6]], rtol=1e-4)
     np.testing.assert_allclose(shown[8], loss_and_gradient(expected[-1], 8)[0], rtol=1e-4)
+
+
+def test_all_that_is_shown_of_an_iteration_is_of_one_batch() -> None:
+    """Outputs are as late as the loss; also where some are made by an earlier stage, and after the run went back."""
+    net = Path("net.prototxt")
+    more = 'layer { name: "more" type: "Reduction" bottom: "b" top: "more" reduction_param { operation: ASUM } '
+    net.write_text(net.read_text().replace('layer { name: "c"', f'{more} loss_weight: 0.5 }} layer {{ name: "c"'))
+    run = train(3, DELAYED)
+    shown = shown_by(run.lines)
+    assert [number for number, *_ in shown] == list(range(8))
+    for _, loss, outputs in shown:
+        np.testing.assert_allclose(loss, outputs["loss"] + 0.5 * outputs["more"], rtol=1e-4)
+    assert shown[0][1:] == shown[1][1:] == shown[2][1:] != shown[3][1:]
+    assert "Losses and outputs are shown 2 iterations late: no stage waits for them" in run.log
+
+    def go_back(comm: Communicator) -> None:
+        with Solver(read_solver("solver.prototxt", [DELAYED]), world=comm) as solver:
+            solver.step(5)
+            solver.restore("small_iter_2.solverstate")
+            solver.step(1)
+            of_rank[comm.rank] = {name: value.sum().item() for name, value in outputs_of(solver).items()}, solver.loss
+
+    of_rank: dict[int, tuple[dict[str, float], float]] = {}
+    run_ranks(3, go_back)
+    outputs, loss = of_rank[0]
+    assert outputs["loss"] + 0.5 * outputs["more"] == pytest.approx(loss, rel=1e-4)
+
+
+def outputs_of(solver: Solver) -> dict[str, Tensor]:
+    return solver.train.outputs.whole(solver.train.operator.values)
+
+
+def shown_by(lines: list[Line]) -> list[tuple[int, float, dict[str, float]]]:
+    """The number, the loss and the outputs of each iteration that is shown with outputs."""
+    shown: list[tuple[int, float, dict[str, float]]] = []
+    for line in lines:
+        if found := re.match(r"Iteration (\d+)( \(.*\))?, loss", line.words):
+            shown.append((int(found[1]), line.numbers[0], {}))
+        elif found := re.search(r"Train net output #\d+: (\w+) = N", line.words):
+            shown[-1][2][found[1]] = line.numbers[0]
+    return [one for one in shown if one[2]]
 
 
 def test_nothing_is_updated_before_a_gradient_comes_back() -> None:

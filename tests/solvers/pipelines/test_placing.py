@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
+from bpt.errors import FileError, PrototxtError
+from bpt.placement.partition import TooManyStagesError
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.nets import train_plan
 from bpt.solvers.pipelines.placing import check_micro_batches, described, manual_stages, stage
@@ -54,7 +55,10 @@ def test_delayed_batches_are_not_divided(tmp_path: Path) -> None:
     assert found is not None
     assert found.cuts == (1,)
     assert str(found) == "pipeline DELAYED"
-    assert list(described(found))[1] == "Stage 1: layer loss"
+    assert list(described(found))[1:] == [
+        "Stage 1: layer loss",
+        "Losses and outputs are shown 1 iteration late: no stage waits for them",
+    ]
 
 
 def test_delayed_stages_stand_in_order(tmp_path: Path) -> None:
@@ -65,10 +69,20 @@ def test_delayed_stages_stand_in_order(tmp_path: Path) -> None:
 
 
 def test_no_place_for_a_stage(tmp_path: Path) -> None:
-    with pytest.raises(PrototxtError, match=r":1:\d+: pipeline_param: no layer names stage 1 \(device device 1\)"):
+    with pytest.raises(PrototxtError, match=r":1:\d+: pipeline_param: no layer runs on stage 1 \(device 1\)"):
         staged(tmp_path, MANUAL + "}")
-    with pytest.raises(PrototxtError, match=r"pipeline_param: .*stages"):
-        staged(tmp_path, "num_stages: 9")
+
+
+def test_more_stages_than_layers(tmp_path: Path) -> None:
+    """At the number, or at the file that tells it."""
+    with pytest.raises(TooManyStagesError) as caught:
+        staged(tmp_path, "pipeline_param { micro_batches: 2 } num_stages: 9")
+    assert re.match(
+        r"--set 'parallel_param \{.*\}':1:54: pipeline_param: the net can be cut into 3 stages at most, because data "
+        r'layers stay with the first layer that computes \("data", "conv"\), but there are to be 9; set num_stages: 3 ',
+        str(caught.value),
+    )
+    assert caught.value.possible == 3
 
 
 def test_a_stage_that_there_is_not(tmp_path: Path) -> None:
@@ -78,8 +92,17 @@ def test_a_stage_that_there_is_not(tmp_path: Path) -> None:
 
 def test_devices_with_too_little_memory(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
-    with pytest.raises(PrototxtError, match=r":1:\d+: pipeline_param: .*device kind0\.\d .* lacks"):
+    with pytest.raises(PrototxtError, match=r":1:49: pipeline_param: devices: d: .*device kind0\.\d .* lacks"):
         staged(tmp_path, 'num_stages: 2 pipeline_param { devices: "d" }')
+
+
+def test_a_flag_that_names_devices_with_too_little_memory(tmp_path: Path) -> None:
+    """Not the solver is to blame, which does not name them."""
+    (tmp_path / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
+    source = small_solver(tmp_path, "parallel_param { num_stages: 2 }")
+    source.param.parallel_param.pipeline_param.devices = "d"
+    with pytest.raises(FileError, match=r"^d: allocator: BLOCK finds no cut that fits: device kind0\.\d .* lacks"):
+        stage(source, train_plan(source).graph())
 
 
 def memory_of(folder: Path, parallel: str, replicas: int) -> str:
