@@ -24,11 +24,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bpt.origin import Origin
 
+_LONGEST = 200  # characters that a message shows of what somebody wrote
+_MOST = 10_000  # characters of a message: names in a damaged file may have any length
+
 
 class BptError(Exception):
     """Base of all errors that bpt raises on purpose. They can be pickled, to be told to other ranks."""
 
     exit_status = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_bounded(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __reduce__(self) -> tuple[Callable[..., BptError], tuple[object, ...]]:
         return _made_again, (type(self), self.args, self.__dict__)
@@ -101,6 +107,15 @@ def _made_again(kind: type[BptError], args: tuple[object, ...], attributes: Mapp
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
+
+
+def excerpt(text: str) -> str:
+    """``text`` as a message shows it: of a long one the beginning."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text)} characters)"
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= _MOST else f"{message[: _MOST // 2]} … {message[-_MOST // 4 :]}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -68,7 +68,7 @@ class Hdf5Source:
     def _load(self, file: int) -> list[Rows]:
         if self._loaded is None or self._loaded[0] != file:
             self._loaded = None  # give the memory back before taking more
-            with _opened(self.paths[file]) as content:
+            with _opened(self.paths[file]) as content, np.errstate(over="ignore"):  # of doubles
                 self._loaded = file, [content[name][()].astype(np.float32, copy=False) for name in self._datasets]
         return self._loaded[1]
 

@@ -15,6 +15,7 @@ from bpt.data.datum import encode_datum
 from bpt.data.lmdb_writer import LmdbWriter
 from bpt.errors import FileError
 
+_SMALL, _LARGE = 2**20, 2**31  # bytes
 BYTES = 8  # the type code of unsigned bytes
 
 
@@ -29,7 +30,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     """
     path = Path(path)
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = _unpacked(path) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise FileError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     start = 4 + 4 * content[3] if len(content) > 3 else 4
@@ -40,6 +41,15 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     if values.size != math.prod(shape):
         raise FileError(path, f"is damaged: it should hold {shape} values, but holds {values.size}")
     return values.reshape(shape)
+
+
+def _unpacked(path: Path) -> bytes:
+    """The content of a packed file, but not much more than it says that it holds: it may be packed a thousandfold."""
+    with gzip.open(path) as file:
+        head = file.read(4)
+        head += file.read(4 * head[3] if len(head) > 3 else 0)
+        announced = math.prod(int.from_bytes(head[at : at + 4], "big") for at in range(4, len(head), 4))
+        return head + file.read(min(max(announced, _SMALL), _LARGE) + 1)
 
 
 def convert_mnist(images: str, labels: str, target: str, *, overwrite: bool = False) -> int:

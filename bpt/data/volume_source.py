@@ -120,7 +120,8 @@ def _entry(line: str, folder: Path, place: str) -> Entry:
         raise FileError(place, f'"{excerpt(line)}" is a path or a label, not both: write the path, then the label')
     name, label = found["name"], found["label"]
     if not _INTEGER.fullmatch(label):
-        raise FileError(place, f'the label of "{excerpt(name)}" is "{excerpt(label)}", not an integer; the label is the last word')
+        given = f'the label of "{excerpt(name)}" is "{excerpt(label)}"'
+        raise FileError(place, f"{given}, not an integer; the label is the last word")
     if abs(float(label)) > LARGEST_LABEL:
         raise FileError(place, f'the label of "{excerpt(name)}" is {excerpt(label)}; float32 has no such integer')
     path = folder / name

@@ -120,7 +120,8 @@ class WindowSource:
             at = self._head(lines, at)
             count = _number(self.path, lines[at - 1], _HEAD[-1])
             rows = lines[at : at + count]
-            blocks.append(np.column_stack((np.full(count, len(self._files) - 1), _table(self.path, rows, count))))
+            table = _table(self.path, rows, count)
+            blocks.append(np.column_stack((np.full(count, len(self._files) - 1), table)))
             at += count
         table = np.concatenate(blocks)
         return table[:, (0, 1, 3, 4, 5, 6)].astype(np.int64), table[:, 2].astype(np.float32)

@@ -14,6 +14,8 @@ from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
 
+_MOST_AXES = 32  # as in Caffe
+
 
 def build_graph(
     name: str,
@@ -111,16 +113,19 @@ def _connect(
         draft = _Draft(spec, layer_type, [latest[blob] for blob in spec.bottoms])
         for edge in draft.bottoms:
             edges[edge] = _replace_consumer(edges[edge], index)
+        named: set[str] = set()
         for position, blob in enumerate(spec.tops):
-            if blob in spec.tops[:position]:
+            if blob in named:
                 raise spec.error(f'top "{blob}" is named twice', "top", position)
+            named.add(blob)
             if blob in latest and spec.bottoms[position : position + 1] != (blob,):
                 raise _made_before(spec, position, specs[edges[latest[blob]].producer])
         draft.shapes = _infer(spec, layer_type, [edges[edge].shape for edge in draft.bottoms])
         names = list(spec.tops) + [AUTOMATIC] * (len(draft.shapes.tops) - len(spec.tops))
         weights = _loss_weights(spec, layer_type, len(names))
+        is_input = spec.type == "Input"
         for blob, shape, weight in zip(names, draft.shapes.tops, weights, strict=True):
-            if spec.type == "Input":
+            if is_input:
                 shape = input_shapes.get(blob, shape)
             draft.tops.append(len(edges))
             latest[blob] = len(edges)
@@ -171,6 +176,8 @@ def _infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> 
     except UserError as error:
         raise spec.error(str(error)) from None
     for shape in (*shapes.tops, *(param.shape for param in shapes.params)):
+        if len(shape) > _MOST_AXES:
+            raise spec.error(f"a blob of {len(shape)} axes; it can have at most {_MOST_AXES}")
         if any(extent < 0 for extent in shape):
             cause = f"bottoms {_show(bottoms)} are too small: they" if bottoms else "the text"
             raise spec.error(f"{cause} would give a blob of shape {shape}")

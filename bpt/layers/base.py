@@ -120,7 +120,7 @@ class Layer(nn.Module):
     def share_of(self, bottom: Tensor) -> Share:
         """Which samples of the whole batch ``bottom``, this layer's first, has on this rank."""
         if not self.context.is_divided:
-            return whole_batch(bottom.shape[0])
+            return whole_batch(bottom.shape[0] if bottom.shape else 1)
         share = self.context.share(self.samples)
         assert share.count == bottom.shape[0], (self.spec.name, share, tuple(bottom.shape))
         return share

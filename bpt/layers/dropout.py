@@ -41,5 +41,6 @@ class Dropout(Neuron):
 
     def _mask(self, x: Tensor) -> Tensor:
         """0 or ``1 / (1 - dropout_ratio)`` for each element of ``x``."""
-        draw = draw_uniform(self.context, self.share_of(x), x.shape, x.device, "dropout", self.name)
-        return draw.ge_(self.ratio).mul_(1 / (1 - self.ratio)).to(x.dtype)
+        # A number is a bottom of one row.
+        draw = draw_uniform(self.context, self.share_of(x), x.shape or (1,), x.device, "dropout", self.name)
+        return draw.view(x.shape).ge_(self.ratio).mul_(1 / (1 - self.ratio)).to(x.dtype)

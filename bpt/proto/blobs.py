@@ -86,7 +86,8 @@ def _values(blob: pb.BlobProto, name: str) -> FloatArray:
         if field.number == number and field.wire_type == LENGTH:
             values = np.frombuffer(data, stored, have, field.start)
     try:
-        return values.astype(np.float32).reshape(shape)
+        with np.errstate(over="ignore"):  # of doubles
+            return values.astype(np.float32).reshape(shape)
     except ValueError:  # too many dimensions, or some too large beside one that is 0
         raise BptError(f"a blob has the shape {_show(shape)}, which no array can have") from None
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import Message
 
+from bpt.errors import excerpt
 from bpt.origin import FieldPath, Origin
 from bpt.proto.fields import fields_of, is_message, is_repeated
 from bpt.proto.parse import check_complete, parse_text
@@ -30,7 +31,7 @@ def apply_set(message: Message, snippets: Sequence[str], origins: dict[FieldPath
 
 
 def _name(snippet: str) -> str:
-    return f"--set '{snippet}'"
+    return f"--set '{excerpt(snippet)}'"
 
 
 def _lay_over(

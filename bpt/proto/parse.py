@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from bpt.errors import PrototxtError, did_you_mean
+from bpt.errors import PrototxtError, did_you_mean, excerpt
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto.fields import field_by_name, is_message, is_repeated
 from bpt.proto.tokens import Kind, Token, tokenize
@@ -105,7 +105,7 @@ class _Parser:
         field = field_by_name(message, name.text)
         if field is None:
             hint = did_you_mean(name.text, message.DESCRIPTOR.fields_by_name)
-            raise self._error(f'{message.DESCRIPTOR.name} has no field "{name.text}"{hint}', name)
+            raise self._error(f'{message.DESCRIPTOR.name} has no field "{name}"{hint}', name)
         where = (*where, name.text)
         if where in self.origins and not is_repeated(field):
             first = self.origins[where]
@@ -168,13 +168,14 @@ class _Parser:
                 return to_enum(text, field.enum_type)
             return self._text(text, field)
         except BadValueError as error:
-            complaint = f'"{field.name}" takes {error.takes}, found: {text or start}{error.hint}'
+            complaint = f'"{field.name}" takes {error.takes}, found: {excerpt(text) or start}{error.hint}'
             raise self._error(complaint, start) from None
 
     def _text(self, first: str, field: FieldDescriptor) -> str | bytes:
-        content = unquote(first)
+        parts = [unquote(first)]
         while self._token.kind is Kind.STRING:
-            content += unquote(self._advance().text)
+            parts.append(unquote(self._advance().text))
+        content = b"".join(parts)
         if field.type == FieldDescriptor.TYPE_BYTES:
             return content
         try:

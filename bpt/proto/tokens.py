@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bpt.errors import PrototxtError
+from bpt.errors import PrototxtError, excerpt
 from bpt.origin import Origin
 
 
@@ -35,15 +35,16 @@ class Token(NamedTuple):
     column: int
 
     def __str__(self) -> str:
-        return "the end" if self.kind is Kind.END else self.text
+        return "the end" if self.kind is Kind.END else excerpt(self.text)
 
 
 _SKIPPED = re.compile(r"(?:[ \t\r\n\v\f]+|#[^\n]*)+")
+# Repeats a class, not an alternative, wherever it can: re keeps a record of each time that an alternative is taken.
 _TOKEN = re.compile(
     r"""
       (?P<NAME>[A-Za-z_][A-Za-z0-9_]*)
-    | (?P<NUMBER>\.?[0-9](?:[eE][+-]|[0-9A-Za-z_.])*)
-    | (?P<STRING>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+    | (?P<NUMBER>\.?[0-9][0-9A-Za-z_.]*(?:(?<=[eE])[+-][0-9A-Za-z_.]*)*)
+    | (?P<STRING>"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"|'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
     | (?P<SYMBOL>[{}<>\[\]:;,-])
     """,
     re.VERBOSE,

@@ -101,7 +101,8 @@ def to_enum(text: str, enum: EnumDescriptor) -> int:
     number = parse_integer(text)
     if text in enum.values_by_name:
         number = enum.values_by_name[text].number
-    if number is None or number not in enum.values_by_number:
+    # protobuf finds 2^32 to be 0.
+    if number is None or number >= 2**31 or number not in enum.values_by_number:
         known = [value.name for value in enum.values]
         takes = f"one of {', '.join(known)}"
         if len(known) > _MOST_LISTED:

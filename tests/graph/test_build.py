@@ -241,3 +241,9 @@ def test_without_a_text_an_error_has_no_place() -> None:
     with pytest.raises(LayerError) as caught:
         build_graph("net", layers, LAYERS, make_state(pb.TRAIN))
     assert str(caught.value) == 'layer "a": unknown layer type "Sigmoi"; did you mean "Sigmoid"?'
+
+
+def test_more_axes_than_caffe_has_are_refused() -> None:
+    """Fuzzing: thousands of axes took minutes."""
+    text = 'layer { name: "in" type: "Input" top: "x" input_param { shape { ' + "dim: 1 " * 33 + "} } }"
+    assert error_of(text, LAYERS).endswith('layer "in": a blob of 33 axes; it can have at most 32')

@@ -18,17 +18,18 @@ import numpy as np
 
 from bpt.errors import BptError, FileError, WriteError
 from bpt.graph.part import Slice
-from bpt.graph.spec import Shape
+from bpt.graph.spec import Shape, count
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_path
 from bpt.proto.blobs import FloatArray
 from bpt.solvers.snapshot.gathering import PIECE, Gathered, Layers
-from bpt.solvers.snapshot.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, runs_of_rows
+from bpt.solvers.snapshot.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, runs_of_rows, shape_string
 
 if TYPE_CHECKING:
     import h5py
 
 _OWN_FIELDS = "bpt"
+_MOST_VALUES_A_BYTE = 1024  # that compression can bring about; what is announced but not there reads as zeros
 
 
 def write_weights(name: str, layers: Layers, path: str) -> None:
@@ -219,11 +220,15 @@ class _BlobOfFile(StoredBlob):
         return self._read(part.index(len(shape)) if part else ())
 
     def check(self) -> None:
-        for start, stop in runs_of_rows(self.shape, PIECE):
+        with _explained(self._path):
+            stored = self._dataset.id.get_storage_size()
+        if count(self.shape) > stored * _MOST_VALUES_A_BYTE:
+            raise FileError(self._path, f"holds {stored} bytes of a blob of shape {shape_string(self.shape)}")
+        for start, stop in runs_of_rows(self.shape or (1,), PIECE):  # a number is one row
             self._read((slice(start, stop),) if self.shape else ())
 
     def _read(self, place: tuple[slice, ...]) -> FloatArray:
-        with _explained(self._path):
+        with _explained(self._path), np.errstate(over="ignore"):  # of doubles
             return np.asarray(self._dataset[place], np.float32)
 
 

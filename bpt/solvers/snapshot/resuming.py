@@ -102,8 +102,9 @@ def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
 
 def learned_net(state: pb.SolverState, path: str) -> str:
     """Where the weights of the state at ``path`` are: as written, which is relative, or beside the state."""
-    beside = os.path.join(os.path.dirname(path), os.path.basename(state.learned_net))
-    return beside if not os.path.exists(state.learned_net) and os.path.exists(beside) else state.learned_net
+    name = os.fsdecode(state.learned_net)  # protobuf gives bytes that are not UTF-8 as they are
+    beside = os.path.join(os.path.dirname(path), os.path.basename(name))
+    return beside if not os.path.exists(name) and os.path.exists(beside) else name
 
 
 def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:

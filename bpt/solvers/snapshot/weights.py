@@ -102,7 +102,7 @@ def kind_of_file(path: str) -> FileKind:
     """What the content of the file at ``path`` is; unknown if it cannot be read, which reading it will explain."""
     try:
         return sniff(path)
-    except OSError:
+    except (OSError, ValueError):  # no name of a file has a null character
         return "unknown"
 
 

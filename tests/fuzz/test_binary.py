@@ -1,0 +1,243 @@
+"""Binary files: weights, also old ones, solver states, mean images, HDF5 snapshots, and the data sets of tools."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+import h5py
+import numpy as np
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from bpt.data.cifar10 import RECORD, read_batch
+from bpt.data.mean import read_mean
+from bpt.data.mnist import read_idx
+from bpt.errors import FileError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.rewrite import rewrite_net_binary
+from bpt.solvers import snapshot
+from tests.fuzz import seeds
+from tests.fuzz.engine import MIB, Target, run_cases, run_one
+from tests.fuzz.messages import Changer
+from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes
+from tests.solvers.snapshot.small import Small
+
+_NET = """
+layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 2 dim: 6 dim: 6 } } }
+layer { name: "conv1" type: "Convolution" bottom: "x" top: "y" convolution_param { num_output: 4 kernel_size: 3 } }
+layer { name: "ip1" type: "InnerProduct" bottom: "y" top: "z" inner_product_param { num_output: 5 } }
+layer { name: "prelu" type: "PReLU" bottom: "z" top: "z" }
+layer { name: "ip2" type: "InnerProduct" bottom: "z" top: "w" inner_product_param { num_output: 3 } }
+"""
+
+
+def _text(rng: random.Random, field: FieldDescriptor) -> str:
+    return rng.choice(("conv1", "ip1", "ip2", "case.caffemodel", *ODD_TEXTS))
+
+
+_OLD_NET = _NET.replace("PReLU", "ReLU").replace("ip2", "ip3")
+
+
+class _Binary(Target):
+    """A file of one message: changed as bytes, or field by field."""
+
+    message: ClassVar[type[Message]]
+    patterns: ClassVar[tuple[str, ...]]
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._seeds = [content for pattern in self.patterns for content in seeds.files(pattern)]
+        self._changer = Changer(_text, forbidden=("python_param",))
+
+    def case(self, rng: random.Random) -> bytes:
+        if rng.random() < 0.6:
+            return mutate_bytes(rng, self._seeds)
+        message = self.message.FromString(rng.choice(self._seeds))
+        self._changer.change(rng, message, rng.choice((1, 2, 4)))
+        return message.SerializePartialToString()
+
+
+class Weights(_Binary):
+    """Weights loaded into a net, today's and V1's, and written in today's format."""
+
+    name = "caffemodel"
+    suffix = ".caffemodel"
+    message = pb.NetParameter
+    patterns = ("snapshots/Adam/*.caffemodel", "snapshots/*/v1_weights*.caffemodel")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._small = Small.make(net=_NET)
+        self._old = Small.make(net=_OLD_NET)
+
+    def run(self, case: bytes) -> None:
+        path = self.file(case)
+        is_old = len(case) % 2 or b"prelu" not in case
+        snapshot.load_weights((self._old if is_old else self._small).net, path)
+        rewrite_net_binary(path, self.folder / "new.caffemodel")
+
+
+class States(_Binary):
+    """Solver states, and the search for the newest good one."""
+
+    name = "solverstate"
+    short = 60
+    suffix = ".solverstate"
+    message = pb.SolverState
+    patterns = ("snapshots/Adam/*.solverstate",)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._small = Small.make('type: "Adam" momentum2: 0.999', net=_NET)
+        for file in ("case.caffemodel", "snap_iter_10.caffemodel"):
+            folder.joinpath(file).write_bytes(seeds.files("snapshots/Adam/snap_iter_10.caffemodel")[0])
+
+    def run(self, case: bytes) -> None:
+        path = self.file(case, "snap_iter_10")
+        snapshot.find_newest(str(self.folder / "snap"))
+        self._small.restore(path)
+
+
+class Hdf5Weights(Target):
+    """Weights in HDF5."""
+
+    name = "caffemodel-h5"
+    short = 60
+    suffix = ".caffemodel.h5"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._small = Small.make(net=_NET)
+
+    def case(self, rng: random.Random) -> bytes:
+        return mutate_bytes(rng, seeds.files("snapshots/*/*.caffemodel.h5"))
+
+    def run(self, case: bytes) -> None:
+        snapshot.load_weights(self._small.net, self.file(case))
+
+
+class Hdf5States(Target):
+    """Solver states in HDF5."""
+
+    name = "solverstate-h5"
+    short = 60
+    suffix = ".solverstate.h5"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._small = Small.make('type: "Adam" momentum2: 0.999', net=_NET)
+        content = seeds.files("snapshots/Adam/snap_iter_10.caffemodel.h5")[0]
+        folder.joinpath("snap_iter_10.caffemodel.h5").write_bytes(content)
+
+    def case(self, rng: random.Random) -> bytes:
+        return mutate_bytes(rng, seeds.files("snapshots/Adam/*.solverstate.h5"))
+
+    def run(self, case: bytes) -> None:
+        path = self.file(case, "snap_iter_10")
+        snapshot.find_newest(str(self.folder / "snap"))
+        self._small.restore(path)
+
+
+class Means(_Binary):
+    """Mean images."""
+
+    name = "mean"
+    suffix = ".binaryproto"
+    message = pb.BlobProto
+    patterns = ("data/*.binaryproto",)
+
+    def run(self, case: bytes) -> None:
+        read_mean(self.file(case))
+
+
+class DataSets(Target):
+    """The files of MNIST and CIFAR-10."""
+
+    name = "idx"
+    suffix = ".idx"
+
+    def case(self, rng: random.Random) -> bytes:
+        images = b"\0\0\x08\x03\0\0\0\x02\0\0\0\x03\0\0\0\x02" + bytes(range(12))
+        return mutate_bytes(rng, (images, b"\0\0\x08\x01\0\0\0\x02\x01\x02", bytes(RECORD), bytes(2 * RECORD)))
+
+    def run(self, case: bytes) -> None:
+        path = self.file(case)
+        refused: FileError | None = None
+        for read in (read_idx, read_batch):
+            try:
+                read(Path(path))
+                return
+            except FileError as error:
+                refused = error
+        assert refused
+        raise refused
+
+
+TARGETS = (Weights, States, Hdf5Weights, Hdf5States, Means, DataSets)
+
+
+@pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.name)
+def test_binary_files_are_taken_or_refused(kind: type[Target], tmp_path: Path) -> None:
+    run_cases(kind(tmp_path), 1, range(kind.short))
+
+
+def _hdf5(fill: Callable[[h5py.File], object]) -> bytes:
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        fill(file)
+    return content.getvalue()
+
+
+def _endless(file: h5py.File) -> None:
+    """A group that holds itself twice."""
+    group = file.create_group("data/a")
+    group["b"] = group["c"] = h5py.SoftLink("/data")
+
+
+def _announcing(file: h5py.File) -> None:
+    """A blob of four terabytes, none of which is there."""
+    file["iter"] = file["current_step"] = np.array([1], np.int32)
+    file["learned_net"] = np.bytes_("snap_iter_10.caffemodel.h5")
+    file.create_dataset("history/0", (2**40,), np.float32, chunks=(1024,))
+
+
+def _number(file: h5py.File) -> None:
+    """A blob without axes."""
+    file["iter"] = file["current_step"] = np.array([1], np.int32)
+    file["learned_net"] = np.bytes_("snap_iter_10.caffemodel.h5")
+    file["history/0"] = np.float32(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        (Means, pb.BlobProto(num=2**31 - 1, channels=2**31 - 1, height=2**31 - 1, width=1, data=[1])),
+        (Means, pb.BlobProto(num=1, channels=2**31 - 1, height=2**31 - 1, width=0)),
+        (Weights, pb.NetParameter(layer=[{"name": "conv1", "blobs": [{"shape": {"dim": [2**62] * 4}}]}])),
+        (States, pb.SolverState(iter=1, learned_net="x" * 10**6)),
+        (States, pb.SolverState(iter=1, learned_net="x", history=[{"shape": {"dim": [2**62]}}])),
+        (Hdf5Weights, _hdf5(lambda file: file.create_dataset("data/conv1/0", (2**40,), np.float32, chunks=(9,)))),
+        (Hdf5Weights, _hdf5(lambda file: file.create_group("data/" + "a/" * 3000))),
+        (Hdf5Weights, _hdf5(_endless)),
+        (Hdf5States, _hdf5(_announcing)),
+        (Hdf5States, _hdf5(_number)),
+    ],
+    ids=range(10),
+)
+def test_files_that_announce_more_than_they_hold(kind: type[Target], case: bytes | Message, tmp_path: Path) -> None:
+    content = case if isinstance(case, bytes) else case.SerializeToString()
+    assert run_one(kind(tmp_path), content).refused
+
+
+def test_a_packed_file_that_swells_is_read_no_further_than_it_says(tmp_path: Path) -> None:
+    target = DataSets(tmp_path)
+    target.suffix = ".gz"
+    target.memory = 16 * MIB
+    swelling = gzip.compress(b"\0\0\x08\x01\0\0\0\x02" + bytes(2**27), 1)
+    assert run_one(target, swelling).refused

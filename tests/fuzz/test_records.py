@@ -1,0 +1,114 @@
+"""Records of LMDBs: Datums, raw, of floats and encoded, and what is made of them before they are a batch."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from bpt.data.datum import encode_datum
+from bpt.data.lmdb_source import LmdbSource, Record
+from bpt.device import CPU
+from bpt.proto import bpt_pb2 as pb
+from bpt.solvers.making import make_net
+from bpt.solvers.nets import file_plan
+from tests.data.lmdbs import write_records
+from tests.fuzz import seeds
+from tests.fuzz.engine import Target, run_cases, run_one
+from tests.fuzz.messages import Changer
+from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes
+
+_NET = """
+layer { name: "d" type: "Data" top: "x" top: "l" data_param { source: "case_lmdb" batch_size: 2 prefetch: 1 } }
+"""
+
+
+@cache
+def _records() -> tuple[bytes, ...]:
+    """Serialised Datums: the first of each recorded LMDB, and small ones."""
+    found = []
+    for folder in ("color_lmdb", "encoded_lmdb", "float_lmdb"):
+        path = str(seeds.GOLDEN / "data" / folder)
+        with lmdb.open(path, readonly=True, lock=False) as environment, environment.begin() as transaction:
+            found += map(bytes, islice(transaction.cursor().iternext(keys=False), 3))
+    small = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+    found += [encode_datum(image, 1).SerializeToString() for image in (small, small.astype(np.float32))] * 2
+    return tuple(found)
+
+
+def _case(rng: random.Random) -> bytes:
+    if rng.random() < 0.6:
+        return mutate_bytes(rng, _records())
+    datum = pb.Datum.FromString(rng.choice(_records()))
+    Changer(lambda rng, field: rng.choice(ODD_TEXTS)).change(rng, datum, rng.choice((1, 2, 4)))
+    return datum.SerializeToString()
+
+
+class Datums(Target):
+    """Datums decoded as a Data layer does it, in each number of channels."""
+
+    name = "datum"
+    suffix = ".datum"
+
+    def case(self, rng: random.Random) -> bytes:
+        return _case(rng)
+
+    def run(self, case: bytes) -> None:
+        for channels in (1, 3, None):
+            sample = Record(b"key", case).sample("lmdb", channels)
+            assert sample.image.ndim == 3 and sample.image.size
+
+
+class Databases(Target):
+    """LMDBs of three records, one of them odd or all, read by a net."""
+
+    name = "lmdb"
+    short = 60
+    suffix = ".datum"
+
+    def case(self, rng: random.Random) -> bytes:
+        return _case(rng)
+
+    def run(self, case: bytes) -> None:
+        path = self.folder / "case_lmdb"
+        for file in path.glob("*"):
+            file.unlink()
+        if path.exists():
+            path.rmdir()
+        good = case if len(case) % 2 else _records()[len(case) % len(_records())]
+        write_records(path, {b"a": good, b"b": case, b"c": good})
+        LmdbSource(str(path)).close()
+        net = self.folder / "net.prototxt"
+        net.write_text(_NET)
+        made = make_net(file_plan(str(net), pb.TRAIN).graph(), CPU)
+        try:
+            for _ in range(2):
+                made.draw()
+        finally:
+            made.close()
+
+
+TARGETS = (Datums, Databases)
+
+
+@pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.name)
+def test_records_are_taken_or_refused(kind: type[Target], tmp_path: Path) -> None:
+    run_cases(kind(tmp_path), 1, range(kind.short))
+
+
+@pytest.mark.parametrize(
+    "datum",
+    [
+        pb.Datum(channels=2**31 - 1, height=2**31 - 1, width=2**31 - 1, data=b"1"),
+        pb.Datum(channels=0, height=2**31 - 1, width=2**31 - 1),
+        pb.Datum(encoded=True, data=b"\x89PNG\r\n\x1a\n"),
+    ],
+    ids=range(3),
+)
+def test_records_that_announce_more_than_they_hold(datum: pb.Datum, tmp_path: Path) -> None:
+    assert run_one(Datums(tmp_path), datum.SerializeToString()).refused
