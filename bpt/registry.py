@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from bpt.errors import UserError, did_you_mean
@@ -15,12 +15,10 @@ class Registry(Generic[T]):
 
     Args:
         kind: the word for an entry in messages ("layer type").
-        planned: names that Caffe knows and bpt does not yet; they are not mistaken for misspelt ones.
     """
 
-    def __init__(self, kind: str, planned: Iterable[str] = ()) -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._planned = frozenset(planned)
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -36,8 +34,6 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         """The entry called ``name``; a UserError that names the nearest and all known ones otherwise."""
         if name not in self._entries:
-            if name in self._planned:
-                raise UserError(f'{self.kind} "{name}" is one of Caffe\'s that bpt does not have yet')
             hint = did_you_mean(name, self._entries) or f" (known: {', '.join(self)})"
             raise UserError(f'unknown {self.kind} "{name}"{hint}')
         return self._entries[name]

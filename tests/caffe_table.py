@@ -20,6 +20,17 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 THIS = ("test_caffe_table.py", "caffe_table.py")
 
+CAFFE_TYPES = frozenset(
+    """
+    AbsVal Accuracy ArgMax BNLL BatchNorm BatchReindex Bias Clip Concat ContrastiveLoss Convolution Crop Data
+    Deconvolution Dropout DummyData ELU Eltwise Embed EuclideanLoss Exp Filter Flatten HDF5Data HDF5Output HingeLoss
+    Im2col ImageData InfogainLoss InnerProduct Input LRN LSTM LSTMUnit Log MVN MemoryData MultinomialLogisticLoss
+    PReLU Parameter Pooling Power Python RNN ReLU Reduction Reshape SPP Scale Sigmoid SigmoidCrossEntropyLoss Silence
+    Slice Softmax SoftmaxWithLoss Split Swish TanH Threshold Tile WindowData
+    """.split()  # noqa: SIM905  (a list of strings would take a screen)
+)
+"""Every layer type of BVLC Caffe 1.0."""
+
 # What a text need not name, as it is all of the text; and what only files hold, and tests make in Python.
 EVERYWHERE = frozenset({"NetParameter", "SolverParameter", "LayerParameter"})
 IN_FILES = frozenset({"BlobProto", "Datum", "SolverState"})

@@ -48,11 +48,3 @@ def test_an_unknown_name_is_explained(name: str, message: str, shapes: Registry[
     with pytest.raises(UserError) as caught:
         shapes[name]
     assert str(caught.value) == message
-
-
-def test_a_name_that_is_planned_is_no_misspelling() -> None:
-    registry: Registry[type] = Registry("layer type", planned=["Reshape"])
-    registry.register("Reshapes")(object)
-    with pytest.raises(UserError) as caught:
-        registry["Reshape"]
-    assert str(caught.value) == 'layer type "Reshape" is one of Caffe\'s that bpt does not have yet'

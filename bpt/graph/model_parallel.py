@@ -17,7 +17,7 @@ PEER = pb.FcParameter.PEER
 
 # One bottom, one top, no parameters, and each element by itself: these can run on a slice of the features.
 ELEMENT_WISE = frozenset(
-    ("AbsVal", "BNLL", "Clip", "Dropout", "ELU", "Exp", "Log", "Power", "ReLU", "Sigmoid", "Swish", "TanH", "Threshold")
+    "AbsVal BNLL Clip Dropout ELU Exp Log Power ReLU ReLU6 Sigmoid Swish TanH Threshold".split()  # noqa: SIM905
 )
 
 

@@ -232,15 +232,4 @@ class DataLayer(Layer):
         """Stop reading ahead and close the source. The layer is not used afterwards."""
 
 
-# Every layer type of BVLC Caffe 1.0.
-CAFFE_TYPES = frozenset(
-    """
-    AbsVal Accuracy ArgMax BNLL BatchNorm BatchReindex Bias Clip Concat ContrastiveLoss Convolution Crop Data
-    Deconvolution Dropout DummyData ELU Eltwise Embed EuclideanLoss Exp Filter Flatten HDF5Data HDF5Output HingeLoss
-    Im2col ImageData InfogainLoss InnerProduct Input LRN LSTM LSTMUnit Log MVN MemoryData MultinomialLogisticLoss
-    PReLU Parameter Pooling Power Python RNN ReLU Reduction Reshape SPP Scale Sigmoid SigmoidCrossEntropyLoss Silence
-    Slice Softmax SoftmaxWithLoss Split Swish TanH Threshold Tile WindowData
-    """.split()  # noqa: SIM905  (a list of strings would take a screen)
-)
-
-LAYERS: Registry[type[Layer]] = Registry("layer type", planned=CAFFE_TYPES)
+LAYERS: Registry[type[Layer]] = Registry("layer type")

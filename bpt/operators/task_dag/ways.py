@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bpt.graph.layer_graph import Node
+from bpt.graph.model_parallel import ELEMENT_WISE
 from bpt.graph.spec import Shape, count
 from bpt.layers.base import Layer
 from bpt.layers.batch_norm import BatchNorm
@@ -15,10 +16,7 @@ from bpt.layers.inner_product import InnerProduct
 from bpt.operators.task_dag.areas import Rows
 from bpt.proto import bpt_pb2 as pb
 
-# Types that change each element by itself and have no parameters.
-POINTWISE = frozenset(
-    "AbsVal BNLL Clip ELU Exp Log Power ReLU ReLU6 Sigmoid Swish TanH Threshold".split()  # noqa: SIM905
-)
+POINTWISE = ELEMENT_WISE - {"Dropout"}  # it draws numbers for the samples that it sees
 # Types that give each sample what they would give it alone. Others are run on all samples, by one thread.
 BY_SAMPLE = POINTWISE | frozenset(
     """
