@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from bpt.context import RunContext
+from bpt.layers import Layer
 from bpt.proto import bpt_pb2 as pb
 from tests.one_layer import Shape, one_layer, randomise, tops_of
 
@@ -31,17 +34,28 @@ def check_gradients(
         constant: bottoms that get no diff (labels).
     """
     values = [
-        (bottom.double() if isinstance(bottom, Tensor) else spaced(bottom, seed))
-        .clone()
-        .requires_grad_(seed not in constant)
-        for seed, bottom in enumerate(bottoms)
+        bottom.double() if isinstance(bottom, Tensor) else spaced(bottom, seed) for seed, bottom in enumerate(bottoms)
     ]
     shapes = [tuple(value.shape) for value in values]
-    layer = randomise(one_layer(body, *shapes, phase=phase, tops=tops, context=RunContext(seed=7)).double())
+    check_layer(
+        randomise(one_layer(body, *shapes, phase=phase, tops=tops, context=RunContext(seed=7))), values, constant
+    )
+
+
+def check_layer(layer: Layer, bottoms: Sequence[Tensor], constant: tuple[int, ...] = (), fast: bool = False) -> None:
+    """``check_gradients`` of a layer that is there; it becomes one of float64.
+
+    Args:
+        fast: compare one number for each top and bottom, a random sum of the derivatives, not each derivative.
+    """
+    layer.double()
+    values = [value.double().clone().requires_grad_(index not in constant) for index, value in enumerate(bottoms)]
     parameters = [blob for blob in layer.blobs if blob.requires_grad]
 
     def differentiable_tops(*arguments: Tensor) -> tuple[Tensor, ...]:
         tops_now = tops_of(layer, *arguments[: len(values)])  # the parameters behind them are changed in place
         return tuple(top for top in tops_now if top.requires_grad)
 
-    assert torch.autograd.gradcheck(differentiable_tops, (*values, *parameters), eps=1e-6, atol=1e-6, rtol=1e-5)
+    assert torch.autograd.gradcheck(
+        differentiable_tops, (*values, *parameters), eps=1e-6, atol=1e-6, rtol=1e-5, fast_mode=fast
+    )

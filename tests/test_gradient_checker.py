@@ -4,7 +4,9 @@ import pytest
 from torch.autograd.gradcheck import GradcheckError
 
 from bpt.layers import LAYERS
-from tests.gradient_checker import check_gradients, spaced
+from bpt.layers.activation import ReLU
+from tests.gradient_checker import check_gradients, check_layer, spaced
+from tests.one_layer import one_layer
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,14 @@ def test_a_wrong_gradient_is_found(body: str, wrong: object, monkeypatch: pytest
     monkeypatch.setattr(LAYERS[body.split('"')[1]], "forward", wrong)
     with pytest.raises(GradcheckError, match="Jacobian mismatch"):
         check_gradients(body, (2, 3))
+
+
+def test_a_wrong_gradient_is_found_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = one_layer('type: "ReLU"', (2, 3))
+    check_layer(layer, [spaced((2, 3))], fast=True)
+    monkeypatch.setattr(ReLU, "forward", lambda layer, x: x * x.detach())
+    with pytest.raises(GradcheckError, match="Jacobian mismatch"):
+        check_layer(layer, [spaced((2, 3))], fast=True)
 
 
 def test_spaced_numbers_are_apart() -> None:

@@ -19,8 +19,8 @@ FIELD = "argmax_param"
 class ArgMax(Layer):
     """The ``top_k`` (default 1) largest elements, the largest first; of equal ones that of the larger index.
 
-    With ``axis``: along it, from 0 on; the top is as the bottom but for ``top_k`` in that axis, and has the
-    indices, or under ``out_max_val`` the values. Without: of each sample, flattened; the top is
+    With ``axis`` (a negative one counts from the last): along it; the top is as the bottom but for ``top_k`` in that
+    axis, and has the indices, or under ``out_max_val`` the values. Without: of each sample, flattened; the top is
     ``(N, 1, top_k)``, or under ``out_max_val`` ``(N, 2, top_k)``: indices, then values; and has as many axes as
     the bottom, with 1 for the others. It never runs backward: it hands no diff back.
     """

@@ -22,11 +22,12 @@ class ContrastiveLoss(Loss):
     """``1 / 2N · Σ y · d² + (1 - y) · max(margin - d, 0)²``, with ``d`` the distance of a pair of features.
 
     Under ``legacy_version`` the second term is ``max(margin - d², 0)``. Bottoms: features ``(N, C)`` twice, and
-    ``N`` labels, of which 0 says that the pair is not alike. (Hadsell et al., *Dimensionality Reduction by
+    ``N`` labels, whose integer part is 0 if the pair is not alike. (Hadsell et al., *Dimensionality Reduction by
     Learning an Invariant Mapping*, 2006.)
     """
 
     arity = Arity(bottoms=(3, 3), auto_tops=True)
+    reads_loss_param = False
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -49,7 +50,7 @@ class ContrastiveLoss(Loss):
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         apart = bottoms[0].flatten(1) - bottoms[1].flatten(1)
-        alike = bottoms[2].flatten() != 0
+        alike = bottoms[2].flatten().trunc() != 0
         losses: Tensor = _Contrast.apply(apart, alike, self.margin, self.legacy)  # type: ignore[no-untyped-call]
         return losses.sum() / (2 * self.divisor(apart.shape[0]))
 

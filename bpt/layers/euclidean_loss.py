@@ -20,6 +20,8 @@ class EuclideanLoss(Loss):
     The bottoms may differ in shape if their samples have equally many elements.
     """
 
+    reads_loss_param = False
+
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         shapes = super().infer(spec, bottoms)

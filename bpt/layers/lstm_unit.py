@@ -11,6 +11,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Layer
+from bpt.layers.recurrent import ALONG_TIME
 
 
 @LAYERS.register("LSTMUnit")
@@ -46,11 +47,11 @@ class LSTMUnit(Layer):
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+        return ALONG_TIME
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:
-        return "axis 0 of its bottoms is the time, and the samples stand along axis 1"
+        return ALONG_TIME
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
         before, gates, markers = bottoms

@@ -27,6 +27,8 @@ class MultinomialLogisticLoss(Loss):
         DataError: in ``forward``, for a label that is not a class.
     """
 
+    reads_loss_param = False
+
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         check_sample_labels(spec, bottoms)

@@ -7,7 +7,9 @@ kernel, and torch never has a window without elements (see ``PoolingWindow.place
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
+from operator import gt
 
 import torch
 from torch import Tensor
@@ -48,6 +50,8 @@ def average_pool(x: Tensor, window: PoolingWindow) -> Tensor:
     sizes = x.shape[2:]
     if window.kernel == tuple(sizes) and not any(window.pad):
         return x.mean(tuple(range(2, x.dim())), keepdim=True)
+    if len(sizes) == 3:
+        window = _within_pads(window, sizes)
     inner, pad = _widen(x, window, 0)
     y: Tensor = AVERAGE_POOL[len(sizes)](inner, window.kernel, window.stride, pad, window.ceil, True)
     return _fit(y, window.places(sizes), 0)
@@ -81,10 +85,21 @@ def _windows(x: Tensor, window: PoolingWindow) -> Tensor:
 
 
 def _widen(x: Tensor, window: PoolingWindow, value: float) -> tuple[Tensor, tuple[int, ...]]:
-    """``x`` and the pad that torch's kernels are to use: pads too big for them are written out."""
-    if all(2 * pad <= kernel for pad, kernel in zip(window.pad, window.kernel, strict=True)):
+    """``x`` and the pad that torch's kernels are to use: pads too big for them are written out.
+
+    So are all pads of 3 axes with a kernel larger than the bottom, which torch's average refuses, whatever the pad.
+    """
+    sizes = x.shape[2:]
+    refused = len(sizes) == 3 and any(map(gt, window.kernel, sizes))
+    if not refused and all(2 * pad <= kernel for pad, kernel in zip(window.pad, window.kernel, strict=True)):
         return x, window.pad
     return _pad(x, [(pad, pad) for pad in window.pad], value), (0,) * len(window.pad)
+
+
+def _within_pads(window: PoolingWindow, sizes: Sequence[int]) -> PoolingWindow:
+    """The same, with kernels that reach over both pads cut down to them: each is alone on its axis."""
+    axes = zip(window.kernel, sizes, window.pad, strict=True)
+    return replace(window, kernel=tuple(min(kernel, size + 2 * pad) for kernel, size, pad in axes))
 
 
 def _fit(y: Tensor, places: Sequence[int], empty: float) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,8 @@ class Python(Layer):
     attribute ``param_str`` set. Called with the bottoms it returns the tops: a tensor, a tuple of them, or ``None``.
     It must not change its bottoms. Blobs: its parameters in the order of ``parameters()``, then its persistent buffers
     (a BatchNorm's statistics), which a solver does not train. They begin as the module makes them, from random
-    numbers of the run's seed.
+    numbers of the run's seed. What it draws from torch in training comes from that, too, and on many ranks differs with
+    their number.
 
     Or it has ``setup``, ``reshape``, ``forward`` and ``backward``, as pycaffe asks; see ``PycaffeModule``.
 
@@ -92,9 +94,20 @@ class Python(Layer):
         if torch.compiler.is_compiling():  # tracers know their own errors, and stumble over what catches them
             tops = self._run(bottoms)
         else:
-            with running(self.spec, "forward"):
+            with running(self.spec, "forward"), self._seeded(bottoms):
                 tops = self._run(bottoms)
         return tops[0] if len(tops) == 1 else tops
+
+    @contextmanager
+    def _seeded(self, bottoms: Sequence[Tensor]) -> Iterator[None]:
+        """Inside, in training, what torch draws (for an ``nn.Dropout``) belongs to this pass of the run."""
+        if not self.training:
+            yield
+            return
+        start = self.share_of(bottoms[0]).start if bottoms else 0
+        with torch.random.fork_rng(devices=[bottom.device for bottom in bottoms if bottom.is_cuda]):
+            torch.manual_seed(self.context.pass_generator("python pass", self.spec.name, start).initial_seed())
+            yield
 
     def _run(self, bottoms: Sequence[Tensor]) -> tuple[Tensor, ...]:
         buffers = [pair for pair in zip(self._members, self.blobs, strict=True) if not pair[0].is_parameter]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -36,6 +37,6 @@ class SigmoidCrossEntropyLoss(Loss):
         valid: Tensor | int = losses.numel()
         if self.ignore_label is not None:
             kept = targets.trunc() != self.ignore_label
-            losses = losses * kept
+            losses = torch.where(kept, losses, 0)  # not a product, of which inf makes NaN
             valid = kept.sum()
         return losses.sum() / self.normalizer(scores.shape[0], scores.numel(), valid)

@@ -27,6 +27,12 @@ def test_pairs_beyond_the_margin_are_left_alone() -> None:
     assert a.grad.tolist() == [[0, 0]]
 
 
+def test_labels_are_truncated() -> None:
+    a, b = torch.full((2, 1), 3.0), torch.zeros(2, 1)
+    loss = one_layer(LOSS, (2, 1), (2, 1), (2,))(a, b, torch.tensor([0.9, 1.1]))
+    assert loss.item() == (0 + 9) / (2 * 2)
+
+
 def test_refusals() -> None:
     check_refusal(
         f'§bottom: "a" bottom: "b" bottom: "y" {LOSS}',

@@ -34,6 +34,10 @@ OPTIONS = {
     "2-D bigger than the bottom": ("kernel_size: 7 stride: 4", (1, 2, 5, 4), (7, 7), (4, 4), (0, 0)),
     "3-D": ("kernel_size: 2 stride: 2", (1, 2, 3, 4, 5), (2, 2, 2), (2, 2, 2), (0, 0, 0)),
     "3-D pad": ("kernel_size: 3 stride: 2 pad: 2", (1, 1, 4, 3, 2), (3, 3, 3), (2, 2, 2), (2, 2, 2)),
+    # torch's avg_pool3d takes no kernel larger than the bottom, not even with a pad.
+    "3-D bigger than the bottom with pad": ("kernel_size: 2 pad: 1", (2, 1, 1, 1, 3), (2,) * 3, (1,) * 3, (1,) * 3),
+    "3-D bigger than the bottom": ("kernel_size: 4 stride: 3", (2, 2, 2, 3, 5), (4,) * 3, (3,) * 3, (0,) * 3),
+    "3-D bigger than both pads": ("kernel_size: 6 stride: 4 pad: 1", (1, 2, 2, 3, 7), (6,) * 3, (4,) * 3, (1,) * 3),
 }
 every_option = pytest.mark.parametrize(("settings", "shape", "kernel", "stride", "pad"), OPTIONS.values(), ids=OPTIONS)
 

@@ -133,6 +133,25 @@ def test_buffers_are_blobs_that_are_not_trained(write: Write) -> None:
     torch.testing.assert_close(layer.eval()(x), plain.eval()(x))
 
 
+def test_what_is_drawn_in_training_comes_from_the_run(write: Write) -> None:
+    module = write(NN + "class L(nn.Dropout):\n    pass\n")
+    x = torch.ones(2, 40)
+
+    def masks(seed: int, *iterations: int) -> list[list[list[float]]]:
+        context = RunContext(seed)
+        layer = one_layer(body(module), (2, 40), context=context)
+        tops = []
+        for context.iteration in iterations:
+            tops.append(layer(x).tolist())
+        return tops
+
+    state = torch.get_rng_state()
+    first, second = masks(1, 0, 1)
+    assert masks(1, 1) == [second]  # as after resuming
+    assert first not in (second, *masks(2, 0))
+    assert torch.equal(state, torch.get_rng_state())
+
+
 def test_a_recurrent_module_is_trained(write: Write) -> None:
     # nn.LSTM keeps its parameters in a list of its own, too.
     module = write(

@@ -25,6 +25,15 @@ def test_large_scores_do_not_overflow() -> None:
     assert loss.item() == 1000
 
 
+def test_an_ignored_score_does_not_count_even_if_it_is_infinite() -> None:
+    scores = torch.tensor([[torch.inf, 0.0]], requires_grad=True)
+    loss = one_layer(f"{LOSS} loss_param {{ ignore_label: 255 }}", (1, 2), (1, 2))(scores, torch.tensor([[255.0, 1]]))
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2))
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[0, -0.5]]
+
+
 @pytest.mark.parametrize("settings", ["", "loss_param { normalization: VALID ignore_label: 0 }"])
 def test_gradients(settings: str) -> None:
     check_gradients(f"{LOSS} {settings}", (3, 4), (spaced((3, 4)) + 2) / 2, constant=(1,))

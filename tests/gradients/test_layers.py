@@ -1,0 +1,84 @@
+"""Every layer type at settings and shapes that hypothesis draws: gradients, shapes, and what must not matter.
+
+``make test`` draws a few cases of each type and compares random sums of derivatives; the slow test draws many, and
+compares every single derivative.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as some
+
+from bpt.errors import LayerError
+from bpt.layers import LAYERS
+from tests.gradients import blobs, losses, neurons, products, recurrent, windows  # noqa: F401  (they enter their cases)
+from tests.gradients.cases import CASES, Case
+from tests.gradients.checks import check_case
+from tests.one_layer import one_layer, tops_of
+
+SOURCE = "has no bottoms and no parameters"
+SINK = "has no tops"
+WITHOUT_GRADIENT = {
+    "Accuracy": "counts",
+    "ArgMax": "gives indices",
+    "Threshold": "is constant but for a jump; it never runs backward",
+    "HDF5Output": SINK,
+    "Silence": SINK,
+    "Data": SOURCE,
+    "DummyData": SOURCE,
+    "HDF5Data": SOURCE,
+    "ImageData": SOURCE,
+    "Input": SOURCE,
+    "MemoryData": SOURCE,
+    "VolumeData": SOURCE,
+    "WindowData": SOURCE,
+}
+every_type = pytest.mark.parametrize("kind", sorted(CASES))
+drawn = settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+
+
+def check(case: Case, fast: bool) -> None:
+    try:
+        case.graph()
+    except LayerError:  # a kernel larger than the bottom and the like
+        assume(False)
+    check_case(case, fast)
+
+
+@every_type
+@settings(drawn, max_examples=25)
+@given(data=some.data())
+def test_few_cases(kind: str, data: some.DataObject) -> None:
+    check(data.draw(CASES[kind]), fast=True)
+
+
+@pytest.mark.slow
+@every_type
+@settings(drawn, max_examples=100)
+@given(data=some.data())
+def test_many_cases(kind: str, data: some.DataObject) -> None:
+    check(data.draw(CASES[kind]), fast=False)
+
+
+def test_every_layer_type_is_here() -> None:
+    """A new type needs a strategy, or a reason why it has no gradient."""
+    assert set(CASES) | set(WITHOUT_GRADIENT) == set(LAYERS)
+    assert not set(CASES) & set(WITHOUT_GRADIENT)
+
+
+@pytest.mark.parametrize("kind", WITHOUT_GRADIENT)
+def test_a_type_without_gradient_has_none(kind: str) -> None:
+    arity = LAYERS[kind].arity
+    if WITHOUT_GRADIENT[kind] == SOURCE:
+        assert arity.bottoms[1] == 0
+    elif WITHOUT_GRADIENT[kind] == SINK:
+        assert arity.tops[1] == 0
+    else:
+        bottoms = [torch.rand(3, 4, requires_grad=True), torch.zeros(3)][: arity.bottoms[0]]
+        layer = one_layer(f'type: "{kind}"', *(tuple(bottom.shape) for bottom in bottoms))
+        assert not len(layer.blobs)
+        assert not any(top.requires_grad for top in tops_of(layer, *bottoms))
