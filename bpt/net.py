@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -190,7 +191,8 @@ class Net(nn.Module):
             ]
             if node.index in self._behind_filters:
                 refit(self.layer(node), bottoms)
-            with torch.set_grad_enabled(grad and node.needs_backward):
+            # Only where it changes something: torch.export cuts a program wherever autograd is told to look away.
+            with nullcontext() if node.needs_backward or not grad else torch.no_grad():
                 tops = _call(layer, node, bottoms)
             for edge in node.bottoms:
                 if keep is not None and edge not in keep:

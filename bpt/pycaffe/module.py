@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -40,28 +39,10 @@ class Module(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         (net,) = self._net
-        if torch.compiler.is_exporting() and len(inputs) == len(self.inputs):
-            return _written_down(net, inputs)
         if self.training:
             _count_pass(net.context)
         outputs: Tensor | tuple[Tensor, ...] = net(*inputs)
         return outputs
-
-
-def _written_down(net: core.Net, inputs: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """What ``net`` computes, for ``torch.export`` to write down.
-
-    ``Net.run`` says before each layer whether autograd is to look on; ``torch.export`` cuts the program at each such
-    place, and needs a time for that which grows with their square: 35 s for ResNet-20.
-    """
-    graph = net.graph
-    values = dict(zip((e.index for e in graph.edges if graph.nodes[e.producer].type == "Input"), inputs, strict=True))
-    for node in graph.nodes:
-        if node.type != "Input":
-            tops = net.layer(node)(*(values[edge] for edge in node.bottoms))
-            values.update(zip(node.tops, (tops,) if isinstance(tops, Tensor) else tops, strict=True))
-    tensors = tuple(values[edge.index] for edge in graph.outputs)
-    return tensors[0] if len(tensors) == 1 else tensors
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # it would compile anew for each count
