@@ -17,6 +17,7 @@ from bpt.graph.part import WHOLE, Part
 from bpt.layers import LAYERS, DataLayer, Layer
 from bpt.layers.blobs_in_text import blobs_in_text
 from bpt.layers.filter import behind_filters, refit
+from bpt.layers.strangers import notice_strangers
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -65,6 +66,7 @@ class Net(nn.Module):
                 self.layers.append(Elsewhere(node.spec, self.context))
                 continue
             layer = LAYERS[node.type](node.spec, self.context)
+            notice_strangers(layer)
             layer.samples = _samples(graph, node)
             stated = blobs_in_text(node.spec, [graph.params[index].shape for index in node.params])
             for index in node.params:

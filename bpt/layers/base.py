@@ -42,6 +42,8 @@ class Layer(nn.Module):
     # So many of the tops, the first ones, are sums over samples divided by a number of the whole batch, so that what
     # the ranks have of them adds up. The other tops have axis 0 for the samples.
     sums_over_samples: ClassVar[int] = 0
+    # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
+    reads: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__()
@@ -166,6 +168,7 @@ class DataLayer(Layer):
     """
 
     arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
+    reads = frozenset({"transform_param"})
 
     @property
     def epoch(self) -> int:

@@ -27,7 +27,7 @@ class ContrastiveLoss(Loss):
     """
 
     arity = Arity(bottoms=(3, 3), auto_tops=True)
-    reads_loss_param = False
+    reads = frozenset()
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -20,7 +20,7 @@ class EuclideanLoss(Loss):
     The bottoms may differ in shape if their samples have equally many elements.
     """
 
-    reads_loss_param = False
+    reads = frozenset()
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -29,6 +29,7 @@ class ImageData(PrefetchingDataLayer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
+    reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         param = spec.param.image_data_param

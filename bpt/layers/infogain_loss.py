@@ -42,6 +42,7 @@ class InfogainLoss(Loss):
     """
 
     arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
+    reads = frozenset({"loss_param", "softmax_param"})
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

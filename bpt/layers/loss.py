@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -11,7 +10,6 @@ from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import Layer
-from bpt.layers.prefetching import notice
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -25,8 +23,8 @@ class Loss(Layer):
     arity = Arity(bottoms=(2, 2), auto_tops=True)
     is_loss = True
     sums_over_samples = 1
+    reads = frozenset({"loss_param"})  # or else the sum is divided by the batch size, whatever it says, as in Caffe
     default_normalization: int = pb.LossParameter.VALID
-    reads_loss_param: ClassVar[bool] = True  # else the sum is divided by the batch size, whatever it says, as in Caffe
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -55,8 +53,6 @@ class Loss(Layer):
         param = spec.param.loss_param
         self.ignore_label = param.ignore_label if param.HasField("ignore_label") else None
         self.normalization = self._normalization(param)
-        if not self.reads_loss_param and spec.param.HasField("loss_param"):
-            notice(spec, f"loss_param has no effect: {spec.type} divides by the batch size", "loss_param")
 
     def _normalization(self, param: pb.LossParameter) -> int:
         """``normalization``, or what its old form ``normalize`` says."""
@@ -68,7 +64,7 @@ class Loss(Layer):
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:
-        if not cls.reads_loss_param:
+        if "loss_param" not in cls.reads:
             return ""
         layer = cls(spec, RunContext())
         left_out = layer.ignore_label is not None and layer.normalization == pb.LossParameter.VALID

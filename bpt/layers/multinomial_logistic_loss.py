@@ -27,7 +27,7 @@ class MultinomialLogisticLoss(Loss):
         DataError: in ``forward``, for a label that is not a class.
     """
 
-    reads_loss_param = False
+    reads = frozenset()
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

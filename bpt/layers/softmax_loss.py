@@ -46,6 +46,7 @@ class SoftmaxWithLoss(Loss):
     """
 
     arity = Arity(bottoms=(2, 2), tops=(1, 2), auto_tops=True)
+    reads = frozenset({"loss_param", "softmax_param"})
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

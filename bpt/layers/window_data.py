@@ -34,6 +34,7 @@ class WindowData(PrefetchingDataLayer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(2, 2))
+    reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         param = spec.param.transform_param

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from bpt.errors import UserError, did_you_mean
@@ -11,18 +10,7 @@ from bpt.layers import LAYERS
 from bpt.netspec.assign import assign
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import field_by_name, fields_of
-
-# Layer types without a message of their own name, which read another's. The rest follows from the schema.
-_SHARED = {
-    "Deconvolution": "convolution_param",
-    "DepthwiseConvolution": "convolution_param",
-    "Im2col": "convolution_param",
-    "LSTM": "recurrent_param",
-    "RNN": "recurrent_param",
-    "MultinomialLogisticLoss": "loss_param",
-    "SigmoidCrossEntropyLoss": "loss_param",
-    "SoftmaxWithLoss": "loss_param",
-}
+from bpt.proto.settings import settings_of
 
 
 class Top:
@@ -73,7 +61,7 @@ def _as_top(type_name: str, index: int, given: object) -> Top:
 def _set(param: pb.LayerParameter, name: str, value: object) -> None:
     """Set ``name`` where it belongs: in the type's own message if that has it, else in the layer."""
     where = f"L.{param.type}"
-    own = _own_message(param.type)
+    own = settings_of(param.type)
     settings = getattr(param, own) if own else None
     if settings is not None and not name.endswith("param") and field_by_name(settings, name):
         assign(settings, name, value, where)
@@ -85,16 +73,6 @@ def _set(param: pb.LayerParameter, name: str, value: object) -> None:
         if not hint and known:
             hint = f" ({own} has {', '.join(known)})"
         raise UserError(f'{where}: unknown setting "{name}"{hint}')
-
-
-@cache
-def _own_message(type_name: str) -> str | None:
-    """The field of LayerParameter whose message is named after the type: InnerProduct → inner_product_param."""
-    for field in fields_of(pb.LayerParameter()):
-        message = field.message_type
-        if message is not None and field.name.endswith("_param") and message.name == f"{type_name}Parameter":
-            return field.name
-    return _SHARED.get(type_name)
 
 
 class Layers:
