@@ -19,10 +19,11 @@ from scripts.networks import (
     resattnet,
     resnet_cifar,
     resnet_imagenet,
+    sigmoids,
     vgg,
 )
 
-FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn, resattnet, caffe_examples, fcn, lrcn)
+FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn, resattnet, caffe_examples, sigmoids, fcn, lrcn)
 ROOT = Path(__file__).parents[1] / "prototxt"
 
 

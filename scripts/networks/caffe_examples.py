@@ -1,16 +1,15 @@
-"""Nets of Caffe's examples and model zoo, with their names: CaffeNet, an autoencoder, a siamese net, sigmoids."""
+"""Nets of Caffe's examples and model zoo, with their names: CaffeNet, an autoencoder, a siamese net."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from bpt.netspec import L, NetSpec, P, Top
 from scripts.networks.common import (
-    CIFAR10,
     TEST,
     TRAIN,
     WEIGHT_AND_BIAS,
+    WEIGHT_ONLY,
     DataSet,
     Network,
     classify,
@@ -19,7 +18,6 @@ from scripts.networks.common import (
 )
 
 SCALE = {"crop_size": 28, "scale": 1 / 256}
-WEIGHT_ONLY = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 1, "decay_mult": 0}]
 
 
 @dataclass(frozen=True)
@@ -127,28 +125,6 @@ def siamese(n: NetSpec, similar: Top | None) -> None:
         n.loss = L.ContrastiveLoss(n.feat, n.feat_p, similar, margin=1)
 
 
-def sigmoids(n: NetSpec, label: Top | None, batch_norm: bool) -> None:
-    top = n.data
-    for index, (channels, std) in enumerate([(32, 0.0001), (32, 0.01), (64, 0.01)], 1):
-        filler = {"type": "gaussian", "std": std}
-        bias: dict[str, object] = {"param": [{"lr_mult": 1}, {"lr_mult": 2}]}
-        top = n[f"conv{index}"] = L.Convolution(
-            top, num_output=channels, kernel_size=5, pad=2, weight_filler=filler,
-            **({"bias_term": False, "param": [{"lr_mult": 1}]} if batch_norm else bias),
-        )  # fmt: skip
-        if index == 1:
-            top = n.pool1 = L.Pooling(top, pool=P.Pooling.MAX, kernel_size=3, stride=2)
-        if batch_norm:
-            top = n[f"bn{index}"] = L.BatchNorm(top, param=[{"lr_mult": 0}] * 3)
-        top = n[f"Sigmoid{index}"] = L.Sigmoid(top)
-        if not batch_norm and index < 3:
-            top = n[f"norm{index}"] = L.LRN(top, local_size=3, alpha=5e-05, beta=0.75, norm_region=P.LRN.WITHIN_CHANNEL)
-        if index > 1:
-            top = n[f"pool{index}"] = L.Pooling(top, pool=P.Pooling.AVE, kernel_size=3, stride=2)
-    n.ip1 = L.InnerProduct(top, num_output=10, weight_filler={"type": "gaussian", "std": 0.01}, param=WEIGHT_ONLY)
-    classify(n, n.ip1, label)
-
-
 ABOUT_CAFFENET = """
 CaffeNet on ImageNet: AlexNet with the pooling before the normalisation.
 
@@ -177,13 +153,6 @@ mnist_siamese has it. 431,102 parameters, 9.2 MFLOP a pair.
 
 An image of the LMDBs holds the two digits of a pair as its two channels; its label is 1 if they are equal. Written by
 scripts/make_pairs.py.
-"""
-
-ABOUT_SIGMOIDS = """
-The full CIFAR-10 net with sigmoids {with_}.
-
-From Caffe's example {name}, which shows that sigmoids alone are hard to train, and that batch normalisation mends it.
-{parameters} parameters, 25 MFLOP an image.
 """
 
 SOLVER_CAFFENET = imagenet_solver(
@@ -257,38 +226,6 @@ SOLVER_SIAMESE = solver(
 )
 
 
-def sigmoid_solver(folder: str) -> str:
-    return solver(
-        f"Trains the net for 120 epochs of 500 batches.\n\n    bpt train --solver prototxt/{folder}/solver.prototxt",
-        f"""\
-        net: "prototxt/{folder}/train_val.prototxt"
-
-        test_iter: 100        # 100 batches of 100: the whole test set
-        test_interval: 1000
-
-        base_lr: 0.001
-        lr_policy: "step"
-        gamma: 1              # the rate stays as it is, as in Caffe's example
-        stepsize: 5000
-        momentum: 0.9
-        weight_decay: 0.004
-
-        max_iter: 60000
-        display: 100
-        snapshot: 60000
-        snapshot_prefix: "snapshots/{folder}/{folder}"
-        solver_mode: CPU
-        """,
-    )
-
-
-def sigmoid_network(folder: str, batch_norm: bool, with_: str, parameters: str) -> Network:
-    return Network(
-        folder, "CIFAR10_full", ABOUT_SIGMOIDS.format(with_=with_, name=folder, parameters=parameters),
-        partial(sigmoids, batch_norm=batch_norm), CIFAR10, (100, 100), {"solver.prototxt": sigmoid_solver(folder)},
-    )  # fmt: skip
-
-
 IMAGENET_227 = DataSet("data/imagenet", "val_lmdb", 227, {"mean_file": "data/imagenet/mean.binaryproto"})
 DIGITS = Digits("data/digits", ("data",))
 PAIRS = Digits("data/digit_pairs", ("pair_data", "sim"))
@@ -299,6 +236,4 @@ NETWORKS = [
             {"solver.prototxt": SOLVER_AUTOENCODER}, answers="the restored image"),
     Network("mnist_siamese", "mnist_siamese_train_test", ABOUT_SIAMESE, siamese, PAIRS, (64, 90),
             {"solver.prototxt": SOLVER_SIAMESE}, answers="points in a plane"),
-    sigmoid_network("cifar10_full_sigmoid", False, "in place of ReLUs", "89,578"),
-    sigmoid_network("cifar10_full_sigmoid_bn", True, "and batch normalisation", "89,450"),
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from scripts.networks.layout import layout
 TRAIN = {"phase": P.Phase.TRAIN}
 TEST = {"phase": P.Phase.TEST}
 WEIGHT_AND_BIAS = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]
+WEIGHT_ONLY = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 1, "decay_mult": 0}]  # decays; both learn alike
 
 
 class Samples(Protocol):
