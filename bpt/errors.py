@@ -7,6 +7,7 @@
     │   ├── UsageError           a flag or an argument
     │   ├── PrototxtError        a network or solver text; knows path, line and column
     │   │   └── LayerError           ... one layer of it; names the layer
+    │   ├── UnknownNameError     a name in a table that does not have it; a KeyError, too
     │   └── FileError            a file that is missing or not what it should be
     └── RunError             exit 1: the run itself failed
         ├── DataError            a record that cannot be read or used
@@ -20,11 +21,13 @@ bpt.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Mapping
 
 from bpt.origin import Origin
 
 _LONGEST = 200  # characters that a message shows of what somebody wrote
+_COMMON_ENDING = 4  # characters of a file's ending that says little (".txt", ".png"); ".caffemodel" says a lot
 _MOST = 10_000  # characters of a message: names in a damaged file may have any length
 
 
@@ -64,6 +67,23 @@ class LayerError(PrototxtError):
     def __init__(self, layer: str, message: str, origin: Origin | None = None) -> None:
         self.layer = layer
         super().__init__(f'layer "{layer}": {message}', origin)
+
+
+class UnknownNameError(UserError, KeyError):
+    """A table (``net.blobs``, the layer types) has nothing of a name.
+
+    Attributes:
+        is_slip: the message suggests a known name.
+    """
+
+    def __init__(self, message: str, name: str, known: Iterable[str], otherwise: str = "") -> None:
+        """``otherwise`` ends the message if no known name is nearly the same as ``name``."""
+        hint = did_you_mean(name, known, closely=True)
+        self.is_slip = bool(hint)
+        super().__init__(message + (hint or otherwise))
+
+    def __str__(self) -> str:  # that of a KeyError is in quotes
+        return Exception.__str__(self)
 
 
 class FileError(UserError):
@@ -118,8 +138,30 @@ def _bounded(message: str) -> str:
     return message if len(message) <= _MOST else f"{message[: _MOST // 2]} … {message[-_MOST // 4 :]}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean "x"?`` for the known name nearest to ``name``, or ``""``."""
+def did_you_mean(name: str, known: Iterable[str], closely: bool = False) -> str:
+    """Return ``; did you mean "x"?`` for the known name nearest to ``name``, or ``""``.
+
+    Args:
+        closely: only for a slip of the hand. Names in a table of types have words in common (ROIPooling, Pooling)
+            that do not make one a misspelling of the other.
+    """
     lowered = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    return f'; did you mean "{lowered[near[0]]}"?' if near else ""
+    for near in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6):
+        if (_is_slip if closely else _is_near)(name.lower(), near):
+            return f'; did you mean "{lowered[near]}"?'
+    return ""
+
+
+def _is_slip(name: str, near: str) -> bool:
+    """Whether two letters, or a sixth of all, are what differs."""
+    matcher = difflib.SequenceMatcher(None, near, name)
+    strange = len(name) + len(near) - 2 * sum(block.size for block in matcher.get_matching_blocks())
+    return strange <= 2 or matcher.ratio() >= 5 / 6
+
+
+def _is_near(name: str, near: str) -> bool:
+    """Whether they are near even without an ending that many files have (``.txt``)."""
+    (stem, ending), (other, same) = os.path.splitext(name), os.path.splitext(near)
+    if ending != same or not 1 < len(ending) <= _COMMON_ENDING:
+        return True
+    return difflib.SequenceMatcher(None, other, stem).ratio() >= 0.6

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from bpt.errors import UserError, did_you_mean
+from bpt.errors import UnknownNameError
 
 T = TypeVar("T")
+_MOST_LISTED = 20  # names that a message lists
 
 
 class Registry(Generic[T]):
@@ -32,10 +33,14 @@ class Registry(Generic[T]):
         return enter
 
     def __getitem__(self, name: str) -> T:
-        """The entry called ``name``; a UserError that names the nearest and all known ones otherwise."""
+        """The entry called ``name``.
+
+        Raises:
+            UnknownNameError: there is none; with the nearest name or, if they are few, all of them.
+        """
         if name not in self._entries:
-            hint = did_you_mean(name, self._entries) or f" (known: {', '.join(self)})"
-            raise UserError(f'unknown {self.kind} "{name}"{hint}')
+            listed = f" (known: {', '.join(self)})" if len(self._entries) <= _MOST_LISTED else ""
+            raise UnknownNameError(f'unknown {self.kind} "{name}"', name, self._entries, listed)
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:

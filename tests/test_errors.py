@@ -63,5 +63,41 @@ def test_near_names(name: str, hint: str) -> None:
     assert errors.did_you_mean(name, ["Convolution", "Pooling", "ReLU"]) == hint
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "hint"),
+    [
+        ("nosuch.txt", "trunc.txt", ""),  # only what many files have in common
+        ("tranc.txt", "trunc.txt", '; did you mean "trunc.txt"?'),
+        ("nope.caffemodel", "init.caffemodel", '; did you mean "init.caffemodel"?'),
+    ],
+)
+def test_near_files(name: str, known: str, hint: str) -> None:
+    assert errors.did_you_mean(name, [known]) == hint
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "is_near"),
+    [
+        ("ROIPooling", "Pooling", False),
+        ("Resize", "Reshape", False),
+        ("SoftmaxLoss", "SoftmaxWithLoss", True),
+        ("LRM", "LRN", True),
+        ("Tahn", "TanH", True),
+    ],
+)
+def test_only_a_slip_is_near_among_types(name: str, known: str, is_near: bool) -> None:
+    assert errors.did_you_mean(name, [known], closely=True) == (f'; did you mean "{known}"?' if is_near else "")
+
+
+def test_an_unknown_name_is_told_as_a_sentence() -> None:
+    slip = errors.UnknownNameError('no blob "dat"', "dat", ["data", "label"], " (known: data, label)")
+    assert isinstance(slip, KeyError)
+    assert (str(slip), slip.is_slip) == ('no blob "dat"; did you mean "data"?', True)
+    other = errors.UnknownNameError('no blob "x"', "x", ["data", "label"], " (known: data, label)")
+    assert (str(other), other.is_slip) == ('no blob "x" (known: data, label)', False)
+    again = pickle.loads(pickle.dumps(other))
+    assert (type(again), str(again)) == (errors.UnknownNameError, str(other))
+
+
 def test_nothing_is_near_to_nothing() -> None:
     assert errors.did_you_mean("x", []) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 import bpt
-from bpt.errors import FileError, PrototxtError
+from bpt.errors import FileError, PrototxtError, UserError
 from tests.net_cases import PROTOTXT
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
 
@@ -219,3 +220,52 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         bpt.load_module(deploy("lenet"), "nope.caffemodel")
     with pytest.raises(PrototxtError, match=r"net.prototxt:2:\d+: .*did you mean"):
         bpt.load_module(write(tmp_path, inputs(x=(1, 2)) + layer("RelU", "x", "y")))
+    with pytest.raises(UserError, match=r"^phase must be bpt.TRAIN or bpt.TEST, not 'TEST'$"):
+        bpt.load_module(deploy("lenet"), phase="TEST")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            torch.zeros(5, 3, 28, 28),
+            'the net cannot work on input "data" (5, 3, 28, 28) (in the text (1, 1, 28, 28)): § layer "conv1": would '
+            "need a parameter of shape (20, 3, 5, 5) for bottom (1, 3, 28, 28); it has one of (20, 1, 5, 5)",
+        ),
+        (
+            torch.zeros(1, 1, 32, 32),
+            'the net cannot work on input "data" (1, 1, 32, 32) (in the text (1, 1, 28, 28)): § layer "ip1": would '
+            "need a parameter of shape (500, 1250) for bottom (1, 50, 5, 5); it has one of (500, 800)",
+        ),
+        (
+            torch.zeros(1, 1, 28, 28, dtype=torch.int64),
+            'input "data" (1, 1, 28, 28) is of torch.int64, the parameters are of torch.float32; '
+            "give it as .to(torch.float32)",
+        ),
+        (
+            numbers(1, 1, 28, 28),
+            'input "data" must be a torch.Tensor of shape (1, 1, 28, 28), not a numpy.ndarray; '
+            "torch.from_numpy makes one",
+        ),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(given: object, message: str) -> None:
+    module = bpt.load_module(deploy("lenet"))
+    start, _, rest = message.partition("§")
+    with pytest.raises(UserError, match=f"^{re.escape(start)}.*{re.escape(rest)}"):
+        module(given)
+    assert module(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
+    with pytest.raises(UserError, match=r"the net takes 1 inputs \(data\), given 0"):
+        module()
+
+
+def test_inputs_of_other_shapes_that_fit(tmp_path: Path) -> None:
+    """A net of convolutions takes images of any size, and the axis of samples may be another than 0."""
+    text = inputs(x=(2, 1, 6, 6)) + layer("Convolution", "x", "c", "convolution_param { num_output: 3 kernel_size: 3 }")
+    module = bpt.load_module(write(tmp_path, text))
+    assert module(torch.zeros(4, 1, 9, 7)).shape == (4, 3, 7, 5)
+    lstm = layer("LSTM", "x m", "y", "recurrent_param { num_output: 3 }")
+    module = bpt.load_module(write(tmp_path, inputs(x=(4, 2, 5), m=(4, 2)) + lstm))
+    assert module(torch.zeros(6, 7, 5), torch.zeros(6, 7)).shape == (6, 7, 3)
+    with pytest.raises(UserError, match=r'input "m" \(5, 2\) \(in the text \(4, 2\)\): .*layer "y": needs inputs'):
+        module(torch.zeros(4, 2, 5), torch.zeros(5, 2))

@@ -7,7 +7,7 @@ Prints the mean of each channel, for transform_param { mean_value: ... }; withou
 must have one size. The file is the one that Caffe's program of this name writes.
 
 Exit status: 0 done; 1 a record is no image or of another size, or OUTPUT_FILE could not be written; 2 the command line
-is wrong, or INPUT_DB is no LMDB.
+is wrong, INPUT_DB is no LMDB, or OUTPUT_FILE's folder is missing.
 """
 
 from __future__ import annotations

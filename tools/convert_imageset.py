@@ -10,10 +10,11 @@ as it is, so it ends with a slash. Color images are stored with the channels blu
 --encoded stores files instead of pixels: smaller, but each is decoded whenever it is read. A file that already is of
 the wanted format and size is stored as it is.
 
-An image that cannot be read is told and left out; the exit status is 1 then, though the LMDB is there. LevelDB is not
-written: an LMDB holds the same records, and the network says backend: LMDB.
+An image that cannot be read is told and left out; the exit status is 1 then, though the LMDB is there. Missing folders
+of DB_NAME are made. LevelDB is not written: an LMDB holds the same records, and the network says backend: LMDB.
 
-Exit status: 0 done; 1 failed, or images were left out; 2 the command line or LISTFILE is wrong, or DB_NAME exists.
+Exit status: 0 done; 1 failed, or images were left out; 2 the command line or LISTFILE is wrong, no image can
+be read, or DB_NAME exists.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ A box is a layer, in the colour of its kind, with the layers that work in place 
 shape but for the batch. Long networks are folded (--columns). Nothing else needs to be installed than matplotlib: pip
 install 'bpt[plot]'. Data need not be here; shapes then follow from the text, or from --shape. bpt draw does the same.
 
-Exit status: 0 done; 1 the picture could not be written; 2 the command line or the network's text is wrong.
+Exit status: 0 done; 1 the picture could not be written; 2 the command line or the network's text is wrong, or
+the picture's folder is missing.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 The TEST net of NET runs on NUM_BATCHES batches of its own data layer. Of each blob every sample is a record: a Datum of
 floats, channels x height x width, under its number in ten digits: 0000000000, 0000000001, ...
 
-Exit status: 0 done; 1 failed while running; 2 the command line or a file is wrong, or a database exists.
+Exit status: 0 done; 1 failed while running; 2 the command line or a file is wrong, or a database exists or its
+folder is missing.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ def extract(arguments: argparse.Namespace) -> None:
     if arguments.mode not in ("CPU", "GPU"):
         raise UsageError(f'the mode is CPU or GPU, found "{arguments.mode}"')
     device = choose_device(gpu=arguments.device.removeprefix("DEVICE_ID=") if arguments.mode == "GPU" else "")
-    databases = words(arguments.databases)
-    found = extract_features(
+    blobs, databases = words(arguments.blobs), words(arguments.databases)
+    counts = extract_features(
         words(arguments.weights),
         arguments.net,
-        words(arguments.blobs),
+        blobs,
         databases,
         arguments.batches,
         device,
         lambda line: print(line, file=sys.stderr),
     )
-    for database, (blob, count) in zip(databases, found.items(), strict=True):
+    for database, blob, count in zip(databases, blobs, counts, strict=True):
         print(f"{database}: {count} records of {blob}")
 
 

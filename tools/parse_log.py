@@ -8,18 +8,21 @@ writes lenet.log.train and lenet.log.test into OUTPUT_DIR. Columns: NumIters, Se
 LearningRate, and each output of the net. The learning rate is that of the row's own iteration, which the log shows
 behind the outputs; Caffe's program of this name gives each row the rate of the row before.
 
-Exit status: 0 done; 1 a table could not be written; 2 the command line is wrong, or LOGFILE is no log of training.
+Exit status: 0 done; 1 a table could not be written; 2 the command line is wrong, OUTPUT_DIR is missing, or LOGFILE is
+no log of training.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from bpt.cli.options import Parser
 from bpt.cli.tool import add_switch, run_tool
 from bpt.errors import UsageError
+from bpt.proto.atomic import check_place
 from bpt.report.training_log import read_log, write_tables
 
 
@@ -36,6 +39,7 @@ def parse(arguments: argparse.Namespace) -> None:
     delimiter = arguments.delimiter.replace("\\t", "\t")
     if len(delimiter) != 1 or delimiter in '\r\n"':
         raise UsageError(f'--delimiter takes one character, found "{arguments.delimiter}"')
+    check_place(os.path.join(arguments.folder, os.path.basename(arguments.log)))
     for path in write_tables(read_log(arguments.log), arguments.log, arguments.folder, delimiter):
         if arguments.verbose:
             print(f"Wrote {path}")

@@ -13,7 +13,8 @@ is marked. A number before the figure's name is one of the chart types of Caffe'
     2: Test loss vs. Iters               6: Train loss vs. Iters
     3: Test loss vs. Seconds             7: Train loss vs. Seconds
 
-Exit status: 0 done; 1 the figure could not be written; 2 the command line is wrong, or a file is no log of training.
+Exit status: 0 done; 1 the figure could not be written; 2 the command line is wrong, a file is no log of training, or
+the figure's folder is missing.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ The layers of the file, V0 (2013) or V1 (2014), and other old fields are upgrade
 does it. The numbers stay as they are, and so do the shapes of blobs, also those of four axes (num, channels,
 height, width), which fit where they did. bpt reads such files as they are (--weights old.caffemodel).
 
-Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT cannot be written;
-2 the command line or INPUT is wrong, and nothing is written.
+Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT could not be written;
+2 the command line or INPUT is wrong, or OUTPUT's folder is missing; nothing is written then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def upgrade(files: argparse.Namespace) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line ``words`` (None: this process's); returns the exit status."""
-    parser = Parser(prog="upgrade_net_proto_binary", description=__doc__)
+    parser = Parser(prog="upgrade_net_proto_binary.py", description=__doc__)
     parser.add_argument("input", metavar="INPUT", help="the weights, a .caffemodel")
     parser.add_argument("output", metavar="OUTPUT", help="the file to write; may be INPUT")
     return run_tool(parser, upgrade, words)

@@ -13,8 +13,8 @@ What is upgraded, as Caffe's tool of this name does it:
 bpt reads such files as they are; upgrade them to edit them. Comments get lost. A net in today's format is
 written as it is. What is said goes to stderr, each line with the place in the old text.
 
-Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT cannot be written;
-2 the command line or INPUT is wrong, and nothing is written.
+Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT could not be written;
+2 the command line or INPUT is wrong, or OUTPUT's folder is missing; nothing is written then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def upgrade(files: argparse.Namespace) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line ``words`` (None: this process's); returns the exit status."""
-    parser = Parser(prog="upgrade_net_proto_text", description=__doc__)
+    parser = Parser(prog="upgrade_net_proto_text.py", description=__doc__)
     parser.add_argument("input", metavar="INPUT", help="the net, a prototxt")
     parser.add_argument("output", metavar="OUTPUT", help="the file to write; may be INPUT")
     return run_tool(parser, upgrade, words)

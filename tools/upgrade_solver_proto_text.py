@@ -7,8 +7,8 @@ solver_type: RMSPROP becomes type: "RMSProp"; a solver with both fields is refus
 solver (net_param and the like) are upgraded as tools/upgrade_net_proto_text.py does it; nets that it names by path are
 left alone. bpt reads such files as they are; upgrade them to edit them. Comments get lost.
 
-Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT cannot be written;
-2 the command line or INPUT is wrong, and nothing is written.
+Exit status: 0 done; 1 written, but settings that had no meaning were dropped, or OUTPUT could not be written;
+2 the command line or INPUT is wrong, or OUTPUT's folder is missing; nothing is written then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def upgrade(files: argparse.Namespace) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line ``words`` (None: this process's); returns the exit status."""
-    parser = Parser(prog="upgrade_solver_proto_text", description=__doc__)
+    parser = Parser(prog="upgrade_solver_proto_text.py", description=__doc__)
     parser.add_argument("input", metavar="INPUT", help="the solver, a prototxt")
     parser.add_argument("output", metavar="OUTPUT", help="the file to write; may be INPUT")
     return run_tool(parser, upgrade, words)

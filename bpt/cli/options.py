@@ -43,9 +43,15 @@ class Parser(argparse.ArgumentParser):
             known = re.findall(r"\w+", choice[2])
             message = f'unknown command "{choice[1]}"'
             hint = did_you_mean(choice[1], known) or f" (known: {', '.join(known)})"
-        elif flag := re.match(r"argument -\w+/(--\w+): ", message):
+        elif flag := re.match(r"argument (?:-\w+/)?([^\s:]+): ", message):
             message = f"{flag[1]}: {message[flag.end() :]}"
+            if value := re.fullmatch(r".*: ignored explicit argument '(.*)'", message):
+                message = f'{flag[1]}: {self._switch_takes(flag[1])}, found "{value[1]}"'
         raise UsageError(f"{message}{hint or f' ({self.prog} --help explains)'}")
+
+    def _switch_takes(self, flag: str) -> str:
+        has_values = any(flag.replace("--", "--no", 1) in action.option_strings for action in self._actions)
+        return "takes true or false" if has_values else "takes no value"
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         # Unknown flags of a sub-command reach the outer parser; answer with the sub-command's own.

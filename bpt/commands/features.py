@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -10,14 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bpt.commands.trained import load_trained
 from bpt.context import RunContext
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_writer import LmdbWriter, check_new
 from bpt.errors import UsageError, UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.atomic import check_place
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
-from bpt.solvers.snapshot import load_weights, weight_files
 
 _SHOWN = 1000  # records, after which progress is told
 
@@ -30,33 +32,34 @@ def extract_features(
     batches: int,
     device: torch.device,
     tell: Callable[[str], None] = lambda line: None,
-) -> dict[str, int]:
+) -> list[int]:
     """Run the TEST net ``model`` on ``batches`` batches and write each of ``blobs`` to an LMDB of ``databases``.
 
     A record is a Datum of one sample, ``float_data`` of channels × height × width, under its number in ten digits. Axes
     that a blob lacks are 1; of more than three those in the middle are one.
 
     Returns:
-        Blob → how many records were written.
+        How many records each database has.
 
     Raises:
         UsageError: blobs and databases do not belong together.
         UserError: the net has no such blob, or it does not have samples; or nothing feeds the net.
-        FileError: a file is wrong, or a database exists.
+        FileError: a file is wrong, the weights are those of another net, or a database exists or has no place.
         WriteError: a database could not be written.
     """
     if len(blobs) != len(databases):
         raise UsageError(f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, {len(databases)} are named")
-    if len(set(databases)) < len(databases):
+    if len({os.path.realpath(path) for path in databases}) < len(databases):
         raise UsageError(f"each blob needs a database of its own: {', '.join(databases)}")
     graph = file_plan(model, pb.TEST).graph()
     _check(graph, model, blobs)
-    files = weight_files(weights)
+    for path in databases:
+        check_new(path)
+        check_place(path)
     keep = frozenset(graph.blobs[blob].index for blob in blobs)
     net = make_net(graph, device, RunContext())
     try:
-        for path in files:
-            load_weights(net, path)
+        load_trained(net, weights, model)
         with ExitStack() as stack:
             writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
             for batch in range(batches):
@@ -71,7 +74,7 @@ def extract_features(
                             tell(f"Extracted features of {len(writer)} query images for feature blob {blob}")
     finally:
         net.close()
-    return {blob: len(writer) for blob, writer in zip(blobs, writers, strict=True)}
+    return [len(writer) for writer in writers]
 
 
 def _check(graph: LayerGraph, model: str, blobs: Sequence[str]) -> None:

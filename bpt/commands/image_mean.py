@@ -11,6 +11,7 @@ from bpt.data.lmdb_source import LmdbSource
 from bpt.data.mean import mean_image, write_mean
 from bpt.data.source import Image
 from bpt.errors import DataError
+from bpt.proto.atomic import check_place
 
 _SHOWN = 10000  # images, after which progress is told
 
@@ -21,10 +22,12 @@ def compute_image_mean(
     """The mean (C, H, W) of the images in the LMDB ``path``, also written to the file ``output`` if that is named.
 
     Raises:
-        FileError: it is no LMDB.
+        FileError: it is no LMDB; or there is no folder for ``output``.
         DataError: a record is no image, or not of the shape of the first one.
         WriteError: ``output`` could not be written.
     """
+    if output:
+        check_place(output)
     source = LmdbSource(path)
     try:
         mean = mean_image(_images(source, tell))

@@ -82,13 +82,17 @@ def read_net_file(
     layers = tuple((numbers[id(spec)], spec) for spec in filter_layers(specs, plan.state))
     if not layers:
         plan.graph()  # which says that nothing is left
+    notes: list[str] = []
     try:
         used, notes = _with_inputs(plan, [number for number, _ in layers], shape, batch)
         return NetFile(plan, layers, used.graph(), tuple(notes))
     except UserError as error:
+        reason = "; ".join((str(error), *notes))  # the net may be right, and what was assumed wrong
         if needs_shapes:
+            if notes:
+                raise UserError(reason) from None
             raise
-        return NetFile(plan, layers, None, (f"shapes are not known: {error}",))
+        return NetFile(plan, layers, None, (f"shapes are not known: {reason}",))
 
 
 def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> tuple[NetPlan, list[str]]:
@@ -114,7 +118,9 @@ def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> 
                 )
             if not shape:
                 words = "×".join(map(str, sample))
-                notes.append(f"{source} is not here: its samples are taken to be {words}, after the text")
+                notes.append(
+                    f"{source} is not here: its samples are taken to be {words}, after the text (--shape corrects it)"
+                )
             _make_input(layer, sample)
     return replace(plan, source=replace(plan.source, param=param)), notes
 

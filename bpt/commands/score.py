@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 
 import torch
@@ -12,22 +11,22 @@ from torch import Tensor
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.commands.score_metrics import Metrics, MetricsReport
+from bpt.commands.trained import load_trained
 from bpt.context import RunContext
 from bpt.device import use_line
 from bpt.graph.segments import per_layer, whole
 from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.report import confusion as confusion_file
 from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.solvers.display import loss_note
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
-from bpt.solvers.ranks.agreement import check_same, facts_of
-from bpt.solvers.ranks.digest import file_digest
+from bpt.solvers.ranks.agreement import check_same, facts_of, outcome_of_first
 from bpt.solvers.ranks.outputs import Outputs
 from bpt.solvers.ranks.spreading import spread
-from bpt.solvers.snapshot import load_weights, weight_files
 from bpt.solvers.testing import Scores, run_test
 
 LOG = logging.getLogger("bpt")
@@ -47,24 +46,26 @@ def score(
 
     The ranks of ``world`` (by default this one alone) divide each batch among them; all get the means. What is asked
     for in ``metrics`` is logged, too.
+
+    Raises:
+        UserError: a file is wrong, the weights are those of another net, or the confusion matrix has no place.
     """
+    metrics, world = metrics or Metrics(), world or SerialCommunicator()
     LOG.info("%s", use_line(device))
+    if metrics.confusion:
+        file = metrics.confusion
+        outcome_of_first(world, None if world.rank else lambda: confusion_file.check_path(file))
     graph = file_plan(model, pb.TEST, level, stages).graph()
-    world = world or SerialCommunicator()
     check_same(world, facts_of(pb.SolverParameter(), graph))
     parallel = spread(SolverSource(pb.SolverParameter(), model, {}), graph, world, device)
     context = RunContext()
     parallel.set_up(context, pb.TEST)
     net = make_net(graph, device, context)
     try:
-        report = MetricsReport(net, metrics or Metrics(), model)
+        report = MetricsReport(net, metrics, model)
         if graph.inputs:
             LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
-        trained: set[str] = set()
-        for path in weight_files(weights):
-            if world.size > 1:
-                check_same(world, {f"the weights {os.path.basename(path)}": file_digest(path)})
-            trained |= load_weights(net, path)
+        trained = load_trained(net, weights, model, world)
         for node in graph.nodes:
             if node.params and node.name not in trained:
                 LOG.warning("Layer %s is in none of the weights; it is scored as its fillers made it", node.name)

@@ -30,7 +30,7 @@ class Metrics:
     Attributes:
         top_k: numbers of best scores, among which the label may be.
         per_class: the accuracy of each class.
-        confusion: a file for the confusion matrix: ``.csv``, ``.png`` or ``.svg``.
+        confusion: a file for the confusion matrix, which ``check_path`` has found good.
         auc: the macro AUC.
         class_names: a text file with the name of a class on each line; else they are numbers.
     """
@@ -57,7 +57,7 @@ class MetricsReport:
 
     Raises:
         UserError: the net does not classify, has fewer classes than ``top_k`` asks for, or not as many as there are
-            names; no such file can be written or read.
+            names; a file of them cannot be read.
     """
 
     def __init__(self, net: Net, metrics: Metrics, model: str) -> None:
@@ -79,8 +79,6 @@ class MetricsReport:
         classes = net.graph.edges[node.bottoms[0]].shape[axis]
         if metrics.top_k and max(metrics.top_k) > classes:
             raise UserError(f'--top_k {max(metrics.top_k)}: layer "{node.name}" of {model} has {classes} classes')
-        if metrics.confusion:
-            confusion_file.check_path(metrics.confusion)
         self._names = _names(metrics.class_names, classes) if metrics.class_names else list(map(str, range(classes)))
 
     def __enter__(self) -> MetricsReport:
@@ -100,20 +98,19 @@ class MetricsReport:
         Raises:
             WriteError: the confusion matrix could not be written.
         """
-        if self._confusions:
-            found = self._confusions.result(samples)
-            assert found is not None, "checked when it was made"
+        found = self._confusions.result(samples) if self._confusions else None
+        if found:
             for k in self._metrics.top_k:
                 LOG.info("Top-%d accuracy = %s", k, number(found.top(k)))
             if self._metrics.per_class:
                 for line in columns(list(_rows(found, self._names)), left=1):
                     LOG.info("    %s", line)
-            if self._metrics.confusion and samples.rank == 0:
-                confusion_file.write(self._metrics.confusion, found.matrix, self._names)
-                LOG.info("Confusion matrix written to %s", self._metrics.confusion)
         if self._scores:
             scores = self._scores.result(samples)
             LOG.info("Macro AUC = %s%s", number(scores.auc), f" ({scores.note})" if scores.note else "")
+        if found and self._metrics.confusion and samples.rank == 0:  # last: whatever befalls the file, the rest is told
+            confusion_file.write(self._metrics.confusion, found.matrix, self._names)
+            LOG.info("Confusion matrix written to %s", self._metrics.confusion)
 
 
 def _rows(found: Confusion, names: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_writer import LmdbWriter
 from bpt.data.resize import Pixels
 from bpt.data.source import Sample
-from bpt.errors import DataError, UsageError
+from bpt.errors import DataError, FileError, UsageError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.files import read_bytes
 
@@ -26,6 +26,7 @@ FORMATS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "bmp": "BMP", "ppm": "PP
 """End of a file's name → Pillow's name of the format."""
 _QUALITY = 95  # OpenCV's of JPEG
 _SHOWN = 1000  # images, after which progress is told
+_TOLD = 10  # images that are told while none could be read: the folder or the list is wrong then
 
 
 @dataclass(frozen=True)
@@ -65,39 +66,52 @@ def convert_imageset(
 ) -> tuple[int, int]:
     """Write the images that the file ``listed`` names, below ``root``, to the LMDB ``target``.
 
-    Keys are ``00000007_path``. An image that cannot be read is told and left out, as in Caffe.
+    Keys are ``00000007_path``. An image that cannot be read is told and left out, as in Caffe; while none could be
+    read, only the first ones are told. Images of unlike sizes are told once.
 
     Returns:
         How many were written, and how many could not be read.
 
     Raises:
-        FileError: the list is wrong, or ``target`` exists.
-        DataError: ``check_size``, and an image has another shape; or no image could be read. No LMDB is written then.
+        FileError: the list or the folder is wrong: no image could be read; or ``target`` exists.
+        DataError: ``check_size``, and an image has another shape. No LMDB is written then.
         WriteError: it could not be written.
     """
     size = (wanted.height, wanted.width) if wanted.height else ()
     source = ImageSource(listed, root_folder=root, size=size, channels=GREY if wanted.grey else COLOUR)
-    left_out = 0
+    left_out, alike = 0, True
     first: Sample | None = None
     with LmdbWriter(target) as writer:
         for place, index in enumerate(_order(len(source), wanted.shuffle)):
             try:
                 sample = source.read(index)
             except DataError as error:
-                tell(f"left out: {error}")
                 left_out += 1
+                if first or left_out <= _TOLD:
+                    tell(f"left out: {error}")
+                elif left_out == _TOLD + 1:
+                    tell("left out: the next ones, too, up to the first that can be read")
                 continue
             first = first or sample
-            if wanted.check_size and sample.image.shape != first.image.shape:
-                raise DataError(
+            if alike and sample.image.shape != first.image.shape:
+                alike = False
+                problem = (
                     f"{root}{sample.key}: is of {_show(sample.image.shape)}, the first image of "
                     f"{_show(first.image.shape)}; --resize_height and --resize_width make them alike"
                 )
+                if wanted.check_size:
+                    raise DataError(problem)
+                tell(f"{problem}, or the net needs a crop_size")
             writer.put(_datum(root, sample, wanted), f"{place:08d}_{sample.key}")
             if len(writer) % _SHOWN == 0:
                 tell(f"Processed {len(writer)} files.")
         if not len(writer):
-            raise DataError(f"{listed}: none of the {len(source)} images could be read")
+            remedy = "" if not root or root.endswith("/") else f', so write "{root}/"'
+            raise FileError(
+                listed,
+                f"none of its {len(source)} images could be read; their paths begin with ROOTFOLDER as it is, "
+                f'"{root}"{remedy}',
+            )
     return len(writer), left_out
 
 

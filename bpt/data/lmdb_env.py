@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from lmdb import Environment
 
 _LEVELDB = (
-    "is a LevelDB, which bpt does not read but wants converted: make the data set again with convert_imageset "
-    "--backend lmdb, or copy its records, keys and values as they are, into an LMDB (docs/data.md has the few lines "
-    "that do so), and set backend: LMDB"
+    "is a LevelDB, which bpt does not read but wants converted: make the data set again with "
+    "tools/convert_imageset.py, or copy its records, keys and values as they are, into an LMDB (docs/data.md has the "
+    "few lines that do so)"
 )
 _lock = threading.Lock()
 _environments: dict[str, tuple[Environment, int]] = {}  # real path → environment, number of readers

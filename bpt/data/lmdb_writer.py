@@ -18,6 +18,12 @@ _RECORDS_A_COMMIT = 1000  # as Caffe's convert_imageset
 _FIRST_MAP_SIZE = 2**24  # bytes; doubled whenever it is full
 
 
+def check_new(path: str | os.PathLike[str]) -> None:
+    """Raise a FileError if there is something at ``path`` already."""
+    if os.path.exists(path):
+        raise FileError(path, "exists already; remove it or name another")
+
+
 class LmdbWriter:
     """A context manager that makes the LMDB ``path``::
 
@@ -34,8 +40,8 @@ class LmdbWriter:
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.path = Path(path)
         self._lmdb = import_lmdb()
-        if self.path.exists() and not overwrite:
-            raise FileError(path, "exists already; remove it or ask to overwrite it")
+        if not overwrite:
+            check_new(path)
         self._temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}.tmp")
         self._pending: list[tuple[bytes, bytes]] = []
         self._count = 0

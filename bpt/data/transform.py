@@ -44,6 +44,7 @@ class Transform:
         self._mirror = param.mirror
         self._scale = np.float32(param.scale)
         self._mean_values = np.array(param.mean_value, np.float32)
+        self._mean_file = param.mean_file
         self._mean = read_mean(param.mean_file) if param.HasField("mean_file") else None
         self._seed = seed
 
@@ -60,7 +61,10 @@ class Transform:
         if self._crop > min(height, width):
             raise UserError(f"crop_size {self._crop} is larger than the image {_show(image)}")
         if self._mean is not None and self._mean.shape != image:
-            raise UserError(f"the mean image is {_show(self._mean.shape)}, the image {_show(image)}")
+            raise UserError(
+                f"the mean image is {_show(self._mean.shape)}, the image {_show(image)}: compute "
+                f'"{self._mean_file}" of these data (tools/compute_image_mean.py), or give mean_value instead'
+            )
         if len(self._mean_values) not in (0, 1, channels):
             raise UserError(
                 f"give mean_value once, or once for each of the {channels} channels of the image {_show(image)}, "

@@ -32,7 +32,8 @@ def mark_backward(
         trains: per layer, whether it has a parameter with a nonzero ``lr_mult``.
         loss_weights: per edge.
         force_backward: the net's flag; it overrides ``propagate_down: false`` where the layer allows.
-        allow_force: per layer, whether it allows that for a bottom (a loss does not for its labels).
+        allow_force: per layer, whether it allows that for a bottom (a loss does not for its labels), asked by the
+            bottom's place from the front and by that from the end, which is negative.
 
     Two sweeps, as in Caffe: forward, a diff is wanted where something before it learns; backward, it is
     dropped where nothing after it counts towards the loss. Unlike in Caffe a loss counts even if all that
@@ -45,10 +46,12 @@ def mark_backward(
     marks = _sweep_forward(specs, bottoms, tops, trains)
     _sweep_backward(marks, bottoms, tops, loss_weights)
     for spec, mark, allows in zip(specs, marks, allow_force, strict=True):
-        _check_possible(spec, mark, allows)
+        number = len(mark.bottoms)
+        allowed = [allows(bottom) and allows(bottom - number) for bottom in range(number)]
+        _check_possible(spec, mark, allowed)
         if force_backward:
             mark.layer = True
-            mark.bottoms = [now or allows(bottom) for bottom, now in enumerate(mark.bottoms)]
+            mark.bottoms = [now or may for now, may in zip(mark.bottoms, allowed, strict=True)]
     return marks
 
 
@@ -100,9 +103,9 @@ def _sweep_backward(
                 no_diff.add(edge)
 
 
-def _check_possible(spec: LayerSpec, mark: BackwardMarks, allows: Callable[[int], bool]) -> None:
+def _check_possible(spec: LayerSpec, mark: BackwardMarks, allowed: Sequence[bool]) -> None:
     for bottom, wanted in enumerate(mark.bottoms):
-        if mark.layer and wanted and not allows(bottom):
+        if mark.layer and wanted and not allowed[bottom]:
             raise spec.error(
                 f'{spec.type} cannot give bottom "{spec.bottom_names[bottom]}" a diff, which layers before it or '
                 "propagate_down ask for; set propagate_down: false for it",

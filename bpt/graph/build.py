@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bpt.errors import LayerError, UserError
+from bpt.errors import LayerError, UnknownNameError, UserError
 from bpt.graph.backward import mark_backward
 from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, Node
 from bpt.graph.sharing import place_params
@@ -13,6 +13,7 @@ from bpt.graph.spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape,
 from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.old_format import type_today
 
 _MOST_AXES = 32  # as in Caffe
 
@@ -58,6 +59,10 @@ def build_graph(
         force_backward,
         [draft.type.allow_force_backward for draft in drafts],
     )
+    if state.phase == pb.TRAIN and not force_backward:
+        for draft, mark in zip(drafts, marks, strict=True):
+            if draft.shapes.forward_only and any(mark.bottoms):
+                raise _cannot_train(draft, mark.bottoms)
     nodes = tuple(
         Node(
             index=index,
@@ -72,6 +77,15 @@ def build_graph(
         for index, (draft, mark) in enumerate(zip(drafts, marks, strict=True))
     )
     return LayerGraph(name, state.phase, nodes, tuple(edges), params, force_backward, debug_info, source)
+
+
+def _cannot_train(draft: _Draft, wanted: Sequence[bool]) -> LayerError:
+    blobs = [f'"{blob}"' for blob, wants in zip(draft.spec.bottom_names, wanted, strict=True) if wants]
+    return draft.spec.error(
+        f"{draft.shapes.forward_only}, and what makes bottom {' and '.join(blobs)} learns through it; write one, or "
+        "set propagate_down: false",
+        "type",
+    )
 
 
 @dataclass
@@ -152,10 +166,22 @@ def _replace_consumer(edge: Edge, consumer: int) -> Edge:
 
 
 def _type_of(spec: LayerSpec, types: LayerTypes) -> LayerType:
+    if not spec.type:
+        raise spec.error("needs a type", "type")
     try:
         return types[spec.type]
+    except UnknownNameError as error:
+        raise spec.error(f"{error}{'' if error.is_slip else _instead(spec.type)}", "type") from None
     except UserError as error:
         raise spec.error(str(error), "type") from None
+
+
+def _instead(unknown: str) -> str:
+    """What to write for a type that there is not, and that is no slip of the hand."""
+    today = type_today(unknown)
+    if today:
+        return f'; "{unknown}" is of the old format, "layers": write "{today}"'
+    return "; a type that bpt does not have can be written as a Python layer (docs/python_layers.md)"
 
 
 def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
@@ -182,7 +208,8 @@ def _infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> 
             cause = f"bottoms {_show(bottoms)} are too small: they" if bottoms else "the text"
             raise spec.error(f"{cause} would give a blob of shape {shape}")
     if len(shapes.tops) < len(spec.tops):
-        raise spec.error(f"{spec.type} makes {len(shapes.tops)} tops, {len(spec.tops)} are named", "top")
+        made = "1 top" if len(shapes.tops) == 1 else f"{len(shapes.tops)} tops"
+        raise spec.error(f"{spec.type} makes {made}, {len(spec.tops)} are named", "top")
     return shapes
 
 

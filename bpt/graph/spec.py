@@ -76,10 +76,14 @@ class ParamSpec:
 
 @dataclass(frozen=True)
 class LayerShapes:
-    """What a layer type derives from its bottoms' shapes: its tops' shapes and its parameters."""
+    """What a layer type derives from its bottoms' shapes: its tops' shapes and its parameters.
+
+    ``forward_only`` says why the layer cannot go backward, if it cannot; training through it is refused.
+    """
 
     tops: tuple[Shape, ...]
     params: tuple[ParamSpec, ...] = ()
+    forward_only: str = ""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,10 @@ class Layer(nn.Module):
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
-        """Whether ``force_backward`` may ask for a diff of this bottom."""
+        """Whether this bottom can get a diff, be it asked for by layers before it or by ``force_backward``.
+
+        Asked by its place from the front (0, 1, …) and by that from the end (-1, -2, …): one no is enough.
+        """
         return True
 
     @classmethod

@@ -11,6 +11,8 @@ from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Layer
 from bpt.layers.indices import row_indices
 
+REASON = "it takes samples from anywhere in the batch"
+
 
 @LAYERS.register("BatchReindex")
 class BatchReindex(Layer):
@@ -40,15 +42,15 @@ class BatchReindex(Layer):
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom == 0
+        return bottom != 1
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return "it takes samples from anywhere in the batch"
+        return REASON
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:
-        return "it takes samples from anywhere in the batch"
+        return REASON
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         blob, indices = bottoms

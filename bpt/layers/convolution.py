@@ -54,10 +54,7 @@ class BaseConvolution(Layer):
         """Why there are no places."""
         if cls.transposed:
             return f"pad {window.pad} takes away all that the windows of a bottom of shape {bottom} reach over"
-        return (
-            f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} "
-            f"with pad {window.pad}"
-        )
+        return too_small(window, bottom)
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
@@ -68,8 +65,7 @@ class BaseConvolution(Layer):
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        axis = canonical_axis(spec, spec.param.convolution_param.axis, bottoms[0], FIELD, "axis")
-        return "" if axis else "it takes axis 0, the samples, for channels"
+        return channels_of_samples(spec, bottoms[0])
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         tops = tuple(self._convolve(bottom) for bottom in bottoms)
@@ -117,6 +113,19 @@ def check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
             f"a bottom of shape {bottom} has {len(bottom) - axis - 1}",
             "bottom",
         )
+
+
+def too_small(window: ConvolutionWindow, bottom: Shape) -> str:
+    """Why no window stands on ``bottom``."""
+    return (
+        f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} with pad {window.pad}"
+    )
+
+
+def channels_of_samples(spec: LayerSpec, bottom: Shape) -> str:
+    """Why samples cannot be on different ranks if the channels' axis is theirs; empty if it is not."""
+    axis = canonical_axis(spec, spec.param.convolution_param.axis, bottom, FIELD, "axis")
+    return "" if axis else "it takes axis 0, the samples, for channels"
 
 
 def _check_channels(spec: LayerSpec, bottom: Shape, axis: int) -> None:

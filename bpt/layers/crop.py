@@ -46,9 +46,16 @@ class Crop(Layer):
             )
         for position, offset in enumerate(_spread(given or (0,), axes), start=axis):
             if offset + size[position] > bottom[position]:
+                room = bottom[position] - size[position]
+                first, second = spec.bottom_names
+                remedy = (
+                    f"offset can be {room} at most there"
+                    if room >= 0
+                    else f'"{second}" must not be larger than "{first}" from axis {axis} on (see axis, or swap them)'
+                )
                 raise spec.error(
                     f"offset {offset} and size {size[position]} reach beyond axis {position}: "
-                    f"{show_bottoms(spec, bottoms)}",
+                    f"{show_bottoms(spec, bottoms)}; {remedy}",
                     *((FIELD, "offset") if given else ("bottom",)),
                 )
         return LayerShapes(((*bottom[:axis], *size[axis:]),))

@@ -49,6 +49,10 @@ class Filter(Layer):
         return 0
 
     @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return bottom != -1
+
+    @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         return REASON
 

@@ -12,7 +12,7 @@ from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.convolution import check_bottoms
+from bpt.layers.convolution import channels_of_samples, check_bottoms, too_small
 from bpt.layers.windows import FIELD, ConvolutionWindow
 
 
@@ -38,18 +38,12 @@ class Im2col(Layer):
         check_bottoms(spec, bottoms, axis)
         places = window.places(bottom[axis + 1 :])
         if min(places) < 1:
-            raise spec.error(
-                f"a kernel that reaches over {window.extent} is bigger than the bottom of shape {bottom} "
-                f"with pad {window.pad}",
-                FIELD,
-                "kernel_size",
-            )
+            raise spec.error(too_small(window, bottom), FIELD, "kernel_size")
         return LayerShapes(((*bottom[:axis], bottom[axis] * count(window.kernel), *places),))
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        axis = canonical_axis(spec, spec.param.convolution_param.axis, bottoms[0], FIELD, "axis")
-        return super().mixes_samples(spec, bottoms) if axis else "it takes axis 0, the samples, for channels"
+        return channels_of_samples(spec, bottoms[0]) or super().mixes_samples(spec, bottoms)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]

@@ -73,7 +73,7 @@ class InfogainLoss(Loss):
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom == 0
+        return bottom not in (1, 2)
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
@@ -99,22 +99,25 @@ class InfogainLoss(Loss):
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         scores = by_class(bottoms[0], self.axis)
         labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
-        log_p = functional.log_softmax(scores, 1)
         matrix = bottoms[2].detach() if self.matrix is None else self.matrix
-        loss = self._loss(log_p, labels, matrix)
+        loss = self._loss(scores, labels, matrix)
         if not self.gives_probabilities:
             return loss
-        return loss, log_p.detach().exp().reshape(bottoms[0].shape)
+        return loss, functional.softmax(scores.detach(), 1).reshape(bottoms[0].shape)
 
-    def _loss(self, log_p: Tensor, labels: Tensor, matrix: Tensor) -> Tensor:
-        rows = matrix.to(log_p).reshape(log_p.shape[1], log_p.shape[1])
+    def _loss(self, scores: Tensor, labels: Tensor, matrix: Tensor) -> Tensor:
+        rows = matrix.to(scores).reshape(scores.shape[1], scores.shape[1])
         valid: Tensor | int = labels.numel()
         if self.ignore_label is not None:
             kept = labels != self.ignore_label
             valid = kept.sum()
-            weights = rows[labels * kept] * kept.unsqueeze(-1)  # an ignored label need not be a class
+            # Not products, of which inf makes NaN; and before the softmax, whose gradient would be NaN, too.
+            scores = torch.where(kept.unsqueeze(1), scores, 0)
+            weights = rows[labels * kept]  # an ignored label need not be a class
+            weights = torch.where(kept.unsqueeze(-1), weights, 0)
         else:
             weights = rows[labels]
+        log_p = functional.log_softmax(scores, 1)
         loss = -(weights.movedim(-1, 1) * clip_forward(log_p, LEAST)).sum()
         return loss / self.normalizer(labels.shape[0], labels.numel(), valid)
 

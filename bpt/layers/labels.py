@@ -10,6 +10,7 @@ from torch import Tensor
 from bpt.errors import DataError
 from bpt.graph.spec import LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
+from bpt.layers.indices import is_traced
 
 
 def check_label_count(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
@@ -50,7 +51,7 @@ def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label:
     classes = scores.shape[1]
     indices = labels.long().reshape(scores.shape[:1] + scores.shape[2:])
     # A traced graph cannot branch on data.
-    if not torch.compiler.is_compiling() and indices.numel():
+    if not torch.compiler.is_compiling() and not is_traced() and indices.numel():
         low, high = torch.stack(indices.aminmax()).tolist()
         if low < 0 or high >= classes:
             _refuse(spec, labels, indices, classes, ignore_label)

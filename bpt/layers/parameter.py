@@ -10,6 +10,8 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
 
+REASON = "its top is learned and has no samples to divide"
+
 
 @LAYERS.register("Parameter")
 class Parameter(Layer):
@@ -31,11 +33,11 @@ class Parameter(Layer):
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return "its top is learned and has no samples to divide"
+        return REASON
 
     @classmethod
     def counts_by_data(cls, spec: LayerSpec) -> str:
-        return "its top is learned and has no samples to divide"
+        return REASON
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         # A copy, so that nobody who has the blob of this pass has the parameter in hand.

@@ -16,6 +16,8 @@ from torch.nn.parameter import UninitializedParameter
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Layer
+from bpt.layers.indices import is_traced
+from bpt.layers.python_checks import check_forward, notice_cut
 from bpt.layers.python_class import FIELD, find_class
 from bpt.layers.python_errors import running, setting_up
 from bpt.layers.python_pycaffe import PycaffeModule, is_pycaffe
@@ -52,6 +54,7 @@ class Python(Layer):
         self.train(self.training)
         self._members = _members(self.module)
         self._number = len(spec.tops)
+        self._seen_cuts = False
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -96,7 +99,15 @@ class Python(Layer):
         else:
             with running(self.spec, "forward"), self._seeded(bottoms):
                 tops = self._run(bottoms)
+            self._notice_cuts(bottoms, tops)
         return tops[0] if len(tops) == 1 else tops
+
+    def _notice_cuts(self, bottoms: Sequence[Tensor], tops: Sequence[Tensor]) -> None:
+        """In the first pass that may be gone backward, tell which bottoms get no gradient."""
+        wanted = self.training and torch.is_grad_enabled() and any(bottom.requires_grad for bottom in bottoms)
+        if wanted and not self._seen_cuts and not is_traced():
+            self._seen_cuts = True
+            notice_cut(self.spec, bottoms, tops)
 
     @contextmanager
     def _seeded(self, bottoms: Sequence[Tensor]) -> Iterator[None]:
@@ -173,6 +184,7 @@ def _infer_module(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
     """The shapes that a module finds for zeros, on the device that is the default now."""
     with setting_up(spec, "__init__"):
         module = _make(spec).train(spec.param.phase == pb.TRAIN)
+    check_forward(spec, module)
     params = tuple(
         ParamSpec(tuple(member.values.shape), _UNFILLED, member.is_parameter and member.values.requires_grad)
         for member in _members(module)
@@ -191,7 +203,9 @@ def _infer_pycaffe(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
     with setting_up(spec, "setup"):
         module = _make(spec)
         assert isinstance(module, PycaffeModule)
-        return LayerShapes(tuple(module.shape([np.zeros(shape, np.float32) for shape in bottoms])))
+        tops = module.shape([np.zeros(shape, np.float32) for shape in bottoms])
+        missing = "" if module.has_backward else f"{spec.param.python_param.layer} has no backward"
+        return LayerShapes(tuple(tops), forward_only=missing)
 
 
 def _tops(spec: LayerSpec, number: int, result: object) -> tuple[Tensor, ...]:
@@ -202,7 +216,9 @@ def _tops(spec: LayerSpec, number: int, result: object) -> tuple[Tensor, ...]:
         raise spec.error(f"{kind} must return a tensor or a tuple of tensors, not {_show(result)}", FIELD, "layer")
     if len(listed) != number:
         kind = spec.param.python_param.layer
-        raise spec.error(f"{kind} returns {len(listed)} tensors, and {number} tops are named", "top")
+        returned = "1 tensor" if len(listed) == 1 else f"{len(listed)} tensors"
+        named = "1 top is" if number == 1 else f"{number} tops are"
+        raise spec.error(f"{kind} returns {returned}, and {named} named", "top")
     return tuple(top if top.is_floating_point() else top.to(torch.get_default_dtype()) for top in listed)
 
 

@@ -6,8 +6,8 @@ They have ``setup``, ``reshape``, ``forward`` and ``backward``, and read and wri
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -19,9 +19,11 @@ from torch.autograd.function import once_differentiable
 
 from bpt.errors import RunError
 from bpt.graph.spec import LayerSpec, Shape, count
-from bpt.layers.python_errors import running
+from bpt.layers.python_errors import running, setting_up
 
 Array = NDArray[Any]
+Explain = Callable[[LayerSpec, str], AbstractContextManager[None]]
+"""``setting_up`` before the run, ``running`` in it."""
 
 
 class PycaffeLayer:
@@ -102,6 +104,10 @@ class PycaffeBlob:
             kept = count(shape) == self.count
             self.data = self.data.reshape(shape) if kept else np.zeros(shape, self.data.dtype)
 
+    def reshape_like(self, other: PycaffeBlob) -> None:
+        """Give a top the shape of another blob."""
+        self.reshape(*other.shape)
+
 
 class NoBlobs:
     """The ``blobs`` of a layer: parameters are for modules of PyTorch only."""
@@ -125,7 +131,8 @@ class PycaffeModule(nn.Module):
     def __init__(self, spec: LayerSpec, kind: type) -> None:
         super().__init__()
         self.spec = spec
-        self.layer = kind()
+        with setting_up(spec, "__init__"):
+            self.layer = kind()
         self.layer.param_str = self.layer.param_str_ = spec.param.python_param.param_str  # param_str_ until 2015
         self.layer.phase = spec.param.phase
         self.layer.blobs = NoBlobs()
@@ -134,8 +141,16 @@ class PycaffeModule(nn.Module):
         self.is_set_up = False
         self.passes = 0
 
-    def shape(self, bottoms: Sequence[Array]) -> list[Shape]:
-        """Take over the bottoms' data, and let the layer tell the shapes of its tops."""
+    @property
+    def has_backward(self) -> bool:
+        return callable(getattr(self.layer, "backward", None))
+
+    def shape(self, bottoms: Sequence[Array], explain: Explain = setting_up) -> list[Shape]:
+        """Take over the bottoms' data, and let the layer tell the shapes of its tops.
+
+        Args:
+            explain: what becomes of errors in the layer's code.
+        """
         if len(self.bottoms) != len(bottoms):
             self.bottoms = [PycaffeBlob(data) for data in bottoms]
         for blob, data in zip(self.bottoms, bottoms, strict=True):
@@ -144,9 +159,11 @@ class PycaffeModule(nn.Module):
         for top in self.tops if bottoms else ():
             top.data = top.data.astype(bottoms[0].dtype, copy=False)
         if not self.is_set_up:
-            self.layer.setup(self.bottoms, self.tops)
+            with explain(self.spec, "setup"):
+                self.layer.setup(self.bottoms, self.tops)
             self.is_set_up = True
-        self.layer.reshape(self.bottoms, self.tops)
+        with explain(self.spec, "reshape"):
+            self.layer.reshape(self.bottoms, self.tops)
         return [top.shape for top in self.tops]
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
@@ -157,7 +174,7 @@ class PycaffeModule(nn.Module):
 class _Run(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, module: PycaffeModule, *bottoms: Tensor) -> tuple[Tensor, ...]:
-        module.shape([bottom.detach().cpu().contiguous().numpy() for bottom in bottoms])
+        module.shape([bottom.detach().cpu().contiguous().numpy() for bottom in bottoms], running)
         module.passes += 1
         ctx.module, ctx.number = module, module.passes
         ctx.devices = [(bottom.device, bottom.dtype) for bottom in bottoms]
@@ -174,6 +191,8 @@ class _Run(torch.autograd.Function):
                 f'layer "{module.spec.name}": a layer written for pycaffe remembers its last forward pass only, and '
                 "this is the backward pass of an earlier one; write it as a torch.nn.Module"
             )
+        if not module.has_backward:
+            raise RunError(f'layer "{module.spec.name}": {type(module.layer).__name__} has no backward')
         for top, diff in zip(module.tops, diffs, strict=True):
             top.diff[...] = diff.cpu().numpy()
         wanted = list(ctx.needs_input_grad[1:])

@@ -65,7 +65,8 @@ class Recurrent(Layer):
         if cls._has_static(spec):
             if len(bottoms[2]) < 2 or bottoms[2][0] != x[1]:
                 raise spec.error(
-                    f"the input for all steps must be (N, …) with N {x[1]} streams: {show_bottoms(spec, bottoms)}",
+                    f'bottom "{spec.bottom_names[2]}" {bottoms[2]}, the input for all steps, must be ({x[1]}, …): '
+                    f"a row for each of the N = {x[1]} streams of bottom {show_bottoms(spec, bottoms[:1])} (T, N, …)",
                     "bottom",
                     2,
                 )
@@ -95,7 +96,8 @@ class Recurrent(Layer):
                 f"{spec.type} {setting} takes {2 + exposed} or {3 + exposed} bottoms, given {len(bottoms)}", "bottom"
             )
         if len(spec.tops) != 1 + exposed:
-            raise spec.error(f"{spec.type} {setting} takes {1 + exposed} tops, given {len(spec.tops)}", "top")
+            wanted = f"{1 + exposed} tops" if exposed else "1 top"
+            raise spec.error(f"{spec.type} {setting} takes {wanted}, given {len(spec.tops)}", "top")
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:

@@ -48,9 +48,16 @@ class Reshape(Layer):
                 )
         top = _top_shape(bottom, dims, start, end)
         if count(top) != count(bottom):
+            written = tuple(_written(bottom, dims, start, end))
+            if not dims:
+                remedy = "give the dims in shape"
+            elif INFER in dims:
+                remedy = f"the other dims must divide {count(bottom)}"
+            else:
+                remedy = f"its dims multiply to {count(written)}; a dim of -1 is what remains, 0 copies the bottom's"
             raise spec.error(
                 f"bottom {show_bottoms(spec, bottoms)} of {count(bottom)} elements cannot have "
-                f"shape {tuple(_written(bottom, dims, start, end))}",
+                f"shape {written}; {remedy}",
                 FIELD,
                 "shape",
             )

@@ -1,6 +1,7 @@
 """Writes files so that a crash, a full disk or a signal leaves the old file as it was.
 
-The content goes to a temporary file in the same folder, which is synced and then takes the old one's place.
+The content goes to a temporary file in the same folder, which is synced and then takes the old one's place. What goes
+to a device or a pipe (``/dev/stdout``) is copied there once it is complete.
 """
 
 from __future__ import annotations
@@ -8,11 +9,29 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from bpt.errors import WriteError
+from bpt.errors import FileError, WriteError
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Better before the work whose outcome is to be written to the file ``path`` than after it.
+
+    Raises:
+        FileError: no file can be written there: the folder is missing, or nothing may be written in it.
+    """
+    place = Path(path)
+    if place.is_dir():
+        raise FileError(path, "cannot be written: it is a folder")
+    if not place.parent.is_dir():
+        raise FileError(path, f'cannot be written: there is no folder "{place.parent}"; make it, or name another')
+    if not _is_device(place) and not os.access(place.parent, os.W_OK | os.X_OK):
+        raise FileError(path, f'cannot be written: the folder "{place.parent}" is not writable')
 
 
 @contextlib.contextmanager
@@ -29,6 +48,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     try:
+        if _is_device(path):
+            with _beside_a_device(path) as temporary:
+                yield temporary
+            return
         temporary = _create_beside(target)
         try:
             yield temporary
@@ -51,13 +74,32 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _create_beside(target: Path) -> Path:
     """Creates an empty file beside ``target``, with the permissions that ``target`` has or would get."""
-    if target.exists() and not target.is_file():
-        raise OSError("there is a folder or a device of that name")
+    if target.is_dir():
+        raise OSError("there is a folder of that name")
     temporary = target.with_name(f".{target.stem[:100]}.{secrets.token_hex(6)}.tmp{target.suffix}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     with contextlib.suppress(FileNotFoundError):
         os.chmod(temporary, target.stat().st_mode & 0o7777)
     return temporary
+
+
+def _is_device(path: str | os.PathLike[str]) -> bool:
+    """Whether there is something at ``path`` that is written to, but not replaced: a device, a pipe, a socket."""
+    try:
+        mode = os.stat(path).st_mode  # not of the real path: a link in /dev/fd to a pipe has none
+    except (OSError, ValueError):  # no name of a file has a null character
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+@contextlib.contextmanager
+def _beside_a_device(path: str | os.PathLike[str]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder, Path(path).name)
+        temporary.touch()
+        yield temporary
+        with open(temporary, "rb") as content, open(path, "wb") as device:
+            shutil.copyfileobj(content, device)
 
 
 def _sync(path: Path) -> None:

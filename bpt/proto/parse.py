@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from bpt.errors import PrototxtError, did_you_mean, excerpt
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto.fields import field_by_name, is_message, is_repeated
+from bpt.proto.old_format import field_hint, value_hint
 from bpt.proto.tokens import Kind, Token, tokenize
 from bpt.proto.values import RANGES, BadValueError, to_bool, to_enum, to_float, to_integer, unquote
 
@@ -104,7 +105,7 @@ class _Parser:
         name = self._advance()
         field = field_by_name(message, name.text)
         if field is None:
-            hint = did_you_mean(name.text, message.DESCRIPTOR.fields_by_name)
+            hint = field_hint(message, name.text) or did_you_mean(name.text, message.DESCRIPTOR.fields_by_name)
             raise self._error(f'{message.DESCRIPTOR.name} has no field "{name}"{hint}', name)
         where = (*where, name.text)
         if where in self.origins and not is_repeated(field):
@@ -112,7 +113,8 @@ class _Parser:
             raise self._error(f'"{name.text}" is given twice; first in line {first.line}', name)
         self.origins.setdefault(where, self._origin(name))
         if not self._take(":") and not is_message(field):
-            raise self._error(f'expected ":" after "{name.text}", found: {self._token}')
+            hint = field_hint(message, name.text) if self._token.text in _CLOSING else ""
+            raise self._error(f'expected ":" after "{name.text}", found: {self._token}{hint}')
         if not is_repeated(field):
             self._read_value(message, field, where)
         elif self._token.text == "[":
@@ -148,11 +150,11 @@ class _Parser:
             opened_by = self._advance()
             self.read_fields(_new_child(message, field), where, opened_by)
         elif is_repeated(field):
-            getattr(message, field.name).append(self._scalar(field))
+            getattr(message, field.name).append(self._scalar(message, field))
         else:
-            setattr(message, field.name, self._scalar(field))
+            setattr(message, field.name, self._scalar(message, field))
 
-    def _scalar(self, field: FieldDescriptor) -> Scalar:
+    def _scalar(self, message: Message, field: FieldDescriptor) -> Scalar:
         start = self._token
         text = self._advance().text
         if text == "-":
@@ -168,7 +170,8 @@ class _Parser:
                 return to_enum(text, field.enum_type)
             return self._text(text, field)
         except BadValueError as error:
-            complaint = f'"{field.name}" takes {error.takes}, found: {excerpt(text) or start}{error.hint}'
+            hint = value_hint(message, field.name, text) or error.hint
+            complaint = f'"{field.name}" takes {error.takes}, found: {excerpt(text) or start}{hint}'
             raise self._error(complaint, start) from None
 
     def _text(self, first: str, field: FieldDescriptor) -> str | bytes:

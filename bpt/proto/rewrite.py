@@ -9,9 +9,10 @@ from google.protobuf.message import Message
 
 from bpt.errors import FileError, PrototxtError
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.atomic import atomic_file
+from bpt.proto.atomic import atomic_file, check_place
 from bpt.proto.binary import read_binary, write_binary
 from bpt.proto.format import to_text
+from bpt.proto.kinds import sniff
 from bpt.proto.solver import read_net_text, read_solver_text
 from bpt.proto.upgrade import Note, upgrade_net, upgrade_solver
 
@@ -23,8 +24,10 @@ def rewrite_net_text(source: FilePath, target: FilePath) -> list[Note]:
 
     All of the file is written, or nothing; a net that needs no upgrade is written too.
 
-    Raises PrototxtError if ``source`` cannot be read or upgraded, WriteError if ``target`` cannot be written.
+    Raises PrototxtError if ``source`` cannot be read or upgraded, FileError if ``target`` has no place, WriteError if
+    it could not be written.
     """
+    check_place(target)
     parsed = read_net_text(source)
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
     _write_text(parsed.message, target)
@@ -33,6 +36,7 @@ def rewrite_net_text(source: FilePath, target: FilePath) -> list[Note]:
 
 def rewrite_solver_text(source: FilePath, target: FilePath) -> list[Note]:
     """Writes the solver at ``source``, with the nets that are written in it, to ``target``; see rewrite_net_text."""
+    check_place(target)
     parsed = read_solver_text(source)
     notes = upgrade_solver(parsed.message, parsed.origins, parsed.path)
     _write_text(parsed.message, target)
@@ -44,6 +48,9 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
 
     Blobs keep their shapes, also those of four axes. Raises FileError and WriteError; see rewrite_net_text.
     """
+    check_place(target)
+    if _is_hdf5(source):
+        raise FileError(source, "is an HDF5 file, which has no old format: Caffe and bpt read it as it is")
     message = read_binary(source, pb.NetParameter)
     try:
         notes = upgrade_net(message, {}, None)
@@ -53,6 +60,13 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
         raise FileError(os.fspath(source), "has names or other texts that are not UTF-8") from None
     write_binary(target, message)
     return notes
+
+
+def _is_hdf5(path: FilePath) -> bool:
+    try:
+        return sniff(path) == "hdf5"
+    except (OSError, ValueError):  # reading it will tell
+        return False
 
 
 def _write_text(message: Message, target: FilePath) -> None:

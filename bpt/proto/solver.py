@@ -63,7 +63,7 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     upgrades = upgrade_solver(param, origins, parsed.path)
     apply_set(param, overrides, origins)
     upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
-    notes = [*map(str, upgrades), *_complete_snapshot_prefix(param, parsed.path)]
+    notes = [*map(str, upgrades), *_complete_snapshot_prefix(param, parsed.path), *_without_tests(param)]
     return SolverSource(param, parsed.path, origins, tuple(notes))
 
 
@@ -120,4 +120,13 @@ def _complete_snapshot_prefix(param: pb.SolverParameter, path: str) -> list[str]
     if os.path.isdir(param.snapshot_prefix):
         param.snapshot_prefix = os.path.join(param.snapshot_prefix, Path(path).stem)
         return [f"snapshot_prefix was a directory and is replaced to {param.snapshot_prefix}"]
+    if not param.snapshot_prefix and (param.snapshot or param.snapshot_after_train):
+        return ["snapshot_prefix is empty: snapshots go to the current folder, as _iter_<N>.caffemodel and so on"]
+    return []
+
+
+def _without_tests(param: pb.SolverParameter) -> list[str]:
+    """Caffe takes such a solver, and tests nothing; it does so in silence."""
+    if param.test_interval and not (param.test_iter or param.test_net or param.test_net_param):
+        return [f"test_interval is {param.test_interval}, but there is no test_iter: nothing is tested"]
     return []

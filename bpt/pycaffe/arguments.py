@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TypeVar
 
-from bpt.errors import UserError
+import numpy as np
+import numpy.typing as npt
+
+from bpt.errors import UnknownNameError, UserError
 from bpt.proto import bpt_pb2 as pb
 
+T = TypeVar("T")
+
 Path = str | os.PathLike[str]
+_MOST_LISTED = 20  # names that a message lists
 
 
 def several(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -16,11 +23,46 @@ def several(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def phase_and_weights(second: int | Path, third: int | Path | None) -> tuple[int, str | None]:
+class Named(dict[str, T]):
+    """A dict that explains a name that it does not have by an UnknownNameError, which is a KeyError.
+
+    Args:
+        entries: what it holds.
+        what: begins that message: "the net has no blob".
+    """
+
+    def __init__(self, entries: dict[str, T], what: str) -> None:
+        super().__init__(entries)
+        self._what = what
+
+    def __missing__(self, name: object) -> T:
+        listed = f" (it has: {', '.join(self) or 'none'})" if len(self) <= _MOST_LISTED else ""
+        shown = f'"{name}"' if isinstance(name, str) else repr(name)
+        raise UnknownNameError(f"{self._what} {shown}", str(name), self, listed)
+
+
+def checked_phase(phase: object) -> int:
+    """``phase`` if it is one; a UserError otherwise."""
+    if isinstance(phase, int) and phase in (pb.TRAIN, pb.TEST):
+        return phase
+    raise UserError(f"phase must be bpt.TRAIN or bpt.TEST, not {phase!r}")
+
+
+def phase_and_weights(second: int | Path | None, third: int | Path | None) -> tuple[int, str | None]:
     """Phase and weights, in whichever order they stand: ``Net(path, weights, phase)`` is pycaffe's old one."""
-    phase, weights = (second, third) if isinstance(second, int) else (third, second)
-    if not isinstance(phase, int) or phase not in (pb.TRAIN, pb.TEST):
-        raise UserError(f"phase must be bpt.TRAIN or bpt.TEST, not {phase!r}")
-    if isinstance(weights, int):
+    if second is None and third is None:
+        raise UserError("a Net needs its phase: bpt.Net(path, bpt.TRAIN) or bpt.Net(path, bpt.TEST)")
+    in_old_order = not isinstance(second, int) and isinstance(third, int)
+    phase, weights = (third, second) if in_old_order else (second, third)
+    phase = checked_phase(phase)
+    if weights is not None and not isinstance(weights, str | os.PathLike):
         raise UserError(f"weights must be the path of a file, not {weights!r}")
     return phase, None if weights is None else os.fspath(weights)
+
+
+def floats(value: npt.ArrayLike, what: str) -> npt.NDArray[np.float32]:
+    """``value`` as an array of float32; a UserError about ``what`` if it holds no numbers."""
+    try:
+        return np.asarray(value, np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} must be an array of numbers: {error}") from None

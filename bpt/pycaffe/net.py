@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
 from bpt.errors import UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.memory_data import MemoryData
-from bpt.pycaffe.arguments import Path, phase_and_weights, several
+from bpt.pycaffe.arguments import Named, Path, floats, phase_and_weights, several
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
@@ -27,11 +26,12 @@ class Net:
     """A network, its blobs and its parameters.
 
     ``blobs`` holds a Blob for each blob by name, ``params`` the list of the parameters of each layer that has any,
-    by the layer's name; both in the order of the text.
+    by the layer's name; both in the order of the text. A name that they do not have raises an UnknownNameError, which
+    is a UserError and a KeyError.
 
     Args:
         path: the network's text file.
-        phase: ``bpt.TRAIN`` or ``bpt.TEST``.
+        phase: ``bpt.TRAIN`` or ``bpt.TEST``; there is no default.
         weights: a file of weights to start from; else the text's fillers draw them, the same ones every time.
             pycaffe's old order ``Net(path, weights, phase)`` works too.
         level, stages: the rest of the NetState.
@@ -49,7 +49,7 @@ class Net:
     def __init__(
         self,
         path: Path,
-        phase: int | Path,
+        phase: int | Path | None = None,
         weights: Path | int | None = None,
         *,
         level: int = 0,
@@ -80,12 +80,14 @@ class Net:
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
         owned = {param.index: param_mirrors(operator.net.value(param)) for param in graph.learnable}
         self._mirrors = [mirror for pair in (*blobs.values(), *owned.values()) for mirror in pair]
-        self.blobs = {name: net_blob(operator, name, pair) for name, pair in blobs.items()}
-        self.params = {
+        shown = {name: net_blob(operator, name, pair) for name, pair in blobs.items()}
+        self.blobs = Named(shown, "the net has no blob")
+        params = {
             node.name: [param_blob(p.shape, owned[p.owner]) for p in (graph.params[index] for index in node.params)]
             for node in graph.nodes
             if node.params
         }
+        self.params = Named(params, "the net has no layer with parameters called")
 
     @property
     def _graph(self) -> LayerGraph:
@@ -179,12 +181,12 @@ class Net:
             labels: (N,) or, as in pycaffe, (N, 1, 1, 1).
 
         Raises:
-            UserError: other shapes, or the net has no MemoryData layer.
+            UserError: other shapes, no numbers, or the net has no MemoryData layer.
         """
         layer = next((layer for layer in self._operator.net.layers if isinstance(layer, MemoryData)), None)
         if layer is None:
             raise UserError("set_input_arrays gives arrays to a MemoryData layer, and the net has none")
-        layer.set_arrays(data, labels)
+        layer.set_arrays(floats(data, "data"), floats(labels, "labels"))
 
     def clear_param_diffs(self) -> None:
         """Set the diffs of all parameters to zero."""
@@ -261,13 +263,10 @@ class Net:
         return self._graph.index_of[name]
 
     def _named(self, *names: str) -> dict[str, Blob]:
-        for name in names:
-            if name not in self.blobs:
-                raise UserError(f'the net has no blob "{name}"{did_you_mean(name, self.blobs)}')
         return {name: self.blobs[name] for name in names}
 
     def _assign(self, array: Array, value: npt.ArrayLike, name: str) -> None:
-        given = np.asarray(value, np.float32)
+        given = floats(value, f'what is given for blob "{name}"')
         if given.shape != array.shape:
             remedy = f'; net.blobs["{name}"].reshape{given.shape} changes that' if name in self.inputs else ""
             raise UserError(f'blob "{name}" has shape {array.shape}, given {given.shape}{remedy}')

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bpt.errors import UserError
-from bpt.proto.atomic import atomic_file
+from bpt.proto.atomic import atomic_file, check_place
 from bpt.report.outer.style import MEDIUM, SMALL, check_matplotlib, new_figure, save
 
 PICTURES = (".png", ".svg")
@@ -26,6 +26,7 @@ def check_path(path: str) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in (".csv", *PICTURES):
         raise UserError(f'"{path}": a confusion matrix is written as .csv, {" or ".join(PICTURES)}')
+    check_place(path)
     if suffix in PICTURES:
         check_matplotlib()
 

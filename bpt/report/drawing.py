@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bpt.errors import UsageError
-from bpt.proto.atomic import atomic_file
+from bpt.proto.atomic import atomic_file, check_place
 from bpt.report.drawing_boxes import Box, Drawing
 from bpt.report.drawing_details import COLOURS, KINDS
 from bpt.report.net_layout import Link
 from bpt.report.net_layout_geometry import Geometry, Point, Rectangle, Style, geometry
-from bpt.report.outer.style import check_matplotlib
+from bpt.report.outer.style import check_matplotlib, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,9 +39,11 @@ def check_drawing(path: str) -> None:
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: drawings are written to files that end in {', '.join(FORMATS)}")
+    check_place(path)
     check_matplotlib()
 
 
+@without_glyph_warnings()
 def draw(drawing: Drawing, path: str, title: str = "", note: str = "", direction: str = "TB", columns: int = 0) -> None:
     """Write the picture of ``drawing``; the end of ``path`` says in which format.
 

@@ -8,7 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bpt.errors import UsageError, UserError
-from bpt.report.outer.style import BLUE, COLOURS, DASHES, FEW, GREY, RED, SMALL, check_matplotlib, new_figure, save
+from bpt.proto.atomic import check_place
+from bpt.report.outer.style import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    FEW,
+    GREY,
+    RED,
+    SMALL,
+    check_matplotlib,
+    new_figure,
+    save,
+    without_glyph_warnings,
+)
 from bpt.report.training_log import Row, TrainingLog
 
 if TYPE_CHECKING:
@@ -23,6 +36,7 @@ CHARTS = (
 )  # fmt: skip
 """What the chart types 0 ... 7 of Caffe's plot_training_log.py show."""
 _PANEL = 2.1  # inches
+_LEGEND, _LONGEST = 0.85, 56  # the legend's part of the figure's width; letters of a run's name that fit into it
 _DECADES = 30  # the largest loss or rate over the least, from which the axis is logarithmic
 
 
@@ -50,9 +64,11 @@ def check_figure(path: str) -> None:
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: figures are written to files that end in {' or '.join(FORMATS)}")
+    check_place(path)
     check_matplotlib()
 
 
+@without_glyph_warnings()
 def draw(logs: Sequence[TrainingLog], path: str, chart: int | None = None, seconds: bool = False) -> Path:
     """Write the figure of ``logs``, which are laid over each other.
 
@@ -88,7 +104,7 @@ def panels(logs: Sequence[TrainingLog], seconds: bool = False, chart: int | None
         if wanted in ("", "Train loss"):
             losses += _curves(run, "training", log.losses or log.train, seconds, LOSS)
         if wanted in ("", "Train learning rate"):
-            rates += _curves(run, RATE, log.losses or log.train, seconds, RATE)
+            rates += _to_the_end(_curves(run, RATE, log.losses or log.train, seconds, RATE), log, seconds)
         for name in dict.fromkeys(name for row in log.test for name in row.values):
             if name in log.weighted or "loss" in name.lower():
                 if wanted in ("", "Test loss"):
@@ -124,6 +140,17 @@ def _curves(
     y = [value for _, _, value in points]
     marked = best(range(len(y)), key=y.__getitem__) if best and len(y) > 1 else None
     return [(run, label, Curve([x for _, x, _ in points], y, marked))]
+
+
+def _to_the_end(rates: list[tuple[int, str, Curve]], log: TrainingLog, seconds: bool) -> list[tuple[int, str, Curve]]:
+    """The last loss is shown without its rate: one that stood still is taken to go on so."""
+    for _, _, (x, y, _) in rates:
+        last = log.losses[-1] if log.losses else None
+        end = (last.seconds if seconds else float(last.iteration)) if last else math.nan
+        if end > x[-1] and y[-2:] == [y[-1]] * 2:
+            x.append(end)
+            y.append(y[-1])
+    return rates
 
 
 def _draw_panel(axes: Axes, panel: Panel, several: bool) -> None:
@@ -168,7 +195,8 @@ def _draw_legend(axes: Axes, found: Sequence[Panel], names: Sequence[str]) -> No
     first = found[0]
     labels = list(dict.fromkeys(label for _, label, _ in first.curves))
     several = len(names) > 1
-    handles = [Line2D([], [], color=COLOURS[run % len(COLOURS)], label=name) for run, name in enumerate(names)]
+    cut = [name if len(name) <= _LONGEST else f"…{name[1 - _LONGEST :]}" for name in names]
+    handles = [Line2D([], [], color=COLOURS[run % len(COLOURS)], label=name) for run, name in enumerate(cut)]
     handles = handles if several else []
     if len(labels) > 1:
         for kind, label in enumerate(labels):
@@ -178,8 +206,12 @@ def _draw_legend(axes: Axes, found: Sequence[Panel], names: Sequence[str]) -> No
         star = Line2D([], [], color="white", marker="*", markersize=8, markeredgecolor="black", linestyle="")
         star.set_label("best test")
         handles.append(star)
-    if handles:
-        axes.legend(
-            handles=handles, loc="lower left", bbox_to_anchor=(0, 1.01), ncols=min(4, len(handles)), fontsize=SMALL,
-            frameon=False,
-        )  # fmt: skip
+    room = _LEGEND * axes.figure.bbox.width
+    for columns in range(min(4, len(handles)), 0, -1):
+        legend = axes.legend(
+            handles=handles, loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, fontsize=SMALL, frameon=False
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+        if legend.get_window_extent().width <= room:  # else the layout would make the panels narrow, to fit it in
+            break

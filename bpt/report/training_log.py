@@ -100,7 +100,7 @@ def parse_log(lines: Iterable[str], name: str = "log") -> TrainingLog:
             rows = log.train if found[1] == "Train" else log.test
             label = f"#{net}:{found[3]}" if net and found[1] == "Test" else found[3]
             index, before = int(found[2]), index
-            again = index <= before and net == 0
+            again = index <= before and (rows is log.train or net == 0)
             if not rows or rows[-1].iteration != iteration or (again and label in rows[-1].values):
                 rows.append(Row(iteration, clock.seconds))
             values = rows[-1].values

@@ -47,6 +47,8 @@ class NetPlan:
             input_shapes=input_shapes,
             source=self.source.path,
         )
+        if not param.layer:
+            raise PrototxtError("the net is empty: its text has no layer", self.source.origin())
         if not len(graph):
             raise PrototxtError(f"the net has no layer for {_show(self.state)}", self.source.origin())
         return graph

@@ -89,6 +89,7 @@ class Solver:
         check_solver(source, writes=world.rank == 0)
         train, tests = train_plan(source), test_plans(source)  # what is wrong in them shows before anything is built
         graph, *test_graphs = (plan.graph() for plan in (train, *tests))
+        snapshot.check_names(self.param, graph)
         check_same(world, facts_of(self.param, graph, *test_graphs))
         self.parallel = spread(source, graph, world, device, batch_factor, test_graphs, cuts)
         resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(self.param, resume))

@@ -37,9 +37,11 @@ def test_a_picture(bpt: Bpt) -> None:
         (["draw", "--model=a"], "bpt draw needs --output: the picture to write"),
         ([*NET, "--columns=0"], '--columns: takes a whole number of at least 1, found "0" (bpt draw --help explains)'),
         ([*NET, "--fase=TEST"], 'unrecognized arguments: --fase=TEST; did you mean "--phase"?'),
+        ([*NET[:2], "--output=no/a.svg"], 'no/a.svg: cannot be written: there is no folder "no"; make it, or name '
+         "another"),
         ([*NET[:2], "--output=a.gif"], "a.gif: drawings are written to files that end in .svg, .png, .pdf"),
     ],
-)
+)  # fmt: skip
 def test_mistakes(words: list[str], message: str, bpt: Bpt) -> None:
     pytest.importorskip("matplotlib")
     outcome = bpt(*words)

@@ -83,6 +83,7 @@ def test_python_m_bpt(monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "--solver=x", "--level=y"], '--level: takes a whole number, found "y" (bpt train --help explains)'),
         (["test", "--iterations", "-1"], '--iterations: takes a whole number of at least 1, found "-1" '
          "(bpt test --help explains)"),
+        (["test", "--auc=maybe"], '--auc: takes no value, found "maybe" (bpt test --help explains)'),
     ],
 )  # fmt: skip
 def test_mistyped_words(arguments: list[str], message: str, bpt: Bpt) -> None:

@@ -100,7 +100,7 @@ NO_GPU = "this machine has no usable CUDA device; add --set 'solver_mode: CPU' t
 MISTAKES = {
     # The network
     "empty file": Mistake(
-        lambda: NET.write_text(""), "lenet_train_test.prototxt:1:1: the net has no layer for phase TRAIN"
+        lambda: NET.write_text(""), "lenet_train_test.prototxt:1:1: the net is empty: its text has no layer"
     ),
     "no layer for the state": Mistake(
         lambda: NET.write_text('layer { name: "a" type: "Silence" include { phase: TEST } }'),
@@ -166,7 +166,8 @@ MISTAKES = {
     ),
     "mean file of another size": Mistake(
         mean_of_another_size,
-        'lenet_train_test.prototxt:2:87: layer "digits": the mean image is 1×32×32, the image 1×28×28',
+        'lenet_train_test.prototxt:2:87: layer "digits": the mean image is 1×32×32, the image 1×28×28: '
+        'compute "big.binaryproto" of these data (tools/compute_image_mean.py), or give mean_value instead',
     ),
     # Snapshots and weights
     "snapshot of another net": Mistake(

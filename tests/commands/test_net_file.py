@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bpt.commands.net_file import read_net_file
-from bpt.errors import PrototxtError
+from bpt.errors import PrototxtError, UserError
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import GOLDEN
 
@@ -51,7 +51,22 @@ def test_data_that_are_not_here(type: str, more: str, shape: tuple[int, ...], tm
     net = read_net_file(write(tmp_path, type, more), pb.TRAIN)
     assert net.shapes[0, 0] == net.shapes[3, 0] == shape
     [note] = net.notes
-    assert note.endswith(f" is not here: its samples are taken to be {'×'.join(map(str, shape[1:]))}, after the text")
+    words = "×".join(map(str, shape[1:]))
+    assert note.endswith(f" is not here: its samples are taken to be {words}, after the text (--shape corrects it)")
+
+
+def test_a_net_that_the_assumed_shape_does_not_fit(tmp_path: Path) -> None:
+    """It is not said to be wrong without a word on what was assumed."""
+    data = DATA.format(more="transform_param { crop_size: 6 }")
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        f'layer {{ name: "d" type: "Data" top: "x" {data} }}\nlayer {{ name: "k" type: "Convolution" bottom: "x" '
+        'top: "k" convolution_param { num_output: 4 group: 2 kernel_size: 1 } }'
+    )
+    assumed = r"; nowhere is not here: its samples are taken to be 3×6×6, after the text \(--shape corrects it\)$"
+    with pytest.raises(UserError, match=r'^.*net.prototxt:2:.* layer "k": .*' + assumed):
+        read_net_file(str(path), pb.TRAIN)
+    assert read_net_file(str(path), pb.TRAIN, shape=(2, 6, 6)).shapes[1, 0] == (4, 4, 6, 6)
 
 
 def test_a_shape_and_a_batch_that_are_given(tmp_path: Path) -> None:

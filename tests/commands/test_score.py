@@ -12,6 +12,7 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.comm.threads import run_ranks
 from bpt.commands.score import score
+from bpt.commands.score_metrics import Metrics
 from bpt.data import lmdb_env
 from bpt.device import CPU
 from bpt.errors import FileError, LayerError
@@ -126,3 +127,13 @@ def test_what_ranks_cannot_score(tmp_path: Path) -> None:
             (message,) = said
             assert message.startswith('mixing.prototxt:7:1: layer "m": ')
             assert message.endswith("so its batch cannot be divided over ranks; train on one process")
+
+
+def test_a_confusion_matrix_without_a_folder_is_told_before_anything_else() -> None:
+    def run(comm: Communicator) -> str:
+        with pytest.raises(FileError) as caught:
+            score("no such net", ["none"], 1, CPU, world=comm, metrics=Metrics(confusion="no/c.csv"))
+        return str(caught.value)
+
+    message = 'no/c.csv: cannot be written: there is no folder "no"; make it, or name another'
+    assert set(run_ranks(2, run)) == {message}

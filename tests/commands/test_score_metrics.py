@@ -16,8 +16,9 @@ from bpt.comm.threads import run_ranks
 from bpt.commands.score import score
 from bpt.commands.score_metrics import Metrics
 from bpt.device import CPU
-from bpt.errors import UserError
+from bpt.errors import UserError, WriteError
 from bpt.proto import bpt_pb2 as pb
+from bpt.report import confusion
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
 from bpt.solvers.snapshot import save_weights
@@ -74,14 +75,26 @@ def test_auc_and_confusion(lines: Callable[[Metrics], list[str]]) -> None:
     found = lines(Metrics(confusion="c.csv", auc=True, class_names="names"))
     # By hand, from the softmax of each row. Of cat, its two samples have more than the others: 8 of 8 pairs. So have
     # those of dog. Of bird the second has 0.0066, which is less than the fourth row's 0.018: 7 of 8. (1 + 1 + 7/8) / 3.
-    assert found[0] == "Confusion matrix written to c.csv"
+    assert found[1] == "Confusion matrix written to c.csv"
     assert list(csv.reader(Path("c.csv").read_text().splitlines())) == [
         ["label", "cat", "dog", "bird"],
         ["cat", "2", "0", "0"],
         ["dog", "1", "1", "0"],
         ["bird", "1", "0", "1"],
     ]
-    assert found[1] == "Macro AUC = 0.958333"
+    assert found[0] == "Macro AUC = 0.958333"
+
+
+def test_a_file_that_cannot_be_written_costs_no_other_number(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise WriteError("c.csv", "No space left on device")
+
+    monkeypatch.setattr(confusion, "write", fail)
+    with caplog.at_level(logging.INFO, "bpt"), pytest.raises(WriteError, match="No space"):
+        score("net.prototxt", ["net.caffemodel"], 2, CPU, metrics=Metrics(confusion="c.csv", auc=True))
+    assert caplog.messages[-1] == "Macro AUC = 0.958333"
 
 
 def test_nothing_is_said_unasked(lines: Callable[[Metrics], list[str]]) -> None:

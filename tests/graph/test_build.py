@@ -18,6 +18,7 @@ from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import parse_text
+from bpt.proto.upgrade import upgrade_net
 from tests.golden_cases import GOLDEN
 from tests.graph.stand_ins import TYPES, StandIn, build, error_of, registry, unmarked
 
@@ -45,6 +46,19 @@ def blobs_of(graph: LayerGraph) -> list[list[Any]]:
         key = (edge.blob, edge.index if edge.blob == AUTOMATIC else None)
         blobs[key] = [edge.blob, list(edge.shape), edge.loss_weight]
     return list(blobs.values())
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("ROIPooling", "; a type that bpt does not have can be written as a Python layer (docs/python_layers.md)"),
+        ("SOFTMAX_LOSS", '; "SOFTMAX_LOSS" is of the old format, "layers": write "SoftmaxWithLoss"'),
+        ("DATA", '; did you mean "Data"?'),
+    ],
+)
+def test_remedies_for_unknown_types(written: str, remedy: str) -> None:
+    message = error_of(f'layer {{ name: "r" type: "{written}" top: "y" }}', LAYERS)
+    assert message.endswith(f'layer "r": unknown layer type "{written}"{remedy}')
 
 
 @pytest.mark.parametrize("case", written_cases())
@@ -247,3 +261,21 @@ def test_more_axes_than_caffe_has_are_refused() -> None:
     """Fuzzing: thousands of axes took minutes."""
     text = 'layer { name: "in" type: "Input" top: "x" input_param { shape { ' + "dim: 1 " * 33 + "} } }"
     assert error_of(text, LAYERS).endswith('layer "in": a blob of 33 axes; it can have at most 32')
+
+
+def test_a_layer_needs_a_type() -> None:
+    with pytest.raises(LayerError) as caught:
+        build('layer { name: "a" top: "x" }')
+    assert str(caught.value) == 'net.prototxt:1:1: layer "a": needs a type'
+    with pytest.raises(LayerError) as caught:
+        build('layer { name: "a"\ntype: "" top: "x" }')
+    assert str(caught.value) == 'net.prototxt:2:1: layer "a": needs a type'
+
+
+@pytest.mark.parametrize(("type_", "column"), [("type: NONE", 20), ("", 1)])
+def test_a_layer_of_2014_needs_a_type(type_: str, column: int) -> None:
+    parsed = parse_text(f'layers {{ name: "a" {type_} top: "x" }}', pb.NetParameter, "net.prototxt")
+    upgrade_net(parsed.message, parsed.origins, parsed.path)
+    with pytest.raises(LayerError) as caught:
+        build_graph("net", layer_specs(parsed.message, parsed.origins), registry(), make_state(pb.TRAIN))
+    assert str(caught.value) == f'net.prototxt:1:{column}: layer "a": needs a type'

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bpt.errors import DataError
+from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal
 from tests.one_layer import one_layer, shapes_of
@@ -59,3 +60,10 @@ def test_its_batch_is_not_divided() -> None:
 def test_refusals(x: tuple[int, ...], i: tuple[int, ...]) -> None:
     message = f'needs a blob with samples (axis 0) and indices of one axis: "x" {x} and "i" {i}'
     check_refusal(f'§bottom: "x" bottom: "i" top: "y" {REINDEX}', message, x=x, i=i)
+
+
+def test_force_backward_leaves_the_indices_out() -> None:
+    graph = graph_of(f"""force_backward: true
+        layer {{ name: "in" type: "Input" top: "x" top: "i" input_param {{ shape {{ dim: 3 }} shape {{ dim: 2 }} }} }}
+        layer {{ name: "L" bottom: "x" bottom: "i" top: "y" {REINDEX} }}""")
+    assert graph.nodes[1].bottom_needs_diff == (True, False)

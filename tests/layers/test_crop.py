@@ -67,8 +67,18 @@ def test_mixes_samples() -> None:
 @pytest.mark.parametrize(
     ("settings", "size", "message"),
     [
-        ("", (2, 3, 5, 5), 'offset 0 and size 5 reach beyond axis 2: "x0" (2, 3, 4, 5) and "x1" (2, 3, 5, 5)'),
-        ("offset: 3", (2, 3, 1, 3), 'offset 3 and size 3 reach beyond axis 3: "x0" (2, 3, 4, 5) and "x1" (2, 3, 1, 3)'),
+        (
+            "",
+            (2, 3, 5, 5),
+            'offset 0 and size 5 reach beyond axis 2: "x0" (2, 3, 4, 5) and "x1" (2, 3, 5, 5); "x1" must not be larger '
+            'than "x0" from axis 2 on (see axis, or swap them)',
+        ),
+        (
+            "offset: 3",
+            (2, 3, 1, 3),
+            'offset 3 and size 3 reach beyond axis 3: "x0" (2, 3, 4, 5) and "x1" (2, 3, 1, 3); offset can be 2 at most '
+            "there",
+        ),
         (
             "offset: 1 offset: 1 offset: 1",
             (2, 3, 1, 1),
@@ -83,7 +93,9 @@ def test_errors(settings: str, size: tuple[int, ...], message: str) -> None:
 
 
 def test_places_of_errors() -> None:
-    message = 'offset 4 and size 3 reach beyond axis 2: "a" (1, 1, 6, 9) and "b" (1, 1, 3, 3)'
+    message = (
+        'offset 4 and size 3 reach beyond axis 2: "a" (1, 1, 6, 9) and "b" (1, 1, 3, 3); offset can be 3 at most there'
+    )
     check_refusal('top: "y" type: "Crop" crop_param { §offset: 4 }', message, a=(1, 1, 6, 9), b=(1, 1, 3, 3))
     check_refusal('§bottom: "a" top: "y" type: "Crop"', "Crop takes 2 bottoms, given 1 (a)", a=(1, 1, 6, 9))
 

@@ -137,3 +137,30 @@ def test_parameters_for_each_sample_cannot_stand_behind() -> None:
     message = r'layer "bias": stands behind a Filter, and parameter 0 would get the shape \(2,\) for "some" \(2, 2\); '
     with pytest.raises(LayerError, match=message):
         operator.forward(last)
+
+
+LEARNED = """
+layer { name: "in" type: "Input" top: "x" top: "t" input_param { shape { dim: 4 dim: 3 } shape { dim: 4 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "s" inner_product_param { num_output: 1 } }
+layer { name: "filter" type: "Filter" bottom: "x" bottom: "t" bottom: "s" top: "some" top: "labels" }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "some" bottom: "labels" top: "loss"
+        propagate_down: true propagate_down: false }
+"""
+
+
+def test_a_learned_selector_is_refused() -> None:
+    """Caffe aborts: "Layer cannot backpropagate to filter index inputs". It passed here, and learned nothing."""
+    with pytest.raises(LayerError) as caught:
+        graph_of(LEARNED)
+    assert str(caught.value).endswith(
+        'layer "filter": Filter cannot give bottom "s" a diff, which layers before it or propagate_down ask for; set '
+        "propagate_down: false for it"
+    )
+    unasked = 'type: "Filter" propagate_down: [true, false, false]'
+    graph = graph_of(LEARNED.replace(FILTER, unasked))
+    assert graph.nodes[graph.index_of["filter"]].bottom_needs_diff == (True, False, False)
+
+
+def test_force_backward_leaves_the_selector_out() -> None:
+    graph = graph_of(f"force_backward: true {NET}")
+    assert graph.nodes[graph.index_of["filter"]].bottom_needs_diff == (True, True, False)

@@ -88,3 +88,14 @@ def test_place_of_an_error() -> None:
         "kernel_size must be at least 1, not 0",
         x=(1, 1, 3, 3),
     )
+
+
+@pytest.mark.parametrize("settings", ["kernel_size: 4", "kernel_size: 1 axis: 0"])
+def test_says_what_convolution_says(settings: str) -> None:
+    shape = (2, 3, 3)
+    both = (body(settings), f'type: "Convolution" convolution_param {{ num_output: 1 {settings} }}')
+    if "axis" in settings:
+        said = [(layer := one_layer(text, shape)).mixes_samples(layer.spec, [shape]) for text in both]
+    else:
+        said = [error_of(text, shape) for text in both]
+    assert said[0] and said[0] == said[1]

@@ -157,3 +157,30 @@ def test_refusals(source: Path) -> None:
         y=(2, 3),
         h=(3, 3),
     )
+
+
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan])
+def test_an_ignored_row_may_hold_anything(source: Path, odd: float) -> None:
+    """Caffe skips it; a product with 0 made NaN of it, in the loss and in the gradient."""
+    layer = one_layer(read(source, "loss_param { ignore_label: 255 }"), (2, 3), (2,), tops=2)
+    scores = spaced((2, 3)).float()
+    scores[0, 1] = odd
+    x = scores.clone().requires_grad_()
+    loss, probabilities = layer(x, torch.tensor([255.0, 2]))
+    loss.backward()
+    y = scores[1:].clone().requires_grad_()
+    alone = one_layer(read(source), (1, 3), (1,))(y, torch.tensor([2.0]))
+    alone.backward()
+    torch.testing.assert_close(loss, alone)
+    assert x.grad is not None and y.grad is not None
+    torch.testing.assert_close(x.grad, torch.cat([torch.zeros(1, 3), y.grad]))
+    torch.testing.assert_close(probabilities, torch.softmax(scores, 1), equal_nan=True)
+
+
+def test_an_ignored_row_skips_the_matrix() -> None:
+    matrix = MATRIX.clone()
+    matrix[0, 0] = math.inf  # the row that an ignored label reads in passing
+    layer = one_layer(f"{LOSS} loss_param {{ ignore_label: 255 }}", (2, 3), (2,), (3, 3))
+    scores = spaced((2, 3)).float()
+    alone = one_layer(LOSS, (1, 3), (1,), (3, 3))(scores[1:], torch.tensor([2.0]), matrix)
+    torch.testing.assert_close(layer(scores, torch.tensor([255.0, 2]), matrix), alone)

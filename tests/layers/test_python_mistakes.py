@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from bpt.errors import RunError
 from bpt.net import Net
 from bpt.operators.local import LocalOperator
+from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 from tests.layers.written import CLASS, NN, Write, body, run_error
 from tests.one_layer import error_of, one_layer
@@ -73,15 +75,20 @@ def test_a_module_that_fails_when_imported(write: Write, code: str, message: str
         ),
         (
             "    def forward(self):\n        return 1\n",
-            "forward of L: TypeError: L.forward() takes 1 positional argument but 2 were given",
+            "forward() of L does not take 1 bottom (x0): too many positional arguments",
         ),
+        (
+            "    def forward(self, x, y):\n        return x\n",
+            "forward(x, y) of L does not take 1 bottom (x0): missing a required argument: 'y'",
+        ),
+        ("    size = 3\n", "L has no forward, which makes the tops of the bottoms"),
         ("    def forward(self, x):\n        return 1\n", "L must return a tensor or a tuple of tensors, not int"),
         (
             "    def forward(self, x):\n        return x, [x]\n",
             "L must return a tensor or a tuple of tensors, not a tuple of Tensor, list",
         ),
-        ("    def forward(self, x):\n        return x, x\n", "L returns 2 tensors, and 1 tops are named"),
-        ("    def forward(self, x):\n        pass\n", "L returns 0 tensors, and 1 tops are named"),
+        ("    def forward(self, x):\n        return x, x\n", "L returns 2 tensors, and 1 top is named"),
+        ("    def forward(self, x):\n        pass\n", "L returns 0 tensors, and 1 top is named"),
         (
             "    def forward(self, x):\n        return x.relu_()\n",
             "changes its bottom in place; other layers may read it",
@@ -136,3 +143,50 @@ class L(nn.Module):
         operator.backward(0)
     assert str(caught.value).startswith('backward pass, layers "in" to "mine": ')
     assert str(caught.value).endswith(f"{module}.py:10: KeyError: 'no such key'")
+
+
+@pytest.mark.parametrize(
+    ("result", "which"),
+    [
+        ("x.detach() + y.detach()", '"ip" and "x"'),
+        ("torch.from_numpy(x.detach().numpy()) * y", '"ip"'),
+        ("self.w * x.detach() + y", '"ip"'),  # the top has a gradient, of the module's own
+        ("x * 2 + y", ""),
+        ("x + 0 * y.abs()", ""),
+    ],
+)
+def test_a_cut_gradient_is_noticed_once(
+    write: Write, result: str, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    init = "    def __init__(self):\n        super().__init__()\n        self.w = nn.Parameter(torch.ones(2))\n"
+    module = write(f"{CLASS}{init}    def forward(self, x, y):\n        return {result}\n")
+    inner = 'type: "InnerProduct" bottom: "in" inner_product_param { num_output: 2 weight_filler { type: "xavier" } }'
+    text = f"""
+        layer {{ name: "in" type: "Input" top: "in" input_param {{ shape {{ dim: 3 dim: 2 }} }} }}
+        layer {{ name: "ip" top: "ip" {inner} }}
+        layer {{ name: "x" top: "x" {inner} }}
+        layer {{ name: "mine" bottom: "ip" bottom: "x" top: "y" {body(module)} loss_weight: 1 }}"""
+    net = Net(graph_of(text))
+    with caplog.at_level(logging.WARNING, "bpt"):
+        with torch.no_grad():
+            net(torch.zeros(3, 2))
+        assert not caplog.messages
+        for _ in range(2):
+            net(torch.zeros(3, 2))
+    told = [
+        f'layer "mine": its top does not depend on bottom {which} for autograd, which does not see through detach(), '
+        "NumPy or whole numbers: nothing below learns by it (propagate_down: false says that this is meant)"
+    ]
+    assert [message[message.index("layer ") :] for message in caplog.messages] == (told if which else [])
+
+
+def test_a_gradient_that_is_cut_on_purpose_is_not_noticed(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    module = write(f"{CLASS}    def forward(self, x):\n        return x.detach()\n")
+    text = f"""
+        layer {{ name: "in" type: "Input" top: "in" input_param {{ shape {{ dim: 3 dim: 2 }} }} }}
+        layer {{ name: "ip" top: "ip" type: "InnerProduct" bottom: "in" inner_product_param {{ num_output: 2 }} }}
+        layer {{ name: "mine" bottom: "ip" top: "y" propagate_down: false {body(module)} loss_weight: 1 }}"""
+    with caplog.at_level(logging.WARNING, "bpt"):
+        Net(graph_of(text))(torch.zeros(3, 2))
+        Net(graph_of(text.replace("propagate_down: false", ""), pb.TEST))(torch.zeros(3, 2))
+    assert not caplog.messages

@@ -129,8 +129,59 @@ def test_mistakes_of_pycaffe_layers(write: Write) -> None:
     top = one_layer(body(module), (2,))(torch.ones(2, requires_grad=True))
     with pytest.raises(RunError) as caught:
         top.sum().backward()
-    assert str(caught.value) == "layer \"L\": backward of L: AttributeError: 'L' object has no attribute 'backward'"
+    assert str(caught.value) == 'layer "L": L has no backward'
     inputs = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 } } }'
     text = f'{inputs} layer {{ name: "L" bottom: "x" top: "x" {body(module)} }}'
     with pytest.raises(LayerError, match="a layer written for pycaffe cannot work in place"):
         graph_of(text)
+
+
+def test_a_layer_without_backward_cannot_be_trained_through(write: Write) -> None:
+    """It was told in the first backward pass, without a place."""
+    module = write(
+        "import caffe\nclass L(caffe.Layer):\n"
+        "    def setup(self, bottom, top): pass\n"
+        "    def reshape(self, bottom, top): top[0].reshape(*bottom[0].shape)\n"
+        "    def forward(self, bottom, top): top[0].data[...] = bottom[0].data\n"
+    )
+    text = """
+        layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 3 dim: 2 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip"
+                 inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
+        layer { name: "L" bottom: "ip" top: "y" """
+    loss = 'layer { name: "sum" type: "Reduction" bottom: "y" top: "sum" loss_weight: 1 }'
+    with pytest.raises(LayerError) as caught:
+        graph_of(f"{text}{body(module)} }}\n{loss}")
+    assert str(caught.value).endswith(
+        'layer "L": L has no backward, and what makes bottom "ip" learns through it; write one, or set '
+        "propagate_down: false"
+    )
+    for fits in (
+        f"{text}propagate_down: false {body(module)} }}\n{loss}",
+        f"{text}{body(module)} }}",  # no loss follows
+        f"force_backward: true {text}{body(module)} }}\n{loss}",  # perhaps nothing goes backward
+    ):
+        graph_of(fits)
+    graph_of(f"{text}{body(module)} }}\n{loss}", pb.TEST)
+
+
+def test_mistakes_are_told_of_what_was_called(write: Write) -> None:
+    """Those in __init__ and reshape were told as of setup, in a run as of forward."""
+    start = "import caffe\nclass L(caffe.Layer):\n"
+    rest = "    def forward(self, bottom, top): pass\n"
+    init = "    def __init__(self): 1 / 0\n    def setup(self, bottom, top): pass\n    reshape = setup\n"
+    module = write(start + init + rest)
+    division = "ZeroDivisionError: division by zero"
+    assert error_of(body(module), (2,)) == f"__init__ of L: {Path.cwd()}/{module}.py:3: {division}"
+    reshape = "    def setup(self, bottom, top): pass\n    def reshape(self, bottom, top): 1 / 0\n"
+    module = write(start + reshape + rest)
+    assert error_of(body(module), (2,)) == f"reshape of L: {Path.cwd()}/{module}.py:4: {division}"
+    module = write(start + reshape.replace("1 / 0", "1 / (bottom[0].num - 3); top[0].reshape(1)") + rest)
+    layer = one_layer(body(module), (2,))
+    assert run_error(layer, torch.ones(3)) == f'layer "L": reshape of L: {Path.cwd()}/{module}.py:4: {division}'
+
+
+def test_reshape_like(write: Write) -> None:
+    module = write(BLOBS.replace("top[0].reshape(*bottom[0].shape)", "top[0].reshape_like(bottom[0])"))
+    x = torch.rand(5, 3)
+    assert torch.equal(one_layer(body(module), (2, 3), tops=2)(x)[0], x**2)

@@ -257,7 +257,8 @@ def test_refusals() -> None:
     check_refusal(f'§{x} top: "y" {lstm}', f'{steps}"x" (0, 2, 4) and "m" (0, 2)', x=(0, 2, 4), m=(0, 2))
     check_refusal(
         f'{x} §bottom: "s" top: "y" {lstm}',
-        'the input for all steps must be (N, …) with N 2 streams: "x" (3, 2, 4) and "m" (3, 2) and "s" (3, 4)',
+        'bottom "s" (3, 4), the input for all steps, must be (2, …): a row for each of the N = 2 streams of bottom '
+        '"x" (3, 2, 4) (T, N, …)',
         x=(3, 2, 4),
         m=(3, 2),
         s=(3, 4),
@@ -278,5 +279,5 @@ def test_refusals() -> None:
         h=(1, 2, 5),
     )
     check_refusal(
-        f'{x} §top: "y" top: "h1" {lstm}', "LSTM without expose_hidden takes 1 tops, given 2", x=(3, 2, 4), m=(3, 2)
+        f'{x} §top: "y" top: "h1" {lstm}', "LSTM without expose_hidden takes 1 top, given 2", x=(3, 2, 4), m=(3, 2)
     )

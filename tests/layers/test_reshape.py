@@ -82,9 +82,19 @@ def test_flops() -> None:
             "shape { dim: 0 dim: 1 §dim: 0 }",
             'dim 0 has no axis 2 to copy from bottom "a" (2, 6)',
         ),
-        ("§shape { dim: 0 dim: 5 }", 'bottom "a" (2, 6) of 12 elements cannot have shape (2, 5)'),
-        ("§shape { dim: 5 dim: -1 }", 'bottom "a" (2, 6) of 12 elements cannot have shape (5, -1)'),
-        ("axis: 1 §shape { dim: 4 dim: -1 }", 'bottom "a" (2, 6) of 12 elements cannot have shape (2, 4, -1)'),
+        (
+            "§shape { dim: 0 dim: 5 }",
+            'bottom "a" (2, 6) of 12 elements cannot have shape (2, 5); its dims multiply to 10; a dim of -1 is what '
+            "remains, 0 copies the bottom's",
+        ),
+        (
+            "§shape { dim: 5 dim: -1 }",
+            'bottom "a" (2, 6) of 12 elements cannot have shape (5, -1); the other dims must divide 12',
+        ),
+        (
+            "axis: 1 §shape { dim: 4 dim: -1 }",
+            'bottom "a" (2, 6) of 12 elements cannot have shape (2, 4, -1); the other dims must divide 12',
+        ),
         (
             "§axis: 3",
             'axis 3 is outside [-3, 2], the places before, between and behind the axes of bottom "a" (2, 6)',
@@ -102,7 +112,8 @@ def test_refusals(body: str, message: str) -> None:
 
 
 def test_no_shape() -> None:
-    assert error_of('type: "Reshape"', (2, 6)) == 'bottom "x0" (2, 6) of 12 elements cannot have shape ()'
+    message = 'bottom "x0" (2, 6) of 12 elements cannot have shape (); give the dims in shape'
+    assert error_of('type: "Reshape"', (2, 6)) == message
 
 
 @pytest.mark.parametrize("dims", [(7, 2, 3), (7, -1), (0, 3, -1), (-1, 6)])

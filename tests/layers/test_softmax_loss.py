@@ -177,3 +177,12 @@ def test_refusals() -> None:
         s=(4, 5),
         t=(4,),
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_is_traced() -> None:
+    """Labels were looked at while a trace was written, which torch warns of."""
+    layer = one_layer(LOSS, (3, 2), (3,))
+    traced = torch.jit.trace(layer, (SCORES, torch.zeros(3)), check_trace=False)
+    labels = torch.tensor([0.0, 1, 1])
+    torch.testing.assert_close(traced(SCORES, labels), layer(SCORES, labels))

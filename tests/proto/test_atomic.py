@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import BinaryIO
 
 import pytest
 
-from bpt.errors import WriteError
+from bpt.errors import FileError, WriteError
 from bpt.proto import atomic
-from bpt.proto.atomic import atomic_file, atomic_path
+from bpt.proto.atomic import atomic_file, atomic_path, check_place
 
 
 def test_writes_a_new_file(tmp_path: Path) -> None:
@@ -98,7 +99,44 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         return str(caught.value).removeprefix(f"{path}: could not be written: ")
 
     assert complaint(tmp_path / "no" / "a") == f'there is no folder "{tmp_path}/no"'
-    assert complaint(tmp_path) == "there is a folder or a device of that name"
-    assert complaint(Path("/dev/null")) == "there is a folder or a device of that name"
+    assert complaint(tmp_path) == "there is a folder of that name"
     (tmp_path / "file").touch()
     assert complaint(tmp_path / "file" / "a") == f'there is no folder "{tmp_path}/file"'
+
+
+def test_a_pipe_gets_the_content_once_it_is_complete(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    path = f"/proc/self/fd/{writing}"  # as /dev/stdout is; its real path is no file
+    with atomic_file(path) as file:
+        file.write(b"some ")
+        file.write(b"words")
+    with contextlib.suppress(ValueError), atomic_file(path) as file:
+        file.write(b"half")
+        raise ValueError
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        assert pipe.read() == b"some words"
+
+
+def test_a_device() -> None:
+    check_place("/dev/null")
+    with atomic_path("/dev/null") as path:
+        path.write_bytes(b"x")
+
+
+def test_a_place_is_checked_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def complaint(path: Path) -> str:
+        with pytest.raises(FileError) as caught:
+            check_place(path)
+        assert caught.value.exit_status == 2
+        return str(caught.value).removeprefix(f"{path}: cannot be written: ")
+
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    for path in ("new", "file", f"{tmp_path}/new"):
+        check_place(path)
+    assert complaint(Path("no/a")) == 'there is no folder "no"; make it, or name another'
+    assert complaint(Path("file/a")) == 'there is no folder "file"; make it, or name another'
+    assert complaint(tmp_path) == "it is a folder"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert complaint(Path("new")) == 'the folder "." is not writable'

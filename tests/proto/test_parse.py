@@ -183,7 +183,24 @@ NET_MISTAKES = {
     ),
     "layer { pooling_param { pool: 7 } }": '1:31: "pool" takes one of MAX, AVE, STOCHASTIC, found: 7',
     'layers { type: "Convolution" }': (
-        '1:16: "type" takes a value of V1LayerParameter.LayerType, found: "Convolution"; did you mean "CONVOLUTION"?'
+        '1:16: "type" takes a value of V1LayerParameter.LayerType, found: "Convolution"; in "layers", the old format, '
+        'it is CONVOLUTION; today\'s format is "layer"'
+    ),
+    'layers { type: "Convoluton" }': (
+        '1:16: "type" takes a value of V1LayerParameter.LayerType, found: "Convoluton"; did you mean "CONVOLUTION"?'
+    ),
+    "layer { type: SOFTMAX_LOSS }": (
+        '1:15: "type" takes text in quotes, found: SOFTMAX_LOSS; write "SoftmaxWithLoss", or, for the old format, '
+        '"layers" instead of "layer"'
+    ),
+    "layers { param { lr_mult: 1 } }": (
+        '1:16: expected ":" after "param", found: {; in "layers", the old format, lr_mult and decay_mult are blobs_lr '
+        'and weight_decay; write "layer" for param { … }'
+    ),
+    "layers { param 3 }": '1:16: expected ":" after "param", found: 3',
+    "layer { blobs_lr: 1 }": (
+        '1:9: LayerParameter has no field "blobs_lr"; it is of the old format, "layers"; in "layer" write '
+        "param { lr_mult }"
     ),
     # wrong values
     "layer { type: Convolution }": '1:15: "type" takes text in quotes, found: Convolution',

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import FileError, PrototxtError, WriteError
+from bpt.errors import FileError, PrototxtError
 from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.rewrite import report, rewrite_net_binary, rewrite_net_text, rewrite_solver_text
@@ -103,7 +103,7 @@ def test_files_of_another_kind(tmp_path: Path) -> None:
     for name, words in (("n", "is a text file"), ("", "is a folder, not a file"), ("missing", "no such file")):
         with pytest.raises(FileError, match=words):
             rewrite_net_binary(tmp_path / name, new)
-    with pytest.raises(WriteError, match="there is a folder or a device of that name"):
+    with pytest.raises(FileError, match="cannot be written: it is a folder"):
         rewrite_net_text(tmp_path / "n", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["n", "s", "w"]
 

@@ -67,6 +67,23 @@ def test_snapshot_prefix_that_is_a_folder(tmp_path: Path) -> None:
     assert source.notes == (f"snapshot_prefix was a directory and is replaced to {tmp_path}/solver",)
 
 
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ('snapshot_prefix: ""', ["snapshot_prefix is empty: snapshots go to the current folder, as "
+         "_iter_<N>.caffemodel and so on"]),
+        ('snapshot_prefix: "" snapshot_after_train: false', []),
+        ('snapshot_prefix: "a" test_interval: 5', ["test_interval is 5, but there is no test_iter: nothing is tested"]),
+        ('snapshot_prefix: "a" test_interval: 5 test_iter: 2', []),
+        ('snapshot_prefix: "a" test_interval: 5 test_net: "b"', []),  # which is refused later
+    ],
+)  # fmt: skip
+def test_settings_without_what_they_need(text: str, notes: list[str], tmp_path: Path) -> None:
+    (tmp_path / "s.prototxt").write_text(text)
+    source = read_solver(tmp_path / "s.prototxt")
+    assert list(source.notes) == notes
+
+
 def test_reads_a_net() -> None:
     source = read_net(INPUTS / "lenet_train_test.prototxt")
     assert source.param.layer[0].type == "Data"

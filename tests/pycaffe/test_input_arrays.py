@@ -50,6 +50,11 @@ def test_a_solver_trains_on_them(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     with bpt.Net(write(tmp_path, TEXT), bpt.TEST) as net, pytest.raises(UserError, match="multiple of its batch_size"):
         net.set_input_arrays(DATA[:3], LABELS[:3])
+    with (
+        bpt.Net(write(tmp_path, TEXT), bpt.TEST) as net,
+        pytest.raises(UserError, match="data must be an array of numbers"),
+    ):
+        net.set_input_arrays(["a", "b"], LABELS[:2])
     plain = inputs(data=(2, 3)) + inner_product("data", "ip", 2)
     with bpt.Net(write(tmp_path, plain), bpt.TEST) as net, pytest.raises(UserError, match="and the net has none"):
         net.set_input_arrays(DATA, LABELS)

@@ -76,6 +76,17 @@ class TestNames:
             (lambda n: n.forward(["ip3"]), 'the net has no blob "ip3"; did you mean "ip2"?'),
             (lambda n: n.backward("ip3"), 'the net has no blob "ip3"; did you mean "ip2"?'),
             (lambda n: n.backward(lss=1), 'the net has no blob "lss"; did you mean "loss"?'),
+            (lambda n: n.blobs["dat"], 'the net has no blob "dat"; did you mean "data"?'),
+            (lambda n: n.params["ip_1"], 'the net has no layer with parameters called "ip_1"; did you mean "ip1"?'),
+            (
+                lambda n: n.params["relu1"],
+                'the net has no layer with parameters called "relu1" (it has: ip1, ip2, side)',
+            ),
+            (lambda n: n.params[0], "the net has no layer with parameters called 0 (it has: ip1, ip2, side)"),
+            (
+                lambda n: n.forward(data="x"),
+                "what is given for blob \"data\" must be an array of numbers: could not convert string to float: 'x'",
+            ),
             (
                 lambda n: n.forward(data=np.zeros((2, 3))),
                 'blob "data" has shape (4, 3), given (2, 3); net.blobs["data"].reshape(2, 3) changes that',
@@ -95,6 +106,14 @@ class TestNames:
     def test_mistakes_are_told(self, net: bpt.Net, act: object, message: str) -> None:
         with pytest.raises(UserError, match=re.escape(message) + "$"):
             act(net)  # type: ignore[operator]
+
+    def test_an_unknown_name_is_a_key_error_as_of_any_dict(self, net: bpt.Net) -> None:
+        with pytest.raises(KeyError):
+            net.blobs["dat"]
+        with pytest.raises(KeyError):
+            net.params["dat"]
+        assert "dat" not in net.blobs
+        assert net.blobs.get("dat") is None
 
 
 class TestForward:

@@ -40,7 +40,10 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("w.caffemodel",), "phase must be bpt.TRAIN or bpt.TEST, not None"),
+            (("w.caffemodel",), "phase must be bpt.TRAIN or bpt.TEST, not 'w.caffemodel'"),
+            (("TEST", "w.caffemodel"), "phase must be bpt.TRAIN or bpt.TEST, not 'TEST'"),
+            ((1.0,), "phase must be bpt.TRAIN or bpt.TEST, not 1.0"),
+            ((), "a Net needs its phase: bpt.Net(path, bpt.TRAIN) or bpt.Net(path, bpt.TEST)"),
             ((7,), "phase must be bpt.TRAIN or bpt.TEST, not 7"),
             ((bpt.TEST, bpt.TEST), "weights must be the path of a file, not 1"),
         ],

@@ -32,3 +32,12 @@ def test_other_kinds_of_file() -> None:
         check_path(path)
     with pytest.raises(UserError, match=r'"a\.gif": a confusion matrix is written as \.csv, \.png or \.svg'):
         check_path("a.gif")
+
+
+def test_a_folder_that_is_missing_is_told_before_the_test(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'c\.csv: cannot be written: there is no folder ".*/nowhere"'):
+        check_path(f"{tmp_path}/nowhere/c.csv")
+
+
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    write(tmp_path / "c.png", MATRIX, ["猫", "犬"])

@@ -65,6 +65,10 @@ def test_a_net_without_layers_to_draw_is_no_crash(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").stat().st_size
 
 
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    draw(Drawing((Box("层", "ReLU", "activation"),), ()), str(tmp_path / "a.png"), "网络")
+
+
 def test_kinds_of_files() -> None:
     check_drawing("a.SVG")
     with pytest.raises(UsageError, match=r"a\.jpg: drawings are written to files that end in"):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bpt.errors import UsageError, UserError
+from bpt.report import log_figure
 from bpt.report.log_figure import CHARTS, Curve, check_figure, draw, panels
 from bpt.report.training_log import TrainingLog, parse_log
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LINES = """\
 I0101 00:00:00.000000 7 a] Solving Net
@@ -40,6 +46,14 @@ def test_the_panels_of_a_run(log: TrainingLog) -> None:
     assert rate == ("learning rate", [(0, "learning rate", Curve([0, 10], [0.1, 0.1]))])
 
 
+@pytest.mark.parametrize(("rate", "end"), [("0.1", [0, 10, 20]), ("0.05", [0, 10])])
+def test_a_rate_that_stood_still_goes_on_to_the_last_loss(rate: str, end: list[int]) -> None:
+    lines = f"Iteration 0, loss = 2\nIteration 0, lr = 0.1\nIteration 10, loss = 1\nIteration 10, lr = {rate}\n"
+    loss, shown = (panel.curves[0][2] for panel in panels([parse_log((lines + "Iteration 20, loss = 1").split("\n"))]))
+    assert (loss.x, shown.x) == ([0, 10, 20], end)
+    assert shown.y[-1] == float(rate)
+
+
 def test_against_seconds(log: TrainingLog) -> None:
     assert panels([log], seconds=True)[1].curves[0][2].x == [4, 8]
 
@@ -67,6 +81,24 @@ def test_the_file(runs: int, name: str, log: TrainingLog, tmp_path: Path) -> Non
     pytest.importorskip("matplotlib")
     assert draw([log] * runs, str(tmp_path / name)) == tmp_path / name
     assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_long_names_leave_the_panels_their_width(
+    log: TrainingLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    figures: list[Figure] = []
+    monkeypatch.setattr(log_figure, "save", lambda figure, path: figures.append(figure))
+    names = ["x" * 200 + "1", "train_resume_snapshot.stderr", r"猫 $\nothing$"]  # no formula, no warning
+    draw([replace(log, name=name) for name in names], str(tmp_path / "a.png"))
+    [figure] = figures
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    assert axes.get_window_extent().width > 0.8 * figure.bbox.width
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_window_extent().x1 <= figure.bbox.width
+    assert [text.get_text() for text in legend.get_texts()][:3] == ["…" + "x" * 54 + "1", *names[1:]]
 
 
 def test_nothing_to_show(log: TrainingLog, tmp_path: Path) -> None:

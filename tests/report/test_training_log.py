@@ -43,6 +43,15 @@ def test_a_log_by_hand() -> None:
     assert log.weighted == {"loss"}
 
 
+def test_a_run_that_goes_on_in_the_same_log() -> None:
+    """The iteration of the snapshot is there twice, after the tests of two nets."""
+    again = LOG.replace("p = 1", "p = 8").replace("loss = 2 (", "loss = 9 (")
+    log = parse_log([*LOG.splitlines()[:10], *again.splitlines()[:10]])
+    assert [row.values for row in log.train] == [{"p": 1.0, "p[1]": 3.0}, {"p": 8.0, "p[1]": 3.0}]
+    assert [row.values["loss"] for row in log.test] == [2.0, 9.0]
+    assert all(row.values["#1:accuracy"] == 0.25 for row in log.test)
+
+
 def test_a_cell_that_is_not_there_is_empty() -> None:
     assert table(parse_log(LOG.splitlines()).train) == [
         ["NumIters", "Seconds", "LearningRate", "p", "p[1]"],

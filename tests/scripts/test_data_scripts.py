@@ -77,7 +77,7 @@ def test_a_script_that_would_overwrite_ends_with_an_error(tmp_path: Path) -> Non
     command = [sys.executable, ROOT / "scripts/make_synthetic.py", tmp_path, "--train", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == f"error: {tmp_path}/train_lmdb: exists already; remove it or ask to overwrite it\n"
+    assert done.stderr == f"error: {tmp_path}/train_lmdb: exists already; remove it or name another\n"
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="fetches file:// addresses with curl")

@@ -37,6 +37,12 @@ def test_images_of_two_sizes(tool: Tool, tmp_path: Path) -> None:
     assert not (tmp_path / "mean").exists()
 
 
+def test_a_missing_folder_is_told_before_the_work(tool: Tool, tmp_path: Path) -> None:
+    outcome = tool("compute_image_mean", GOLDEN / "lmdb" / "color_lmdb", tmp_path / "no" / "mean")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.error.startswith(f'{tmp_path}/no/mean: cannot be written: there is no folder "{tmp_path}/no"')
+
+
 def test_no_database(tool: Tool, tmp_path: Path) -> None:
     assert tool("compute_image_mean", tmp_path / "none").status == 2
     assert "LevelDB" in tool("compute_image_mean", "--backend", "leveldb", tmp_path).error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from PIL import Image
 
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import GOLDEN
@@ -57,7 +58,7 @@ def test_the_database_that_caffe_made_of_encoded_images(
         (["--encode_type=png"], "--encode_type goes with --encoded"),
         (["--encoded", "--encode_type=exe"], '--encode_type takes one of png, jpg, jpeg, bmp, '),
         (["--grya"], 'unrecognized arguments: --grya; did you mean "--gray"?'),
-        (["--gray=maybe"], "--gray: ignored explicit argument 'maybe'"),
+        (["--gray=maybe"], '--gray: takes true or false, found "maybe" (convert_imageset.py --help explains)'),
     ],
 )  # fmt: skip
 def test_wrong_flags(
@@ -81,3 +82,34 @@ def test_an_image_that_cannot_be_read_is_left_out_and_told(
     assert outcome.err.startswith(f"left out: {tmp_path}/list.txt:2: ./no such.png: ")
     found = [(key, datum.label) for key, datum in records(tmp_path / "lmdb")]
     assert found == [("00000000_images/same0.png", 3), ("00000002_images/same1.png", 2)]
+
+
+def test_a_wrong_folder_is_told_in_some_lines(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+    listing = tmp_path / "list.txt"
+    listing.write_text("same0.png 1\n" * 24)
+    for root, remedy in (("images", ', so write "images/"'), ("pictures/", "")):
+        outcome = tool("convert_imageset", root, listing, tmp_path / "lmdb")
+        *told, more, last = outcome.err.splitlines()
+        assert all(line.startswith("left out: ") for line in told)
+        assert (len(told), more) == (10, "left out: the next ones, too, up to the first that can be read")
+        assert last == (
+            f"error: {listing}: none of its 24 images could be read; their paths begin with ROOTFOLDER as it is, "
+            f'"{root}"{remedy}'
+        )
+        assert outcome.status == 2
+        assert not (tmp_path / "lmdb").exists()
+
+
+def test_images_of_unlike_sizes_are_told_once(tool: Tool, tmp_path: Path) -> None:
+    for name, size in (("a", (2, 3)), ("b", (4, 3)), ("c", (5, 5))):
+        Image.new("RGB", size).save(tmp_path / f"{name}.png")
+    (tmp_path / "list.txt").write_text("a.png 0\nb.png 1\nc.png 2\n")
+    outcome = tool("convert_imageset", f"{tmp_path}/", tmp_path / "list.txt", tmp_path / "lmdb")
+    assert (outcome.status, outcome.out) == (0, f"{tmp_path}/lmdb: 3 images\n")
+    problem = (
+        f"{tmp_path}/b.png: is of 3×3×4, the first image of 3×3×2; --resize_height and --resize_width make them alike"
+    )
+    assert outcome.err == f"{problem}, or the net needs a crop_size\n"
+    refused = tool("convert_imageset", "--check_size", f"{tmp_path}/", tmp_path / "list.txt", tmp_path / "other")
+    assert (refused.status, refused.error) == (1, problem)

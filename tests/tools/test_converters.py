@@ -29,7 +29,7 @@ def test_mnist(tool: Tool, tmp_path: Path) -> None:
     written, labels = contents(tmp_path / "lmdb")
     np.testing.assert_array_equal(written, images[:, np.newaxis])
     assert labels == [3, 1, 4, 1, 5]
-    assert tool(*words).error == f"{tmp_path}/lmdb: exists already; remove it or ask to overwrite it"
+    assert tool(*words).error == f"{tmp_path}/lmdb: exists already; remove it or name another"
     assert tool(*words, "-backend", "leveldb").status == 2
 
 

@@ -41,6 +41,6 @@ def test_mistakes(tool: Tool, tmp_path: Path) -> None:
     assert tool("draw_net", "none.prototxt", tmp_path / "a.svg").error.startswith("none.prototxt: no such file")
     assert "--rankdir: invalid choice: 'RL'" in tool("draw_net", LENET, tmp_path / "a.svg", "--rankdir=RL").error
     outcome = tool("draw_net", LENET, tmp_path / "nowhere" / "a.svg")
-    assert outcome.status == 1
-    assert "could not be written" in outcome.error
+    assert outcome.status == 2
+    assert "a.svg: cannot be written: there is no folder" in outcome.error
     assert not list(tmp_path.iterdir())

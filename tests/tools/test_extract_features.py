@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import lmdb
 import numpy as np
 import pytest
@@ -44,24 +47,38 @@ def test_features_are_the_nets_blobs(tool: Tool) -> None:
 
 
 @pytest.mark.usefixtures("inputs")
+def test_a_blob_twice(tool: Tool) -> None:
+    outcome = tool("extract_features", WEIGHTS, NET, "ip1,ip1", "a,b", "1", "lmdb")
+    assert (outcome.status, outcome.out) == (0, "a: 25 records of ip1\nb: 25 records of ip1\n")
+    assert records("a") == records("b")
+
+
+@pytest.mark.usefixtures("inputs")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([WEIGHTS, NET, "ip3", "a", "2", "lmdb"], f'{NET}: its TEST net has no blob "ip3"; did you mean "ip2"?'),
         ([WEIGHTS, NET, "ip1,ip2", "a", "2", "lmdb"], "2 blobs (ip1, ip2) need as many databases, 1 are named"),
         ([WEIGHTS, NET, "ip1,ip2", "a,a", "2", "lmdb"], "each blob needs a database of its own: a, a"),
+        ([WEIGHTS, NET, "ip1,ip2", "a,./a", "2", "lmdb"], "each blob needs a database of its own: a, ./a"),
         ([WEIGHTS, NET, "loss", "a", "2", "lmdb"], f'{NET}: blob "loss" is one number for the whole batch, not a '
          "feature of each sample"),
         ([WEIGHTS, NET, "ip1", "a", "2", "leveldb"], "DB_TYPE leveldb: LevelDB is neither read nor written; an LMDB "
          "holds the same records: DB_TYPE lmdb"),
-        ([WEIGHTS, NET, "ip1", "a", "0", "lmdb"], 'argument NUM_BATCHES: takes a whole number of at least 1, found "0" '
+        ([WEIGHTS, NET, "ip1", "a", "0", "lmdb"], 'NUM_BATCHES: takes a whole number of at least 1, found "0" '
          "(extract_features.py --help explains)"),
+        (["none", NET, "ip1", "no/a", "2", "lmdb"], 'no/a: cannot be written: there is no folder "no"; make it, '
+         "or name another"),
+        ([WEIGHTS, "other.prototxt", "ip1", "a", "2", "lmdb"], f"{WEIGHTS}: weights of another net: no layer is one of "
+         "those with parameters in other.prototxt (other_conv1, other_conv2, other_ip1, …)"),
         ([WEIGHTS, NET, "ip1", "a", "2", "lmdb", "TPU"], 'the mode is CPU or GPU, found "TPU"'),
-        ([WEIGHTS, NET, "ip1", "digits_test_lmdb", "2", "lmdb"], "digits_test_lmdb: exists already; remove it or ask "
-         "to overwrite it"),
+        ([WEIGHTS, NET, "ip1", "digits_test_lmdb", "2", "lmdb"], "digits_test_lmdb: exists already; remove it or "
+         "name another"),
     ],
 )  # fmt: skip
 def test_mistakes(words: list[str], message: str, tool: Tool) -> None:
+    text = Path(NET).read_text()
+    Path("other.prototxt").write_text(re.sub(r'name: "(conv\d|ip\d)"', r'name: "other_\1"', text))
     outcome = tool("extract_features", *words)
     assert outcome.error == message
     assert outcome.status == 2

@@ -36,6 +36,13 @@ def test_another_delimiter(tool: Tool, tmp_path: Path) -> None:
     assert tool("parse_log", LOG, tmp_path, "--delimiter=;;").error == '--delimiter takes one character, found ";;"'
 
 
+def test_tables_without_a_folder(tool: Tool, tmp_path: Path) -> None:
+    for log in (LOG, "none.log"):  # the place is looked at first
+        outcome = tool("parse_log", log, tmp_path / "no")
+        assert outcome.status == 2
+        assert f'cannot be written: there is no folder "{tmp_path}/no"' in outcome.error
+
+
 @pytest.mark.parametrize("words", [["out.png", LOG], ["out.svg", LOG, LOG], ["0", "out.png", LOG], ["7", "o.svg", LOG]])
 def test_figures(words: list[str], tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
@@ -49,6 +56,7 @@ def test_figures(words: list[str], tool: Tool, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["no/out.png", "none.log"], 'no/out.png: cannot be written: there is no folder "no"'),
         (["8", "out.png", LOG], "there is no chart type 8 (0: Test accuracy vs. Iters; "),
         (["out.pdf", LOG], "out.pdf: figures are written to files that end in .png or .svg"),
         (["out.png"], "name at least one log"),

@@ -54,7 +54,8 @@ def test_a_table_with_another_batch(tool: Tool, tmp_path: Path) -> None:
 def test_data_that_are_not_here(tool: Tool, tmp_path: Path) -> None:
     outcome = tool("net_summary", PROTOTXT / "googlenet" / "train_val.prototxt", "--phase", "TEST", "--csv")
     assert outcome.err == (
-        "data/imagenet/val_lmdb is not here: its samples are taken to be 3×224×224, after the text\n"
+        "data/imagenet/val_lmdb is not here: its samples are taken to be 3×224×224, after the text "
+        "(--shape corrects it)\n"
     )
     assert outcome.out.splitlines()[-1].split(",")[3] == "13378280"
     assert outcome.out.splitlines()[1] == "data,Data,25x3x224x224 25,0,0,0,15052900,0"

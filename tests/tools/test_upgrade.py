@@ -56,9 +56,18 @@ def test_a_file_that_is_wrong(tool: str, tmp_path: Path, capsys: pytest.CaptureF
     main = CASES[tool][0]
     assert main([str(tmp_path / "missing"), str(tmp_path / "new")]) == 2
     assert capsys.readouterr() == ("", f"error: {tmp_path}/missing: no such file\n")
-    assert main([str(UPGRADE / CASES[tool][1]), str(tmp_path / "no" / "new")]) == 1
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/no/new: could not be written: there is no folder")
+    for source in (UPGRADE / CASES[tool][1], tmp_path / "missing"):  # the place is looked at first
+        assert main([str(source), str(tmp_path / "no" / "new")]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {tmp_path}/no/new: cannot be written: there is no folder")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_in_hdf5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.caffemodel.h5"
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    assert upgrade_net_proto_binary.main([str(path), str(tmp_path / "new")]) == 2
+    reason = "is an HDF5 file, which has no old format: Caffe and bpt read it as it is"
+    assert capsys.readouterr().err == f"error: {path}: {reason}\n"
 
 
 def test_both_types_of_solver(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +89,11 @@ def test_wrong_command_line(tool: str, capsys: pytest.CaptureFixture[str]) -> No
     for arguments in ([], ["only"], ["a", "b", "c"], ["--what", "a", "b"]):
         assert CASES[tool][0](arguments) == 2
         assert re.fullmatch(r"error: .*(required|unrecognized).*\n", capsys.readouterr().err)
+
+
+def test_where_the_command_line_is_explained(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert CASES[tool][0](["only"]) == 2
+    assert capsys.readouterr().err.endswith(f"required: OUTPUT ({tool}.py --help explains)\n")
 
 
 def test_help(tool: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,12 +50,24 @@ def _put_first(
 def _shapes(net: pb.NetParameter, place: Origin | None) -> list[pb.BlobShape]:
     """The shape of each input; Caffe takes ``input_shape`` if both forms are given."""
     count = len(net.input)
+    if not count:
+        field = "input_shape" if net.input_shape else "input_dim"
+        raise PrototxtError(f'{field} needs "input": the name of the blob that has these dimensions', place)
     if net.input_shape:
         if len(net.input_shape) != count:
-            raise PrototxtError(f'{count} "input" need as many "input_shape", not {len(net.input_shape)}', place)
+            raise PrototxtError(f'{_names(count)} as many "input_shape", not {len(net.input_shape)}', place)
         return list(net.input_shape)
     wanted = _DIMENSIONS * count
     if len(net.input_dim) != wanted:
-        raise PrototxtError(f'{count} "input" need {wanted} "input_dim", not {len(net.input_dim)}', place)
+        raise PrototxtError(
+            f'{_names(count)} {wanted} "input_dim" ({_DIMENSIONS} for each), not {len(net.input_dim)}; '
+            '"input_shape" takes any number of dimensions',
+            place,
+        )
     starts = range(0, len(net.input_dim), _DIMENSIONS)
     return [pb.BlobShape(dim=net.input_dim[start : start + _DIMENSIONS]) for start in starts]
+
+
+def _names(count: int) -> str:
+    """``2 "input" need``."""
+    return f'{count} "input" {"needs" if count == 1 else "need"}'

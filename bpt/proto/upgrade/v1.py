@@ -54,7 +54,7 @@ TYPES = {
 """Today's name of each type; NONE, the default, says nothing."""
 
 # Lists with an entry for each parameter of the layer, and the fields of its ``param`` that replace them.
-_PARAM_FIELDS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
+PARAM_FIELDS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 
 
 def upgrade(old: Written[pb.V1LayerParameter]) -> Written[pb.LayerParameter]:
@@ -63,11 +63,11 @@ def upgrade(old: Written[pb.V1LayerParameter]) -> Written[pb.LayerParameter]:
     for field, value in old.message.ListFields():
         if field.name == "type":
             new.type = TYPES[value]
-        elif field.name in _PARAM_FIELDS:
+        elif field.name in PARAM_FIELDS:
             for index, element in enumerate(value):
                 while len(new.param) <= index:
                     new.param.add()
-                setattr(new.param[index], _PARAM_FIELDS[field.name], element)
+                setattr(new.param[index], PARAM_FIELDS[field.name], element)
         elif is_repeated(field):
             getattr(new, field.name).extend(value)
         elif is_message(field):
@@ -80,10 +80,10 @@ def upgrade(old: Written[pb.V1LayerParameter]) -> Written[pb.LayerParameter]:
 def _moved(origins: dict[FieldPath, Origin]) -> dict[FieldPath, Origin]:
     moved: dict[FieldPath, Origin] = {}
     for key, origin in origins.items():
-        if not key or key[0] not in _PARAM_FIELDS:
+        if not key or key[0] not in PARAM_FIELDS:
             moved[key] = origin
         else:
             if len(key) > 1:  # an entry: ("blobs_lr", 1)
-                moved[("param", key[1], _PARAM_FIELDS[str(key[0])])] = origin
+                moved[("param", key[1], PARAM_FIELDS[str(key[0])])] = origin
             moved.setdefault(("param", *key[1:]), origin)
     return moved

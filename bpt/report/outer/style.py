@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,14 @@ def check_matplotlib() -> None:
         raise UserError("figures need the package matplotlib: pip install 'bpt[plot]'") from None
 
 
+@contextmanager
+def without_glyph_warnings() -> Iterator[None]:
+    """Also a decorator: letters that the font lacks are drawn as boxes, without a warning for each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
+
+
 def new_figure(
     title: str = "", panels: int = 1, height: float = INCHES[1], beside: bool = False
 ) -> tuple[Figure, list[Axes]]:
@@ -61,6 +71,7 @@ def new_figure(
     return figure, list(axes.flat)
 
 
+@without_glyph_warnings()
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write ``figure`` as a PNG file or, if ``path`` ends in ``.svg``, as SVG.
 

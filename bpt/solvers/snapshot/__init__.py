@@ -7,9 +7,9 @@ kept apart, as tensors of the update rule.
 
 from bpt.solvers.snapshot.resuming import find_newest, read_state, restore
 from bpt.solvers.snapshot.weights import load_weights, save_weights, weight_files
-from bpt.solvers.snapshot.writing import check, state_path, write
+from bpt.solvers.snapshot.writing import check, check_names, state_path, write
 
 __all__ = [
-    "check", "find_newest", "load_weights", "read_state", "restore", "save_weights", "state_path", "weight_files",
-    "write",
+    "check", "check_names", "find_newest", "load_weights", "read_state", "restore", "save_weights", "state_path",
+    "weight_files", "write",
 ]  # fmt: skip

@@ -1,8 +1,9 @@
 """Weights and solver states in Caffe's HDF5 format: ``.caffemodel.h5`` and ``.solverstate.h5``.
 
 Weights: a group ``/data/<layer>`` for each layer with a data set a blob (``0``, ``1``), shared ones with their owner
-only; ``/diff`` likewise, with all of them. States: ``/iter``, ``/learned_net``, ``/current_step``,
-``/history/<number>``, and bpt's own fields as one message in ``/bpt``, at which Caffe does not look.
+only; ``/diff`` likewise, with all of them. HDF5 reads a name as a path: what it takes for another one is refused.
+States: ``/iter``, ``/learned_net``, ``/current_step``, ``/history/<number>``, and bpt's own fields as one message in
+``/bpt``, at which Caffe does not look.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from bpt.errors import BptError, FileError, WriteError
+from bpt.errors import BptError, FileError, LayerError, WriteError
 from bpt.graph.part import Slice
 from bpt.graph.spec import Shape, count
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_path
 from bpt.proto.blobs import FloatArray
 from bpt.solvers.snapshot.gathering import PIECE, Gathered, Layers
+from bpt.solvers.snapshot.hdf5_names import ByForm, check_names
 from bpt.solvers.snapshot.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, runs_of_rows, shape_string
 
 if TYPE_CHECKING:
@@ -33,7 +35,16 @@ _MOST_VALUES_A_BYTE = 1024  # that compression can bring about; what is announce
 
 
 def write_weights(name: str, layers: Layers, path: str) -> None:
-    """Write the net as Caffe's ``Net::ToHDF5`` does, which leaves out its ``name``."""
+    """Write the net as Caffe's ``Net::ToHDF5`` does, which leaves out its ``name``.
+
+    Raises:
+        FileError: a layer's name is not possible (``check_names``), or h5py is missing.
+        WriteError: the file could not be written.
+    """
+    try:
+        check_names(node for node, _ in layers)
+    except LayerError as error:
+        raise FileError(path, f"cannot be written: {error}") from None
     with_diffs = any(blob.diff is not None for _, blobs in layers for blob in blobs)
 
     def fill(file: h5py.File) -> None:
@@ -161,7 +172,7 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
                 if "history" in file:
                     raise FileError(path, NO_WEIGHTS.format(suffix=".h5"))
                 raise FileError(path, "is an HDF5 file, but no file of weights: it has no group /data")
-            layers: StoredLayers = {}
+            layers = ByForm(path)
             _collect(path, data, "", layers)
         yield layers
 

@@ -13,7 +13,7 @@ from bpt.graph.layer_graph import Param
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.snapshot import binary, hdf5
-from bpt.solvers.snapshot.stored import NO_STATE, StoredBlob, shape_string
+from bpt.solvers.snapshot.stored import NO_STATE, StoredBlob, StoredLayers, shape_string
 from bpt.solvers.snapshot.weights import Copy, copy_blobs, kind_of_file, match_layers, open_weights
 from bpt.solvers.update_rules import UpdateRule
 
@@ -30,16 +30,17 @@ def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
 
     Raises:
         FileError: a file is missing, damaged or of another kind, or belongs to another net or solver type; it says
-            which layer or blob differs, and how.
+            which layer or blob differs, and how, or which layers of the net have no weights in it.
     """
     with contextlib.ExitStack() as stack:
         state, history = stack.enter_context(_open_state(path))
         _check_type(state, rule, path)
-        copies = []
-        if state.HasField("learned_net"):
-            model = learned_net(state, path)
-            copies = match_layers(net, stack.enter_context(open_weights(model)), model)
+        model = learned_net(state, path)
+        stored = stack.enter_context(open_weights(model)) if state.HasField("learned_net") else None
+        copies = [] if stored is None else match_layers(net, stored, model)
         copies += _match_history(history, net, rule, path)
+        if stored is not None:
+            _check_complete(net, stored, model)
         LOG.info("SGDSolver: restoring history")
         copy_blobs(copies)
     return state
@@ -139,6 +140,19 @@ def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: 
         Copy(target, blob, param.shape, net.part.slice_of(param))
         for target, (blob, param) in zip(rule.history, held, strict=True)
     ]
+
+
+def _check_complete(net: Net, stored: StoredLayers, path: str) -> None:
+    """Unlike fine-tuning, going on wants all weights (Caffe goes on from fillers, without a word)."""
+    owned = {param.layer for param in net.graph.params if not param.shared}
+    missing = [node.name for node in net.graph.nodes if node.index in owned and node.name not in stored]
+    if missing:
+        names = ", ".join(f'"{name}"' for name in missing)
+        raise FileError(
+            path,
+            f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot go on from it; it was "
+            "written for another net: start from its weights with --weights",
+        )
 
 
 def _name(net: Net, param: Param) -> str:

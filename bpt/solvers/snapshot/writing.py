@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Sequence
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.errors import PrototxtError, WriteError
+from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.fields import Locate, nowhere
 from bpt.solvers.lr_policy import current_step
-from bpt.solvers.snapshot import binary, hdf5
+from bpt.solvers.snapshot import binary, hdf5, hdf5_names
 from bpt.solvers.snapshot.gathering import history_of, write_together
 from bpt.solvers.snapshot.weights import save_weights
 from bpt.solvers.update_rules import UpdateRule
@@ -40,7 +42,7 @@ def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
     elif not os.access(folder, os.W_OK | os.X_OK):
         problem = f'the folder "{folder}" is not writable'
     else:
-        problem = ""
+        problem = _not_creating_in(folder)
     if problem:
         raise PrototxtError(
             f'cannot write to snapshot_prefix "{param.snapshot_prefix}": {problem}', origin("snapshot_prefix")
@@ -49,6 +51,21 @@ def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
         raise PrototxtError(
             "snapshot_format: HDF5 needs the package h5py: pip install 'bpt[hdf5]'", origin("snapshot_format")
         )
+
+
+def _not_creating_in(folder: str) -> str:
+    """Why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder):
+            return ""
+    except OSError as error:
+        return f'nothing can be created in the folder "{folder}": {error.strerror or error}'
+
+
+def check_names(param: pb.SolverParameter, graph: LayerGraph) -> None:
+    """Raise a LayerError, before training, if a layer has a name that the snapshots' format cannot hold."""
+    if (param.snapshot or param.snapshot_after_train) and param.snapshot_format == pb.SolverParameter.HDF5:
+        hdf5_names.check_names(graph.nodes)
 
 
 def write(

@@ -42,11 +42,18 @@ def test_weights_name_inputs_without_dimensions() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('input: "a"\ninput_dim: [1,2,3]', '1:1: 1 "input" need 4 "input_dim", not 3'),
+        (
+            'input: "a"\ninput_dim: [1,2,3]',
+            '1:1: 1 "input" needs 4 "input_dim" (4 for each), not 3; "input_shape" takes any number of dimensions',
+        ),
+        ('input: "a" input_shape {} input_shape {}', '1:1: 1 "input" needs as many "input_shape", not 2'),
         ('input: "a"\ninput: "b" input_shape {}', '1:1: 2 "input" need as many "input_shape", not 1'),
-        ('input: "a"', '1:1: 1 "input" need 4 "input_dim", not 0'),
-        ('name: "n" input_dim: 3', '1:11: 0 "input" need 0 "input_dim", not 1'),
-        ('name: "n"\ninput_shape {}', '2:1: 0 "input" need as many "input_shape", not 1'),
+        (
+            'input: "a" input: "b"',
+            '1:1: 2 "input" need 8 "input_dim" (4 for each), not 0; "input_shape" takes any number of dimensions',
+        ),
+        ('name: "n" input_dim: 3', '1:11: input_dim needs "input": the name of the blob that has these dimensions'),
+        ('name: "n"\ninput_shape {}', '2:1: input_shape needs "input": the name of the blob that has these dimensions'),
     ],
 )
 def test_mistakes(text: str, message: str) -> None:

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from bpt.errors import FileError, LayerError
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers import snapshot
+from bpt.solvers.snapshot.hdf5_names import check_names
+from bpt.solvers.solver import Solver
 from bpt.solvers.update_rules import make_rule
+from tests.solvers import small_solver
 from tests.solvers.snapshot.small import NET, Small, net_of, values
 from tests.solvers.training import solver_of
 
@@ -96,3 +100,87 @@ def test_either_format_goes_on_from_the_other(here: str, there: str) -> None:
     assert values(second.net) == values(first.net)
     assert all(torch.equal(a, b) for a, b in zip(second.rule.history, first.rule.history, strict=True))
     assert second.snap(5).endswith(".solverstate.h5" if there else ".solverstate")
+
+
+NOTHING = "no name at all"
+ODD = {"": NOTHING, ".": NOTHING, "/abs": '"abs"', "a//b": '"a/b"', "tail/": '"tail"', "x/./y": '"x/y"'}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_names_that_are_others_in_hdf5_are_refused(name: str) -> None:
+    """Saved under them, weights were not found again: a resumed run went on from fillers."""
+    text = NET.replace('"b/ip2"', f'"{name}"')
+    net = net_of(text)
+    reason = (
+        f'layer "{name}": HDF5 takes its name for {ODD[name]}, so its parameters would not be found again; rename the '
+        "layer, or use snapshot_format: BINARYPROTO"
+    )
+    with pytest.raises(LayerError) as early:
+        check_names(net.graph.nodes)
+    assert str(early.value).endswith(reason)
+    with pytest.raises(FileError) as late:
+        snapshot.save_weights(net, "w.h5")
+    assert str(late.value) == f"w.h5: cannot be written: {early.value}"
+    assert not Path("w.h5").exists()
+    snapshot.save_weights(net, "w.caffemodel")
+    again = net_of(text, seed=1)
+    snapshot.load_weights(again, "w.caffemodel")
+    assert values(again) == values(net)
+
+
+def relu(name: str) -> str:
+    return f'layer {{ name: "{name}" type: "ReLU" bottom: "b" top: "b" }}'
+
+
+def test_odd_names_of_layers_without_parameters() -> None:
+    net = net_of(NET + relu("x//y") + relu("x/y") + relu(""))
+    snapshot.save_weights(net, "w.h5")
+    assert snapshot.load_weights(net, "w.h5") == {"in", "ip1", "b/ip2", "x/y"}
+
+
+@pytest.mark.parametrize("odd_first", [False, True])
+def test_the_name_of_another_layer_is_refused(odd_first: bool) -> None:
+    """Saved with it, the file could not be read."""
+    odd = 'layer { name: "b//ip2" type: "ReLU" bottom: "a" top: "a" }\n'
+    last = 'layer { name: "b/ip2"'
+    text = NET.replace(last, odd + last) if odd_first else NET + odd.replace('"a"', '"b"')
+    first, second = ("b//ip2", "b/ip2") if odd_first else ("b/ip2", "b//ip2")
+    with pytest.raises(LayerError) as caught:
+        check_names(net_of(text).graph.nodes)
+    assert str(caught.value).endswith(
+        f'layer "{second}": HDF5 takes its name for that of layer "{first}"; rename the layer, or use '
+        "snapshot_format: BINARYPROTO"
+    )
+
+
+@pytest.mark.parametrize("name", ["/b/ip2", "b//ip2", "b/ip2/", "b/./ip2"])
+def test_caffes_files_with_such_names_are_read(name: str) -> None:
+    """Caffe gives the names to HDF5 as they are."""
+    source = net_of()
+    snapshot.save_weights(source, "w.h5")
+    net = net_of(NET.replace("b/ip2", name), seed=1)
+    snapshot.load_weights(net, "w.h5")
+    assert list(values(net).values()) == list(values(source).values())
+
+
+def test_two_names_that_are_one_in_hdf5_are_refused() -> None:
+    snapshot.save_weights(net_of(), "w.h5")
+    more = 'layer { name: "b//ip2" type: "InnerProduct" bottom: "a" top: "c" inner_product_param { num_output: 2 } }'
+    net = net_of(NET + more, seed=1)
+    before = values(net)
+    with pytest.raises(FileError) as caught:
+        snapshot.load_weights(net, "w.h5")
+    assert str(caught.value) == (
+        'w.h5: HDF5 takes the layer names "b/ip2" and "b//ip2" for one; rename one of the layers'
+    )
+    assert values(net) == before
+
+
+@pytest.mark.parametrize("snapshots", ["snapshot: 5 snapshot_after_train: false", ""])
+def test_odd_names_are_refused_before_training(tmp_path: Path, snapshots: str) -> None:
+    odd = small_solver.NET.replace('name: "conv"', 'name: "a//conv"')
+    source = small_solver.small_solver(tmp_path, f"snapshot_format: HDF5 {snapshots}", net=odd)
+    with pytest.raises(LayerError, match=r'net\.prototxt:6:9: layer "a//conv": HDF5 takes its name for "a/conv"'):
+        Solver(source)
+    for other in ("snapshot_format: BINARYPROTO", "snapshot_format: HDF5 snapshot_after_train: false"):
+        Solver(small_solver.small_solver(tmp_path, other, net=odd)).close()

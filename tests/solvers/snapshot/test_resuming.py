@@ -10,9 +10,13 @@ from pathlib import Path
 import h5py
 import pytest
 
+from bpt.context import RunContext
 from bpt.errors import FileError
+from bpt.graph.part import Part
+from bpt.net import Net
 from bpt.solvers import snapshot
-from tests.golden_cases import GOLDEN
+from bpt.solvers.update_rules import make_rule
+from tests.golden_cases import GOLDEN, graph_of
 from tests.solvers.snapshot.small import NET, Small, values
 
 HDF5 = "snapshot_format: HDF5"
@@ -165,3 +169,42 @@ def test_newest_skips_what_is_damaged(text: str, suffix: str, caplog: pytest.Log
     assert all(message.startswith(start) for message, start in zip(caplog.messages, starts, strict=True))
     os.truncate(f"snap_iter_1.caffemodel{suffix}", 0)
     assert snapshot.find_newest("snap") is None
+
+
+@pytest.mark.parametrize(("text", "suffix"), [("", ""), (HDF5, ".h5")])
+def test_weights_of_all_layers_are_wanted(text: str, suffix: str) -> None:
+    """A run went on from fillers where the file had no layer of the name."""
+    path = Small.make(text).snap(3)
+    reason = "so the run cannot go on from it; it was written for another net: start from its weights with --weights"
+    other = Small.make(net=NET.replace("ip1", "first"), seed=1)
+    assert refusal(other, path) == f'snap_iter_3.caffemodel{suffix}: has no parameters of layer "first", {reason}'
+    others = Small.make(net=NET.replace("ip1", "first").replace("b/ip2", "second"), seed=1)
+    assert refusal(others, path) == (
+        f'snap_iter_3.caffemodel{suffix}: has no parameters of layers "first", "second", {reason}'
+    )
+
+
+@pytest.mark.parametrize("text", ["", HDF5])
+def test_shared_parameters_are_stored_with_their_owner(text: str) -> None:
+    names = 'param { name: "w" } param { name: "v" }'
+    shared = f"""{NET.replace('top: "a"', f'top: "a" {names}')}
+layer {{ name: "again" type: "InnerProduct" bottom: "x" top: "c" {names} inner_product_param {{ num_output: 4 }} }}"""
+    first, second = Small.make(text, net=shared), Small.make(text, net=shared, seed=1)
+    second.restore(first.snap(3))
+    assert values(second.net) == values(first.net)
+    assert len(first.net.held) == 4
+
+
+@pytest.mark.parametrize("text", ["", HDF5])
+def test_a_rank_that_has_some_layers_wants_them_all_in_the_file(text: str) -> None:
+    whole = Small.make(text)
+    path = whole.snap(3)
+    for layers in ({0, 1}, {2}):
+        graph = graph_of(NET)
+        net = Net(graph, RunContext(seed=1), part=Part(frozenset(layers)))
+        snapshot.restore(path, net, make_rule(whole.param, net))
+        assert values(net) == {name: value for name, value in values(whole.net).items() if name in values(net)}
+        assert len(values(net)) == 2
+        renamed = Net(graph_of(NET.replace("ip1", "first")), part=Part(frozenset(layers)))
+        with pytest.raises(FileError, match='has no parameters of layer "first"'):  # on all ranks alike
+            snapshot.restore(path, renamed, make_rule(whole.param, renamed))

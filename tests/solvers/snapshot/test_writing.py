@@ -148,6 +148,13 @@ def test_check_accepts_what_works_or_is_not_asked_for(tmp_path: Path, monkeypatc
     snapshot.check(solver_of('snapshot_prefix: "missing/snap" snapshot_after_train: false'))
 
 
+def test_check_finds_that_nothing_can_be_created() -> None:
+    """Not even by root, whom permissions allow all."""
+    param = solver_of('snapshot_prefix: "/proc/x/lenet"')
+    with pytest.raises(PrototxtError, match=r'cannot write to snapshot_prefix "/proc/x/lenet": .*the folder "/proc"'):
+        snapshot.check(param)
+
+
 def test_check_finds_that_h5py_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     param = solver_of(f'snapshot_prefix: "{tmp_path}/snap" snapshot_format: HDF5')
     snapshot.check(param)

@@ -1,0 +1,103 @@
+"""Whether a module's net can work on the inputs that it is called with, told before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor
+
+from bpt.errors import BptError, UserError
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.spec import Shape
+from bpt.layers import LAYERS
+
+Shapes = tuple[Shape, ...]
+
+
+class Fitting:
+    """Checks the inputs of the net of ``graph``. What it has found to fit it does not look at again."""
+
+    def __init__(self, graph: LayerGraph) -> None:
+        self._graph = graph
+        self._edges = [edge for edge in graph.edges if graph.nodes[edge.producer].type == "Input"]
+        self._known: set[Shapes] = set()
+
+    def check(self, inputs: Sequence[object]) -> None:
+        """Raise a UserError, which names an input and its shape, unless these are tensors that the net can work on.
+
+        Batches of any size fit, if the inputs are in the proportion that the text has them in; other shapes must
+        suit the layers.
+        """
+        names = ", ".join(edge.blob for edge in self._edges)
+        if len(inputs) != len(self._edges):
+            raise UserError(f"the net takes {len(self._edges)} inputs ({names}), given {len(inputs)}")
+        shapes = []
+        for edge, value in zip(self._edges, inputs, strict=True):
+            if not isinstance(value, Tensor):
+                kind = type(value)
+                remedy = "; torch.from_numpy makes one" if kind.__module__ == "numpy" else ""
+                raise UserError(
+                    f'input "{edge.blob}" must be a torch.Tensor of shape {edge.shape}, not a '
+                    f"{kind.__module__}.{kind.__qualname__}{remedy}"
+                )
+            shapes.append(tuple(value.shape))
+        asked = self._in_batches_of_the_text(shapes)
+        if asked not in self._known:
+            self._try(asked, shapes)
+            self._known.add(asked)
+
+    def explain_dtype(self, inputs: Sequence[Tensor], params: Iterable[Tensor], error: BptError) -> None:
+        """After ``error``: raise a UserError if an input is of another type of numbers than the parameters."""
+        types = {value.dtype for value in params}
+        for edge, value in zip(self._edges, inputs, strict=True):
+            if len(types) == 1 and value.dtype not in types:
+                (wanted,) = types
+                raise UserError(
+                    f'input "{edge.blob}" {tuple(value.shape)} is of {value.dtype}, the parameters are of {wanted}; '
+                    f"give it as .to({wanted}) ({error})"
+                ) from error
+
+    def _in_batches_of_the_text(self, shapes: Sequence[Shape]) -> Shapes:
+        """The shapes with axis 0 as in the text, if it has become larger or smaller alike in all of them."""
+        text = [edge.shape for edge in self._edges]
+        pairs = list(zip(shapes, text, strict=True))
+        if all(given and stated for given, stated in pairs):
+            (first, stated), *_ = pairs
+            if all(shape[0] * stated[0] == first[0] * own[0] for shape, own in pairs):
+                return tuple((own[0], *shape[1:]) for shape, own in pairs)
+        return tuple(shapes)
+
+    def _try(self, asked: Shapes, shapes: Sequence[Shape]) -> None:
+        if asked == tuple(edge.shape for edge in self._edges):
+            return
+        try:
+            self._infer(asked)
+        except UserError as error:
+            given = " and ".join(
+                f'"{edge.blob}" {shape} (in the text {edge.shape})'
+                for edge, shape in zip(self._edges, shapes, strict=True)
+                if shape != edge.shape
+            )
+            raise UserError(f"the net cannot work on input {given}: {error}") from None
+
+    def _infer(self, inputs: Shapes) -> None:
+        """Go through all layers with these shapes."""
+        graph = self._graph
+        shapes = {edge.index: edge.shape for edge in graph.edges}
+        shapes.update((edge.index, shape) for edge, shape in zip(self._edges, inputs, strict=True))
+        for node in graph.nodes:
+            if node.bottoms:
+                shapes.update(zip(node.tops, self._tops(node, [shapes[edge] for edge in node.bottoms]), strict=True))
+
+    def _tops(self, node: Node, bottoms: Sequence[Shape]) -> tuple[Shape, ...]:
+        found = LAYERS[node.type].infer(node.spec, bottoms)
+        for index, param in zip(node.params, found.params, strict=True):
+            before = self._graph.params[index].shape
+            if param.shape != before:
+                raise node.spec.error(
+                    f"would need a parameter of shape {param.shape} for bottom {', '.join(map(str, bottoms))}; "
+                    f"it has one of {before}"
+                )
+        if any(extent < 0 for shape in found.tops for extent in shape):
+            raise node.spec.error(f"bottoms {', '.join(map(str, bottoms))} are too small for it")
+        return found.tops
