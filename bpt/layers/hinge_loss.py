@@ -8,31 +8,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.context import RunContext
-from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import LayerSpec, Shape, count
 from bpt.layers.base import LAYERS
 from bpt.layers.labels import class_indices
-from bpt.layers.loss import Loss
-from bpt.layers.sample_labels import by_sample, check_sample_labels
+from bpt.layers.sample_labels import SampleLoss, by_sample
 from bpt.proto import bpt_pb2 as pb
 
 
 @LAYERS.register("HingeLoss")
-class HingeLoss(Loss):
+class HingeLoss(SampleLoss):
     """``1/N · Σ max(0, 1 - s · x)``, with ``s`` 1 for the label's score ``x`` and -1 for all others.
 
     Under ``hinge_loss_param { norm: L2 }`` the summands are squared. Where a score just keeps the margin, its
-    gradient is 0. Bottoms: scores ``(N, classes)``, of which later axes are flattened, and N labels.
-
-    Raises:
-        DataError: in ``forward``, for a label that is not a class.
+    gradient is 0. Bottoms: scores and labels, see ``SampleLoss``.
     """
-
-    reads = frozenset()
-
-    @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        check_sample_labels(spec, bottoms)
-        return super().infer(spec, bottoms)
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:

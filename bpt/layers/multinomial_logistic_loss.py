@@ -6,33 +6,22 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import LayerSpec, Shape, count
 from bpt.layers.base import LAYERS
 from bpt.layers.clip_forward import clip_forward
 from bpt.layers.labels import class_indices
-from bpt.layers.loss import Loss
-from bpt.layers.sample_labels import by_sample, check_sample_labels
+from bpt.layers.sample_labels import SampleLoss, by_sample
 
 LEAST = 1e-20  # Caffe never takes the log of less (kLOG_THRESHOLD)
 
 
 @LAYERS.register("MultinomialLogisticLoss")
-class MultinomialLogisticLoss(Loss):
+class MultinomialLogisticLoss(SampleLoss):
     """``-1/N · Σ log(max(p[label], 1e-20))``.
 
     The gradient is ``-1 / max(p[label], 1e-20) / N``, which is vast for a probability of 0, but finite; train
-    with SoftmaxWithLoss. Bottoms: probabilities ``(N, classes)``, of which later axes are flattened, and N labels.
-
-    Raises:
-        DataError: in ``forward``, for a label that is not a class.
+    with SoftmaxWithLoss. Bottoms: probabilities and labels, see ``SampleLoss``.
     """
-
-    reads = frozenset()
-
-    @classmethod
-    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        check_sample_labels(spec, bottoms)
-        return super().infer(spec, bottoms)
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:

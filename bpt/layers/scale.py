@@ -59,7 +59,7 @@ class Scale(Layer):
         if not self.bias_term:
             return x * spread(factors, x, self.axis)
         summands = self.blob(len(self.blobs) - 1)
-        if factors.dim() == 1 and self.axis % x.dim() == 1:
+        if factors.dim() == 1 and self.axis % x.dim() == 1 and factors.shape[0]:  # torch's kernel wants a channel
             return scale_channels(x, factors, summands)
         return x * spread(factors, x, self.axis) + spread(summands, x, self.axis)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.gradient_checker import check_gradients
-from tests.one_layer import error_of, flops_of, one_layer, one_layer_graph, randomise
+from tests.one_layer import error_of, flops_of, one_layer, one_layer_graph, randomise, tops_of
 
 Shape = tuple[int, ...]
 
@@ -93,3 +93,13 @@ def test_errors(settings: str, bottoms: list[Shape], message: str) -> None:
 
 def test_more_bottoms_than_two() -> None:
     assert error_of(scale(), (2, 3), (3,), (3,)) == "Scale takes 1 to 2 bottoms, given 3 (x0, x1, x2)"
+
+
+def test_no_channels() -> None:
+    """torch's batch normalisation, which scales by channel, ended in an IndexError."""
+    layer = one_layer('type: "Scale" scale_param { bias_term: true }', (2, 0, 4, 3))
+    x = torch.zeros(2, 0, 4, 3, requires_grad=True)
+    (y,) = tops_of(layer, x)
+    y.sum().backward()
+    assert y.shape == x.shape
+    assert x.grad is not None and x.grad.shape == x.shape
