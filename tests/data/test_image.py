@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import struct
 import zlib
 
 import numpy as np
@@ -53,9 +54,85 @@ def test_palette_is_color() -> None:
     np.testing.assert_array_equal(decode_image(png(pure, "P")), decode_image(png(pure)))
 
 
-def test_sixteen_bits_are_refused() -> None:
-    with pytest.raises(DataError, match="only 8 bits a channel"):
-        decode_image(png(np.array([[1000]], np.uint16)))
+def png_of_16(*rows: list[tuple[int, ...]], turned: int = 1) -> bytes:
+    """A PNG of 16 bits a channel: rows of pixels of 1 to 4 samples."""
+    color = {1: 0, 2: 4, 3: 2, 4: 6}[len(rows[0][0])]
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    data = b"".join(b"\0" + np.array(row, ">u2").tobytes() for row in rows)
+    chunks = (
+        b"IHDR" + struct.pack(">IIBBBBB", len(rows[0]), len(rows), 16, color, 0, 0, 0),
+        b"eXIf" + exif.tobytes().removeprefix(b"Exif\0\0"),
+        b"IDAT" + zlib.compress(data),
+        b"IEND",
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
+    )
+
+
+class TestSixteenBits:
+    """OpenCV has libpng keep the upper byte of each sample, and libpng makes gray of color before it does."""
+
+    def test_gray(self) -> None:
+        content = png_of_16([(0,), (255,), (256,)], [(0x1234,), (0x12FF,), (65535,)])
+        expected = [[0, 0, 1], [0x12, 0x12, 255]]
+        assert decode_image(content).tolist() == [expected]
+        assert decode_image(content, 1).tolist() == [expected]
+        assert decode_image(content, 3).tolist() == [expected] * 3
+
+    def test_gray_with_alpha(self) -> None:
+        content = png_of_16([(0x12FF, 0x5678), (65535, 0)])
+        assert decode_image(content).tolist() == [[[0x12, 255]]] * 3 + [[[0x56, 0]]]
+        assert decode_image(content, 1).tolist() == [[[0x12, 255]]]
+        assert decode_image(content, 3).tolist() == [[[0x12, 255]]] * 3
+
+    @pytest.mark.parametrize("alpha", [(), (0x0480,)])
+    def test_color(self, alpha: tuple[int, ...]) -> None:
+        content = png_of_16([(0x01FF, 0x02FF, 0x0380, *alpha)])
+        assert decode_image(content).ravel().tolist() == [3, 2, 1, 4][: 3 + len(alpha)]
+        assert decode_image(content, 3).ravel().tolist() == [3, 2, 1]
+
+    @pytest.mark.parametrize("alpha", [(), (0,)])
+    @pytest.mark.parametrize(
+        ("color", "gray"),
+        [
+            # (9797 · 0x1FF + 19234 · 0x2FF + 3737 · 0x3FF) / 32768 = 719.7 = 2.81 · 256; of 1, 2, 3 it were 1.8
+            ((0x01FF, 0x02FF, 0x03FF), 2),
+            # 256 - 3737 / 32768 = 255.89, which is rounded to 256
+            ((256, 256, 255), 1),
+            # 256 - 19234 / 32768 = 255.41
+            ((256, 255, 256), 0),
+            ((65535, 65535, 65535), 255),
+        ],
+    )
+    def test_color_to_gray(self, color: tuple[int, ...], gray: int, alpha: tuple[int, ...]) -> None:
+        assert decode_image(png_of_16([(*color, *alpha)]), 1).tolist() == [[[gray]]]
+
+    @pytest.mark.parametrize("channels", [1, 3])
+    @pytest.mark.parametrize("samples", [1, 3, 4])
+    def test_they_are_turned_upright(self, samples: int, channels: int) -> None:
+        row = [(value << 8,) * samples for value in (1, 2)]
+        assert decode_image(png_of_16(row, turned=6), channels).tolist() == [[[1], [2]]] * channels
+        assert decode_image(png_of_16(row, turned=3), channels).tolist() == [[[2, 1]]] * channels
+
+    def test_a_tiff_is_refused(self) -> None:
+        """OpenCV has other libraries read these, each of which has a way of its own."""
+        file = io.BytesIO()
+        Image.fromarray(np.array([[1000]], np.uint16)).save(file, "TIFF")
+        with pytest.raises(DataError, match=r"^a TIFF of 16 bits a channel; only a PNG may have more than 8$"):
+            decode_image(file.getvalue())
+
+    def test_so_is_a_tiff_in_color(self) -> None:
+        """Pillow would take the upper bytes."""
+        tags = {256: 1, 257: 1, 258: 122, 259: 1, 262: 2, 273: 128, 277: 3, 278: 1, 279: 6}
+        entries = (struct.pack("<HHII", tag, 3, 3 if tag == 258 else 1, value) for tag, value in tags.items())
+        content = b"II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(entries) + bytes(4)
+        content += struct.pack("<6H", 16, 16, 16, 256, 512, 768)  # at 122: bits of each channel, then a pixel
+        with Image.open(io.BytesIO(content)) as image:
+            assert image.getpixel((0, 0)) == (1, 2, 3)
+        with pytest.raises(DataError, match=r"^a TIFF of 16 bits a channel"):
+            decode_image(content, 3)
 
 
 def test_damaged_file() -> None:
