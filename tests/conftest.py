@@ -1,6 +1,9 @@
-"""Skips the tests marked ``gpu`` on machines without a CUDA device."""
+"""Skips the tests marked ``gpu`` on machines without a CUDA device; no test leaves its log to the next one."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,3 +15,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def logger_as_it_was() -> Iterator[None]:
+    """What a command that ran in this process did to the logger is undone."""
+    logger = logging.getLogger("bpt")
+    handlers, propagate, level = list(logger.handlers), logger.propagate, logger.level
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +34,7 @@ Bpt = Callable[..., Outcome]
 
 
 @pytest.fixture
-def bpt(capsys: pytest.CaptureFixture[str]) -> Iterator[Bpt]:
+def bpt(capsys: pytest.CaptureFixture[str]) -> Bpt:
     """A function that runs ``bpt`` with the given words."""
 
     def run(*words: str) -> Outcome:
@@ -44,11 +43,7 @@ def bpt(capsys: pytest.CaptureFixture[str]) -> Iterator[Bpt]:
         captured = capsys.readouterr()
         return Outcome(status, captured.out, captured.err)
 
-    yield run
-    logger = logging.getLogger("bpt")
-    logger.handlers[:] = []
-    logger.propagate = True
-    logger.setLevel(logging.NOTSET)
+    return run
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +20,9 @@ from tests.solvers.small_solver import SOLVER, small_solver
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ranks that are threads must not each have all cores; and the log is left as it was."""
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that are threads must not each have all cores."""
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    yield
-    logger = logging.getLogger("bpt")
-    logger.handlers[:] = []
-    logger.propagate = True
-    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -27,15 +26,6 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     monkeypatch.setattr(torch, "set_num_threads", lambda number: told.update({threading.current_thread().name: number}))
     monkeypatch.setattr(module, "share_cores", lambda comm: 3)
     return told
-
-
-@pytest.fixture(autouse=True)
-def logger() -> Iterator[logging.Logger]:
-    log = logging.getLogger("bpt")
-    yield log
-    log.handlers[:] = []
-    log.propagate = True
-    log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture
@@ -86,10 +76,11 @@ def test_threads(ranks: int, text: str, expected: list[int], threads: dict[str, 
 
 
 @pytest.mark.parametrize(("rank", "shown"), [(0, True), (1, False)])
-def test_only_the_first_rank_logs(rank: int, shown: bool, logger: logging.Logger) -> None:
+def test_only_the_first_rank_logs(rank: int, shown: bool) -> None:
     world = SerialCommunicator()
     world.rank = rank
     Job(world, rank, 2).begin()
+    logger = logging.getLogger("bpt")
     assert logger.isEnabledFor(logging.ERROR) == shown
     assert logger.isEnabledFor(logging.INFO) == shown
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -86,17 +85,7 @@ class TestOneProcess:
 
 
 @pytest.fixture
-def quiet() -> Iterator[None]:
-    """Undoes what a job does to the log."""
-    yield
-    logger = logging.getLogger("bpt")
-    logger.handlers[:] = []
-    logger.propagate = True
-    logger.setLevel(logging.NOTSET)
-
-
-@pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch, quiet: None) -> Callable[..., tuple[Report, str]]:
+def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Report, str]]:
     """Examines one rank on each of ``hosts``, which read the solver by ``read``; the report, and what was printed."""
 
     def run(hosts: str, read: Callable[[], SolverSource]) -> tuple[Report, str]:

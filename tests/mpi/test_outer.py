@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import read_csv
+from bpt.report.outer import RunRecord, read_csv
 from tests.golden_cases import GOLDEN
 from tests.mpi.mpirun import all_end, in_session, mpirun, needs_mpi, started
 
@@ -69,6 +70,12 @@ def program(*lines: str) -> list[str]:
 def texts(log: str) -> list[str]:
     """What the lines of the log say, without time and place."""
     return [re.sub(r"^[IWE]\d{4} [\d:.]+ +\d+ \S+\] ", "", line) for line in log.splitlines()]
+
+
+def has_learnt(record: RunRecord) -> bool:
+    """Far from guessing, whose loss is log 10; how far exactly depends on which worker happened to come when."""
+    last = record.tests[-1]
+    return last.loss < 0.75 * math.log(10) and last.auc > 0.8
 
 
 def weights(path: str) -> list[np.ndarray]:
@@ -144,7 +151,7 @@ def test_runs() -> None:
     assert [node.passes for node in record.nodes] == [6, 6]
     for node in record.nodes:
         assert (node.bytes_sent, node.bytes_received) == (6 * C_W, 6 * C_W)
-    assert record.tests[-1].accuracy and record.tests[-1].accuracy > 0.5
+    assert has_learnt(record)
 
     for one, other in zip(weights("digits_iter_100.caffemodel"), weights("again_iter_100.caffemodel"), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -215,7 +222,7 @@ def test_data_that_the_server_ships(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     record = read_csv("digits_run")
     assert sum(node.samples_allocated for node in record.nodes) == SAMPLES
-    assert record.tests[-1].accuracy and record.tests[-1].accuracy > 0.5
+    assert has_learnt(record)
     # Eq. 11; records do not count
     assert sum(node.bytes_sent + node.bytes_received for node in record.nodes) == 2 * C_W * 2 * 6
 

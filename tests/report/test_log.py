@@ -43,15 +43,10 @@ def test_a_library_does_not_print() -> None:
 
 def test_a_command_logs_to_stderr_once(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("bpt")
-    before = logger.handlers[:], logger.propagate, logger.level
-    try:
-        start_logging()
-        start_logging()
-        logger.info("Solving LeNet")
-        logger.debug("left out")
-    finally:
-        logger.handlers[:], logger.propagate = before[:2]
-        logger.setLevel(before[2])
+    start_logging()
+    start_logging()
+    logger.info("Solving LeNet")
+    logger.debug("left out")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert re.fullmatch(r"I.*test_log\.py:\d+\] Solving LeNet\n", captured.err)
