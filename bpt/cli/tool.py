@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 
 from bpt.cli.options import Parser
-from bpt.comm.failure import Failure
+from bpt.comm.failure import Failure, nobody_reads
 from bpt.errors import UsageError
 
 _TRUE, _FALSE = ("true", "t", "1", "yes", "y"), ("false", "f", "0", "no", "n")  # gflags' words
@@ -32,10 +31,9 @@ def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None],
         status = action(arguments) or 0
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read the output has had enough, such as head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, BrokenPipeError) and nobody_reads():
+            return 1
         failure = Failure.of(error)
         failure.tell()
         return failure.status

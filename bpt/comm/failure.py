@@ -138,7 +138,7 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
         if comm.size == 1:
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        if comm.size == 1 and isinstance(error, BrokenPipeError) and _nobody_reads():
+        if comm.size == 1 and isinstance(error, BrokenPipeError) and nobody_reads():
             return 1
         failure = Failure.of(error)
     else:
@@ -159,7 +159,7 @@ def _is_tolerant(comm: Communicator) -> bool:
     return comm.describe().get("fault tolerance") == "on"
 
 
-def _nobody_reads() -> bool:
+def nobody_reads() -> bool:
     """Whether standard output is a pipe whose reader is gone; then what is still to be written is thrown away."""
     try:
         number = sys.stdout.fileno()

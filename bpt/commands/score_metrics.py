@@ -18,7 +18,7 @@ from bpt.report import confusion as confusion_file
 from bpt.report.columns import columns
 from bpt.report.log import number
 from bpt.solvers.scores import Confusion, ConfusionWatch, ScoreWatch
-from bpt.solvers.scores.classifier import classifying_node
+from bpt.solvers.scores.classifier import classifying_node, find_classifier
 
 LOG = logging.getLogger("bpt")
 
@@ -68,15 +68,13 @@ class MetricsReport:
         self._names: list[str] = []
         if self._confusions is None and self._scores is None:
             return
-        node = classifying_node(net.graph)
-        if node is None:
+        node, classifier = classifying_node(net.graph), find_classifier(net)
+        if node is None or classifier is None:
             raise UserError(
                 f"{model}: no layer of the TEST phase compares scores of classes with labels, so there is no top-k, "
                 "confusion or AUC; add a SoftmaxWithLoss or an Accuracy layer"
             )
-        param = node.spec.param
-        axis = param.accuracy_param.axis if node.type == "Accuracy" else param.softmax_param.axis
-        classes = net.graph.edges[node.bottoms[0]].shape[axis]
+        classes = net.graph.edges[node.bottoms[0]].shape[classifier.axis]
         if metrics.top_k and max(metrics.top_k) > classes:
             raise UserError(f'--top_k {max(metrics.top_k)}: layer "{node.name}" of {model} has {classes} classes')
         self._names = _names(metrics.class_names, classes) if metrics.class_names else list(map(str, range(classes)))

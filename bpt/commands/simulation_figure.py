@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bpt.commands.simulation import Simulated
-from bpt.errors import UsageError
-from bpt.report.outer.style import BLUE, GREY, ORANGE, check_matplotlib, new_figure, save
+from bpt.report.outer.style import BLUE, GREY, ORANGE, check_picture, new_figure, save
 from bpt.schedule.outer.simulation.outcome import NodeOutcome, Outcome
 
 if TYPE_CHECKING:
@@ -21,15 +19,8 @@ FORMATS = (".png", ".svg")
 
 
 def check_figure(path: str) -> None:
-    """Better before the work than after it.
-
-    Raises:
-        UserError: there is no matplotlib.
-        UsageError: the file is to be of another kind.
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise UsageError(f"--png {path}: writes files that end in {' or '.join(FORMATS)}")
-    check_matplotlib()
+    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
+    check_picture(path, FORMATS, f"--png {path}: writes files that end in {' or '.join(FORMATS)}")
 
 
 def draw(path: str, simulated: Simulated) -> None:

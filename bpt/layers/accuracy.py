@@ -11,7 +11,7 @@ from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.labels import by_class, check_label_count, class_indices
+from bpt.layers.labels import by_class, check_label_count, class_indices, places_of
 from bpt.layers.loss import at_least_1
 
 
@@ -83,9 +83,7 @@ class Accuracy(Layer):
         counts = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
         number = labels.numel() if self.ignore_label is None else counts.sum()
         labels = labels * counts  # an ignored label need not be a class
-        own = scores.gather(1, labels.unsqueeze(1))
-        no_worse = (scores < own).logical_not_().sum(1) - 1  # itself aside
-        right = (no_worse < self.top_k) & ~own.squeeze(1).isnan() & (counts > 0)
+        right = (places_of(scores, labels) < self.top_k) & (counts > 0)
         accuracy = right.sum() / at_least_1(self.of_whole_batch(number))
         if not self.gives_classes:
             return accuracy

@@ -42,6 +42,9 @@ class Layer(nn.Module):
     # So many of the tops, the first ones, are sums over samples divided by a number of the whole batch, so that what
     # the ranks have of them adds up. The other tops have axis 0 for the samples.
     sums_over_samples: ClassVar[int] = 0
+    # Why its samples cannot be apart, neither on different ranks nor in micro-batches: a clause, as ``mixes_samples``
+    # returns it. Empty if that is no matter of the type alone.
+    undivided: ClassVar[str] = ""
     # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
@@ -86,6 +89,8 @@ class Layer(nn.Module):
         Returns:
             A clause to go on from: ``"softmax_param { axis: 0 } runs along the samples"``.
         """
+        if cls.undivided:
+            return cls.undivided
         for name, shape in zip(spec.bottom_names, bottoms, strict=True):
             if not shape:
                 return f'bottom "{name}" is one number for all samples'
@@ -102,7 +107,7 @@ class Layer(nn.Module):
         Returns:
             A clause to go on from: ``"ignore_label leaves labels out"``.
         """
-        return ""
+        return cls.undivided
 
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""

@@ -11,8 +11,6 @@ from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Layer
 from bpt.layers.indices import row_indices
 
-REASON = "it takes samples from anywhere in the batch"
-
 
 @LAYERS.register("BatchReindex")
 class BatchReindex(Layer):
@@ -26,6 +24,7 @@ class BatchReindex(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
+    undivided = "it takes samples from anywhere in the batch"
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -43,14 +42,6 @@ class BatchReindex(Layer):
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
         return bottom != 1
-
-    @classmethod
-    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return REASON
-
-    @classmethod
-    def counts_by_data(cls, spec: LayerSpec) -> str:
-        return REASON
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         blob, indices = bottoms

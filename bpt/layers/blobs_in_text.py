@@ -10,9 +10,7 @@ from torch import Tensor
 from bpt.errors import BptError
 from bpt.graph.spec import LayerSpec, Shape
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import blob_to_array
-
-_AXES = 4  # of every blob in old texts
+from bpt.proto.blobs import blob_to_array, fits, is_legacy
 
 
 def blobs_in_text(spec: LayerSpec, shapes: Sequence[Shape]) -> list[Tensor]:
@@ -33,8 +31,6 @@ def _values(spec: LayerSpec, index: int, blob: pb.BlobProto, shape: Shape) -> Te
         values = blob_to_array(blob)
     except BptError as error:
         raise spec.error(str(error), "blobs", index) from None
-    old = blob.HasField("num") or blob.HasField("channels") or blob.HasField("height") or blob.HasField("width")
-    wanted = (1,) * (_AXES - len(shape)) + shape if old else shape
-    if values.shape != wanted:
+    if not fits(values.shape, shape, is_legacy(blob)):
         raise spec.error(f"blob {index} has shape {values.shape}, the parameter {shape}", "blobs", index)
     return torch.from_numpy(values).reshape(shape)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import count
+from bpt.layers.tracing import not_compiled
 from bpt.share import Share
 
 BLOCKS = 16  # at most so many generators for a batch
@@ -27,11 +28,10 @@ def draw_uniform(context: RunContext, share: Share, shape: Sequence[int], device
         share: the samples that this rank has.
         shape: of the numbers; axis 0 has a row for each of these samples.
     """
-    numbers: Tensor = _draw(context, share, tuple(shape), device, key)
-    return numbers
+    return _draw(context, share, tuple(shape), device, key)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch cannot trace a generator that is made anew
+@not_compiled  # torch cannot trace a generator that is made anew
 def _draw(
     context: RunContext, share: Share, shape: tuple[int, ...], device: torch.device, key: tuple[str, ...]
 ) -> Tensor:

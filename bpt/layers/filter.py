@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.indices import is_traced
-
-REASON = "how many samples it lets through depends on the data"
+from bpt.layers.tracing import is_written_down
 
 
 @LAYERS.register("Filter")
@@ -26,6 +23,7 @@ class Filter(Layer):
     """
 
     arity = Arity(bottoms=(2, None), tops=(1, None))
+    undivided = "how many samples it lets through depends on the data"
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -51,14 +49,6 @@ class Filter(Layer):
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
         return bottom != -1
-
-    @classmethod
-    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return REASON
-
-    @classmethod
-    def counts_by_data(cls, spec: LayerSpec) -> str:
-        return REASON
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         *blobs, selector = bottoms
@@ -87,7 +77,7 @@ def refit(layer: Layer, bottoms: Sequence[Tensor]) -> None:
     Raises:
         LayerError: it cannot: they fit neither each other nor its text, or its parameters would get other shapes.
     """
-    if torch.compiler.is_compiling() or is_traced():
+    if is_written_down():
         return
     shapes = [tuple(bottom.shape) for bottom in bottoms]
     wanted = [param.shape for param in type(layer).infer(layer.spec, shapes).params]

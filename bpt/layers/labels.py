@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from bpt.errors import DataError
 from bpt.graph.spec import LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.indices import is_traced
+from bpt.layers.indices import are_within
 
 
 def check_label_count(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
@@ -36,10 +35,23 @@ def by_class(scores: Tensor, axis: int) -> Tensor:
     return scores.reshape(outer, classes) if inner == 1 else scores.reshape(outer, classes, inner)
 
 
+def places_of(scores: Tensor, labels: Tensor) -> Tensor:
+    """How many other classes have a score at least as good as the label's, in the shape of ``labels``.
+
+    So ties count against a net, and one that tells nothing apart is never right. Where the label's score is NaN, that
+    is more than there are others: as many as there are classes.
+
+    Args:
+        scores: as ``by_class`` returns them.
+        labels: classes, int64, in the shape of ``scores`` without its axis 1.
+    """
+    own = scores.gather(1, labels.unsqueeze(1))
+    others = (scores < own).logical_not_().sum(1) - 1
+    return others.masked_fill_(own.squeeze(1).isnan(), scores.shape[1])
+
+
 def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label: int | None) -> Tensor:
     """The labels as int64, truncated as in Caffe, in the shape of ``scores`` without its axis 1.
-
-    They are checked by one look at the least and the greatest (on a GPU, the host waits for these two).
 
     Args:
         labels: of any shape with the right count.
@@ -50,11 +62,8 @@ def class_indices(spec: LayerSpec, labels: Tensor, scores: Tensor, ignore_label:
     """
     classes = scores.shape[1]
     indices = labels.long().reshape(scores.shape[:1] + scores.shape[2:])
-    # A traced graph cannot branch on data.
-    if not torch.compiler.is_compiling() and not is_traced() and indices.numel():
-        low, high = torch.stack(indices.aminmax()).tolist()
-        if low < 0 or high >= classes:
-            _refuse(spec, labels, indices, classes, ignore_label)
+    if not are_within(indices, classes):
+        _refuse(spec, labels, indices, classes, ignore_label)
     return indices
 
 

@@ -25,6 +25,7 @@ class LSTMUnit(Layer):
     """
 
     arity = Arity(bottoms=(3, 3), tops=(2, 2))
+    undivided = ALONG_TIME
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -44,14 +45,6 @@ class LSTMUnit(Layer):
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
         return bottom != 2
-
-    @classmethod
-    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return ALONG_TIME
-
-    @classmethod
-    def counts_by_data(cls, spec: LayerSpec) -> str:
-        return ALONG_TIME
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
         before, gates, markers = bottoms

@@ -14,7 +14,8 @@ from bpt.context import RunContext
 from bpt.errors import UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
-from bpt.layers.prefetching import batch_size_of, notice
+from bpt.layers.notice import notice
+from bpt.layers.prefetching import batch_size_of
 from bpt.share import Share, whole_batch
 
 FIELD = "memory_data_param"

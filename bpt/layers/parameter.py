@@ -10,8 +10,6 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
 
-REASON = "its top is learned and has no samples to divide"
-
 
 @LAYERS.register("Parameter")
 class Parameter(Layer):
@@ -21,6 +19,7 @@ class Parameter(Layer):
     """
 
     arity = Arity(bottoms=(0, 0))
+    undivided = "its top is learned and has no samples to divide"
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -30,14 +29,6 @@ class Parameter(Layer):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 0
-
-    @classmethod
-    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return REASON
-
-    @classmethod
-    def counts_by_data(cls, spec: LayerSpec) -> str:
-        return REASON
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         # A copy, so that nobody who has the blob of this pass has the parameter in hand.

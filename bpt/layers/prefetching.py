@@ -140,8 +140,3 @@ def prefetch_of(spec: LayerSpec) -> int:
 def seed_of(spec: LayerSpec, context: RunContext) -> int:
     """The seed of everything random in this layer's data."""
     return derive_seed(context.seed, "data", spec.name)
-
-
-def notice(spec: LayerSpec, message: str, *path: str) -> None:
-    """Log what the user should know of the field ``path`` of this layer."""
-    log.warning("%s", spec.error(message, *path))

@@ -16,11 +16,11 @@ from torch.nn.parameter import UninitializedParameter
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Layer
-from bpt.layers.indices import is_traced
 from bpt.layers.python_checks import check_forward, notice_cut
 from bpt.layers.python_class import FIELD, find_class
 from bpt.layers.python_errors import running, setting_up
 from bpt.layers.python_pycaffe import PycaffeModule, is_pycaffe
+from bpt.layers.tracing import is_traced
 from bpt.proto import bpt_pb2 as pb
 
 # A blob that holds nothing but NaN has just been made, and takes the module's own first values.

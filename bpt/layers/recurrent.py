@@ -17,8 +17,8 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, coun
 from bpt.kernels.linear import linear
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import Layer
-from bpt.layers.indices import is_traced
-from bpt.layers.prefetching import notice
+from bpt.layers.notice import notice
+from bpt.layers.tracing import is_traced
 
 FIELD = "recurrent_param"
 ALONG_TIME = "axis 0 of its bottoms is the time, and the samples stand along axis 1"
@@ -43,6 +43,7 @@ class Recurrent(Layer):
     ``debug_info`` is noticed: there is no net inside to log.
     """
 
+    undivided = ALONG_TIME
     gates: ClassVar[int]  # the rows of the input weights, in units of num_output
     states: ClassVar[int]  # how many tensors make the state
 
@@ -109,14 +110,6 @@ class Recurrent(Layer):
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
         return bottom != 1
-
-    @classmethod
-    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        return ALONG_TIME
-
-    @classmethod
-    def counts_by_data(cls, spec: LayerSpec) -> str:
-        return ALONG_TIME
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

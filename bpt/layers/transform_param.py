@@ -6,7 +6,7 @@ from bpt.data.transform import Transform
 from bpt.data.workers import ALONE, Workers, how_many
 from bpt.errors import UserError
 from bpt.graph.spec import LayerSpec
-from bpt.layers.prefetching import notice
+from bpt.layers.notice import notice
 
 MOST_WORKERS = 256
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")

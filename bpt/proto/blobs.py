@@ -18,6 +18,7 @@ from bpt.proto.wire import LENGTH, outline, write_varint
 FloatArray = NDArray[np.float32]
 
 _OLD_DIMENSIONS = ("num", "channels", "height", "width")
+_OLD_AXES = len(_OLD_DIMENSIONS)
 _LARGEST = 2**31 - 1  # bytes that a message of protobuf can hold
 
 
@@ -28,11 +29,23 @@ def blob_shape(blob: pb.BlobProto) -> tuple[int, ...]:
     Raises BptError if a dimension is negative.
     """
     shape: tuple[int, ...] = tuple(blob.shape.dim)
-    if any(map(blob.HasField, _OLD_DIMENSIONS)):
+    if is_legacy(blob):
         shape = (blob.num, blob.channels, blob.height, blob.width)
     if any(dim < 0 for dim in shape):
         raise BptError(f"a blob has the shape {_show(shape)}, with a negative dimension")
     return shape
+
+
+def is_legacy(blob: pb.BlobProto) -> bool:
+    """Whether ``blob`` is from the time when every blob had four axes: its shape stands in fields of that time."""
+    return any(map(blob.HasField, _OLD_DIMENSIONS))
+
+
+def fits(stored: tuple[int, ...], wanted: tuple[int, ...], legacy: bool) -> bool:
+    """Whether a blob of the shape ``wanted`` can take the values of a ``stored`` one (Caffe: ``Blob::ShapeEquals``)."""
+    if legacy:
+        return len(wanted) <= _OLD_AXES and stored == (1,) * (_OLD_AXES - len(wanted)) + wanted
+    return stored == wanted
 
 
 def blob_to_array(blob: pb.BlobProto) -> FloatArray:

@@ -7,18 +7,19 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from bpt.errors import BptError, UserError
-from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape
-from bpt.layers import LAYERS
+from bpt.solvers.nets import NetPlan
 
 Shapes = tuple[Shape, ...]
 
 
 class Fitting:
-    """Checks the inputs of the net of ``graph``. What it has found to fit it does not look at again."""
+    """Checks the inputs of a net, of which ``plan`` has made ``graph``. What was found to fit is not tried again."""
 
-    def __init__(self, graph: LayerGraph) -> None:
+    def __init__(self, graph: LayerGraph, plan: NetPlan) -> None:
         self._graph = graph
+        self._plan = plan
         self._edges = [edge for edge in graph.edges if graph.nodes[edge.producer].type == "Input"]
         self._known: set[Shapes] = set()
 
@@ -61,7 +62,7 @@ class Fitting:
         """The shapes with axis 0 as in the text, if it has become larger or smaller alike in all of them."""
         text = [edge.shape for edge in self._edges]
         pairs = list(zip(shapes, text, strict=True))
-        if all(given and stated for given, stated in pairs):
+        if pairs and all(given and stated for given, stated in pairs):
             (first, stated), *_ = pairs
             if all(shape[0] * stated[0] == first[0] * own[0] for shape, own in pairs):
                 return tuple((own[0], *shape[1:]) for shape, own in pairs)
@@ -81,23 +82,12 @@ class Fitting:
             raise UserError(f"the net cannot work on input {given}: {error}") from None
 
     def _infer(self, inputs: Shapes) -> None:
-        """Go through all layers with these shapes."""
-        graph = self._graph
-        shapes = {edge.index: edge.shape for edge in graph.edges}
-        shapes.update((edge.index, shape) for edge, shape in zip(self._edges, inputs, strict=True))
-        for node in graph.nodes:
-            if node.bottoms:
-                shapes.update(zip(node.tops, self._tops(node, [shapes[edge] for edge in node.bottoms]), strict=True))
-
-    def _tops(self, node: Node, bottoms: Sequence[Shape]) -> tuple[Shape, ...]:
-        found = LAYERS[node.type].infer(node.spec, bottoms)
-        for index, param in zip(node.params, found.params, strict=True):
-            before = self._graph.params[index].shape
-            if param.shape != before:
+        """Build the graph for these shapes: its parameters must be those that the net has."""
+        graph = self._plan.graph({edge.blob: shape for edge, shape in zip(self._edges, inputs, strict=True)})
+        for before, param in zip(self._graph.params, graph.params, strict=True):
+            if param.shape != before.shape:
+                node = graph.nodes[param.layer]
+                bottoms = ", ".join(str(graph.edges[edge].shape) for edge in node.bottoms)
                 raise node.spec.error(
-                    f"would need a parameter of shape {param.shape} for bottom {', '.join(map(str, bottoms))}; "
-                    f"it has one of {before}"
+                    f"would need a parameter of shape {param.shape} for bottom {bottoms}; it has one of {before.shape}"
                 )
-        if any(extent < 0 for shape in found.tops for extent in shape):
-            raise node.spec.error(f"bottoms {', '.join(map(str, bottoms))} are too small for it")
-        return found.tops

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from collections.abc import Callable
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from bpt import net as core
@@ -12,13 +14,14 @@ from bpt.context import RunContext
 from bpt.device import CPU
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
-from bpt.layers.indices import is_traced
+from bpt.layers.tracing import is_written_down, not_compiled
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe.arguments import Path, checked_phase
 from bpt.pycaffe.fitting import Fitting
+from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, set_state, state_of
 from bpt.solvers import snapshot
 from bpt.solvers.making import make_net
-from bpt.solvers.nets import file_plan
+from bpt.solvers.nets import NetPlan, file_plan
 
 
 class Module(nn.Module):
@@ -27,14 +30,17 @@ class Module(nn.Module):
     ``inputs`` and ``outputs`` are lists of names, the latter sorted. The children are the layers under their names, so
     parameters are called ``conv1.blobs.0`` (weights) and ``conv1.blobs.1`` (bias). Dots in a layer's name, which
     torch forbids, become ``_``; a name that is taken, by torch or by another layer, gets a ``_`` at its end.
+
+    It can be copied, and pickled: as the net's text and its parameters, without the files that the text names.
     """
 
-    def __init__(self, net: core.Net) -> None:
+    def __init__(self, net: core.Net, plan: NetPlan) -> None:
         super().__init__()
         self.inputs = list(net.graph.inputs)
         self.outputs = [edge.blob for edge in net.graph.outputs]
         self._net = (net,)  # in a tuple, so that the layers are not registered twice
-        self._fitting = Fitting(net.graph)
+        self._plan = plan
+        self._fitting = Fitting(net.graph, plan)
         for node in net.graph.nodes:
             name = node.name.replace(".", "_") or f"layer{node.index}"
             while hasattr(self, name):
@@ -43,8 +49,7 @@ class Module(nn.Module):
         self.training = net.training
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        is_written_down = torch.compiler.is_compiling() or torch.compiler.is_exporting() or is_traced()
-        if is_written_down:  # tracers make other things of shapes, and stumble over what catches errors
+        if is_written_down():  # tracers make other things of shapes, and stumble over what catches errors
             return self._run(*inputs)
         self._fitting.check(inputs)
         try:
@@ -54,6 +59,29 @@ class Module(nn.Module):
                 self._fitting.explain_dtype(inputs, self.parameters(), error)
             raise
 
+    def __reduce__(self) -> tuple[Callable[..., Module], tuple[object, ...], tuple[dict[str, Any], State]]:
+        (net,) = self._net
+        clock = net.context.seed, net.context.iteration, net.context.micro
+        own: dict[str, Any] = self.__getstate__()  # type: ignore[no-untyped-call]  # torch's
+        layers = set(net.layers)
+        own["_modules"] = {name: child for name, child in self._modules.items() if child not in layers}
+        for name in ("_net", "_plan", "_fitting"):
+            del own[name]
+        return _unpickled, (type(self), self._plan, parameters_of(net), *clock), (own, state_of(net))
+
+    def __setstate__(self, state: tuple[dict[str, Any], State]) -> None:
+        own, of_layers = state
+        (net,) = self._net
+        own["_modules"] = self._modules | own["_modules"]
+        super().__setstate__(own)  # type: ignore[no-untyped-call]
+        set_state(net, of_layers)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Module:
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        own = copy.deepcopy(self.__getstate__(), memo)  # type: ignore[no-untyped-call]
+        nn.Module.__setstate__(copied, own)  # type: ignore[no-untyped-call]
+        return copied
+
     def _run(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         (net,) = self._net
         if self.training:
@@ -62,7 +90,11 @@ class Module(nn.Module):
         return outputs
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it would compile anew for each count
+def _unpickled(kind: type[Module], plan: NetPlan, values: Values, seed: int, iteration: int, micro: int) -> Module:
+    return kind(made_again(plan, values, RunContext(seed, iteration, micro)), plan)
+
+
+@not_compiled  # it would compile anew for each count
 def _count_pass(context: RunContext) -> None:
     """Every pass in training has random numbers of its own."""
     context.micro += 1
@@ -95,4 +127,4 @@ def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST) -
             net.value(param).requires_grad_(False)
     if weights is not None:
         snapshot.load_weights(net, os.fspath(weights))
-    return Module(net)
+    return Module(net, plan)

@@ -7,13 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpt.errors import UsageError
 from bpt.proto.atomic import atomic_file, check_place
 from bpt.report.drawing_boxes import Box, Drawing
 from bpt.report.drawing_details import COLOURS, KINDS
 from bpt.report.net_layout import Link
 from bpt.report.net_layout_geometry import Geometry, Point, Rectangle, Style, geometry
-from bpt.report.outer.style import check_matplotlib, without_glyph_warnings
+from bpt.report.outer.style import check_picture, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,16 +30,9 @@ _INK, _GREY, _WIRE = "#222222", "#666666", "#777777"
 
 
 def check_drawing(path: str) -> None:
-    """Better before the work than after it.
-
-    Raises:
-        UserError: there is no matplotlib.
-        UsageError: the file is to be of another kind.
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise UsageError(f"{path}: drawings are written to files that end in {', '.join(FORMATS)}")
+    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
+    check_picture(path, FORMATS, f"{path}: drawings are written to files that end in {', '.join(FORMATS)}")
     check_place(path)
-    check_matplotlib()
 
 
 @without_glyph_warnings()

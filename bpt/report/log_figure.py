@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bpt.errors import UsageError, UserError
+from bpt.errors import UserError
 from bpt.proto.atomic import check_place
 from bpt.report.outer.style import (
     BLUE,
@@ -17,7 +17,7 @@ from bpt.report.outer.style import (
     GREY,
     RED,
     SMALL,
-    check_matplotlib,
+    check_picture,
     new_figure,
     save,
     without_glyph_warnings,
@@ -56,16 +56,9 @@ class Panel(NamedTuple):
 
 
 def check_figure(path: str) -> None:
-    """Better before the work than after it.
-
-    Raises:
-        UserError: there is no matplotlib.
-        UsageError: the file is to be of another kind.
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise UsageError(f"{path}: figures are written to files that end in {' or '.join(FORMATS)}")
+    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
+    check_picture(path, FORMATS, f"{path}: figures are written to files that end in {' or '.join(FORMATS)}")
     check_place(path)
-    check_matplotlib()
 
 
 @without_glyph_warnings()

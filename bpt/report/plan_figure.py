@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bpt.errors import UsageError
-from bpt.report.outer.style import BLUE, COLOURS, GREY, SMALL, check_matplotlib, new_figure, save, whole_ticks
+from bpt.report.outer.style import BLUE, COLOURS, GREY, SMALL, check_picture, new_figure, save, whole_ticks
 from bpt.report.plan import Plan, milliseconds
 from bpt.schedule.pipeline.simulation.trace import COMPUTE
 
@@ -34,15 +33,8 @@ class Bar(NamedTuple):
 
 
 def check_figure(path: str) -> None:
-    """Better before the work than after it.
-
-    Raises:
-        UserError: there is no matplotlib.
-        UsageError: the file is to be of another kind.
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise UsageError(f"--figure {path}: writes files that end in {' or '.join(FORMATS)}")
-    check_matplotlib()
+    """Raise a UserError if no such figure can be written to ``path``; better before the work than after it."""
+    check_picture(path, FORMATS, f"--figure {path}: writes files that end in {' or '.join(FORMATS)}")
 
 
 def draw(plan: Plan, path: str) -> Path:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.layers.unrolled import check_against
 from tests.one_layer import one_layer, randomise
 
 T, N, D, H = 4, 3, 2, 3
@@ -23,16 +24,9 @@ def plain(x: Tensor, markers: Tensor, weights: list[Tensor]) -> Tensor:
 
 
 def test_is_its_equations_with_every_gradient() -> None:
-    generator = torch.Generator()
     layer = randomise(one_layer(f'type: "RNN" recurrent_param {{ num_output: {H} }}', (T, N, D), (T, N)))
     markers = torch.tensor([[0.0, 1, 0], [1, 1, 1], [1, 0, 1], [1, 1, 1]])
-    found = []
-    for run in (lambda x: layer(x, markers), lambda x: plain(x, markers, list(layer.blobs))):
-        x = torch.randn(T, N, D, generator=generator.manual_seed(2)).requires_grad_()
-        top = run(x)
-        weights = torch.arange(1.0, 1 + top.numel()).reshape(top.shape)
-        found.append([top, *torch.autograd.grad((top * weights).sum(), [x, *layer.blobs])])
-    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+    check_against(plain, layer, markers, D)
 
 
 def test_two_steps_by_hand() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpt.errors import UserError
+from bpt.errors import UsageError, UserError
 from bpt.proto.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -47,6 +47,22 @@ def without_glyph_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
+
+
+def check_picture(path: str, formats: Sequence[str], refusal: str) -> None:
+    """Better before the work than after it.
+
+    Args:
+        formats: the suffixes of files that can be written.
+        refusal: the message for another one.
+
+    Raises:
+        UserError: there is no matplotlib.
+        UsageError: the file is to be of another kind.
+    """
+    if Path(path).suffix.lower() not in formats:
+        raise UsageError(refusal)
+    check_matplotlib()
 
 
 def new_figure(

@@ -11,7 +11,7 @@ from torch import Tensor
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.layers.accuracy import Accuracy
 from bpt.layers.base import Layer
-from bpt.layers.labels import by_class
+from bpt.layers.labels import by_class, places_of
 from bpt.layers.softmax_loss import SoftmaxWithLoss
 from bpt.net import Net
 
@@ -36,11 +36,18 @@ class Predictions:
         As the Accuracy layer has it: the label's score must be better than all others, so a net that tells nothing
         apart, or gives NaN, is never right.
         """
-        classes = self.scores.shape[1]
         labels = self.labels if self.counts is None else self.labels * self.counts  # an ignored one need not be a class
-        own = self.scores.gather(1, labels.unsqueeze(1))
-        right = ((self.scores < own).sum(1) == classes - 1) & ~own.squeeze(1).isnan()
+        right = places_of(self.scores, labels) == 0
         return right if self.counts is None else right & self.counts
+
+    def counted(self) -> tuple[Tensor, Tensor]:
+        """Scores (labels, classes) and labels (labels,) of those that are not ignored."""
+        rows = self.scores.movedim(1, -1).reshape(-1, self.scores.shape[1])
+        labels = self.labels.flatten()
+        if self.counts is None:
+            return rows, labels
+        kept = self.counts.flatten()
+        return rows[kept], labels[kept]
 
 
 @dataclass(frozen=True)

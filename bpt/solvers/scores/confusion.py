@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
+from bpt.layers.labels import places_of
 from bpt.net import Net
 from bpt.solvers.scores.classifier import Predictions
 from bpt.solvers.scores.watching import ClassifierWatch
@@ -80,15 +81,9 @@ class ConfusionWatch(ClassifierWatch):
         if self._matrix is None or self._places is None:
             self._matrix = torch.zeros(classes, classes, dtype=torch.int64, device=seen.scores.device)
             self._places = torch.zeros(classes, dtype=torch.int64, device=seen.scores.device)
-        rows = seen.scores.movedim(1, -1).reshape(-1, classes)
-        labels = seen.labels.flatten()
-        if seen.counts is not None:
-            kept = seen.counts.flatten()
-            rows, labels = rows[kept], labels[kept]
-        own = rows.gather(1, labels[:, None])
-        place = (rows < own).logical_not_().sum(1) - 1
-        known = ~own.squeeze(1).isnan()
-        self._places += torch.bincount(place[known], minlength=classes)
+        rows, labels = seen.counted()
+        places = places_of(rows, labels)
+        self._places += torch.bincount(places, minlength=classes + 1)[:classes]
         best_other = rows.scatter(1, labels[:, None], -math.inf).argmax(1)
-        taken_for = torch.where(known & (place == 0), labels, best_other)
+        taken_for = torch.where(places == 0, labels, best_other)
         self._matrix += torch.bincount(labels * classes + taken_for, minlength=classes**2).view(classes, classes)

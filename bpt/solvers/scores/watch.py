@@ -101,12 +101,7 @@ class ScoreWatch(ClassifierWatch):
             self._keep(seen, self._classifier.normalised)
 
     def _keep(self, seen: Predictions, normalised: bool) -> None:
-        scores = seen.scores.float()
-        probabilities = scores if normalised else scores.softmax(1)
-        rows = probabilities.movedim(1, -1).reshape(-1, probabilities.shape[1])
-        labels = seen.labels.flatten()
-        if seen.counts is not None:
-            kept = seen.counts.flatten()
-            rows, labels = rows[kept], labels[kept]
+        scores, labels = seen.counted()
+        rows = scores.float() if normalised else scores.float().softmax(1)
         self._scores.append(rows.cpu().numpy().copy())
         self._labels.append(labels.cpu().numpy().copy())

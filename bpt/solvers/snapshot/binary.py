@@ -13,15 +13,13 @@ from bpt.graph.spec import Shape
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary, write_binary
-from bpt.proto.blobs import FloatArray, array_to_blob, blob_shape, blob_to_array
+from bpt.proto.blobs import FloatArray, array_to_blob, blob_shape, blob_to_array, is_legacy
 from bpt.solvers.snapshot.gathering import BlobValues, Gathered, Layers
 from bpt.solvers.snapshot.stored import StoredBlob, StoredLayers
 
 LOG = logging.getLogger("bpt")
 
 T = TypeVar("T")
-
-_LEGACY_DIMENSIONS = ("num", "channels", "height", "width")
 
 
 def write_weights(name: str, layers: Layers, path: str) -> None:
@@ -90,7 +88,7 @@ class _BlobOfMessage(StoredBlob):
         self._path = path
         self._what = what
         self._blob = blob
-        super().__init__(self._guarded(blob_shape), any(map(blob.HasField, _LEGACY_DIMENSIONS)))
+        super().__init__(self._guarded(blob_shape), is_legacy(blob))
 
     def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:
         values = self._guarded(blob_to_array).reshape(shape)

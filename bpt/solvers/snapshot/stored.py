@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from bpt.graph.part import Slice
 from bpt.graph.spec import Shape, count
-from bpt.proto.blobs import FloatArray
+from bpt.proto.blobs import FloatArray, fits
 
 NO_WEIGHTS = "is a solver state, not weights; these are in the .caffemodel{suffix} file of the same name"
 NO_STATE = "is a file of weights, not a solver state; give the .solverstate{suffix} file, or use --weights"
@@ -28,9 +28,7 @@ class StoredBlob(ABC):
 
     def fits(self, shape: Shape) -> bool:
         """Whether a blob of ``shape`` can take the values (Caffe: ``Blob::ShapeEquals``)."""
-        if self.legacy:
-            return len(shape) <= 4 and self.shape == (1,) * (4 - len(shape)) + shape
-        return self.shape == shape
+        return fits(self.shape, shape, self.legacy)
 
     @abstractmethod
     def read(self, shape: Shape, part: Slice | None = None) -> FloatArray:

@@ -1,0 +1,39 @@
+"""Whether torch is writing a pass down as a program, which then cannot look at data or at Python's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def is_traced() -> bool:
+    """Whether ``torch.jit.trace`` is writing down what happens, which it does for one input only."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
+def is_written_down() -> bool:
+    """Whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` is."""
+    return torch.compiler.is_compiling() or is_traced()
+
+
+def not_compiled(function: Callable[P, T]) -> Callable[P, T]:
+    """A decorator: ``torch.compile`` calls the function as it is, instead of compiling it.
+
+    As ``torch.compiler.disable``, which loads the compiler, though: two seconds at the start of every process. Here
+    only those wait for it who compile.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            untouched: Callable[P, T] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+            return untouched(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
