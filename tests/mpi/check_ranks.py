@@ -24,7 +24,7 @@ from bpt.solvers.speeds.profiling import facts
 
 PROTOTXT = Path(__file__).parents[2] / "prototxt"
 CPU = torch.device("cpu")
-SIDES = {"lenet": 28, "cifar10_quick": 32, "alexnet": 72, "googlenet": 64, "resnet20": 32}
+SIDES = {"lenet": 28, "cifar10_quick": 32, "alexnet": 72, "googlenet": 40, "resnet20": 32}
 
 
 def solver_text(net: str, batch: int, data: Path) -> str:

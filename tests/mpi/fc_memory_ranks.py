@@ -44,7 +44,7 @@ def main() -> None:
     path = folder / f"solver{comm.size}_{comm.rank}.prototxt"
     path.write_text(SOLVER.format(side=side))
     source = read_solver(path, [f"parallel_param {{ {parallel} }}"])
-    torch.randn(8, 8) @ torch.randn(8, 8)  # the library's own memory
+    (torch.randn(8, 8, requires_grad=True) @ torch.randn(8, 8)).backward(torch.ones(8, 8))  # the library's own memory
     gc.collect()
     before = peak()
     with Solver(source, world=comm) as solver:

@@ -47,7 +47,8 @@ def main() -> None:
     path.write_text(SOLVER.format(net=net))
     source = read_solver(path, [f"parallel_param {{ {parallel} }}"])
     keep_memory(source.param.parallel_param)  # as the command line does
-    torch.conv2d(torch.randn(1, 1, 8, 8), torch.randn(1, 1, 3, 3))  # the library's own memory
+    weights = torch.randn(1, 1, 3, 3, requires_grad=True)
+    torch.conv2d(torch.randn(1, 1, 8, 8), weights).backward(torch.ones(1, 1, 6, 6))  # the library's own memory
     gc.collect()
     before = peak()
     with Solver(source, world=comm) as solver:
