@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bpt.errors import PrototxtError
-from bpt.placement.block import ALIKE, best_cut, genes_of, least_excess
+from bpt.placement.block import ALIKE, best_cut, fastest_cut, genes_of, least_excess
 from bpt.placement.exact import best_placement
 from bpt.placement.gabra import evolve
 from bpt.placement.infeasible import infeasible
@@ -60,7 +60,7 @@ def allocate(
             f"schedule: DELAYED needs consecutive layers on each stage, in the stages' order, and allocator: {name} "
             "does not keep to that; set allocator: BLOCK or MANUAL"
         )
-    loads = Loads(problem, partitions(problem, param.partitions))
+    loads = _divided(problem, param.partitions)
     search = _exact if param.allocator == Param.EXACT else _gabra
     start = good_placement(loads)
     found: _Found = start[None], ()
@@ -77,6 +77,20 @@ def allocate(
         return placements[0]
     most = max(1, min(FINALISTS, PLAYED // (loads.n * problem.micro_batches)))
     return _best([*placements[:most], *_cut(problem, convergence)], problem, clock)
+
+
+def _divided(problem: Problem, count: int) -> Loads:
+    """The partitions; by rule (``count`` 0), where memory is scarce, BLOCK's borders are among theirs.
+
+    For if memory must be filled to the brim, what is joined may be too coarse: no placement of it is then as good as
+    BLOCK's, or none fits at all.
+    """
+    loads = Loads(problem, partitions(problem, count))
+    if count or loads.ample:
+        return loads
+    every = Loads(problem, problem.cuts)
+    cut = fastest_cut(every)
+    return loads if cut is None else Loads(problem, sorted({*loads.starts, *(every.starts[start] for start in cut)}))
 
 
 def _best(placements: Sequence[Placement], problem: Problem, clock: Callable[[Placement], float]) -> Placement:

@@ -45,7 +45,7 @@ def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolu
     time under STEP_TIME. With the probability ``crossover`` their child has the first half of the one's genes and the
     second half of the other's (Alg. 3; its second offspring is the same with the parents exchanged, who are drawn
     alike), else it is like the first. Then a random run of its genes is inverted. A child that is there already is
-    skipped; another one takes the place of the worst.
+    skipped; another one takes the place of the worst, or is added where the first population is small (``_Herd``).
 
     The paper leaves open, or we do otherwise:
 
@@ -72,7 +72,7 @@ def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolu
     rng = np.random.default_rng(param.seed)
     genes = population(objective, param.population, start[None], rng)
     refine = isinstance(objective, StepTime)
-    herd = _Herd(objective, genes)
+    herd = _Herd(objective, genes, param.population)
     if refine:
         herd.refine(rng, most=8, rounds=20)
     few, rounds = (4, 12) if is_small(objective.loads) else (1, 3)
@@ -81,25 +81,31 @@ def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolu
         count = min(BATCH, param.generations + 1 - len(convergence))
         children = _children(herd, count, param.crossover, rng)
         scores = score(objective, children)
-        for row in np.flatnonzero(scores >= UNFIT).tolist():
-            relieve(objective, children[row], rng)
-            scores[row] = score(objective, children[row : row + 1])[0]
+        unfit = np.flatnonzero(scores >= UNFIT)
+        if len(unfit):
+            relieve(objective, children, unfit, rng)
+            scores[unfit] = score(objective, children[unfit])
         if refine:
             children[:few], scores[:few] = improved(objective, children[:few], rng, rounds)
         for child, value in zip(children, scores.tolist(), strict=True):
             herd.take(child, value)
             convergence.append(herd.best_fitness)
     if refine and not herd.perfect:
-        herd.refine(rng, most=4, rounds=30)
+        herd.refine(rng, most=4, rounds=200, patience=12)
         convergence[-1] = herd.best_fitness
     return Evolution(herd.genes[np.argsort(herd.scores, kind="stable")], tuple(convergence))
 
 
 class _Herd:
-    """A population with its scores and fitness; ``best`` is the row of the best chromosome."""
+    """A population with its scores and fitness; ``best`` is the row of the best chromosome.
 
-    def __init__(self, objective: Objective, genes: Ints) -> None:
+    It grows to ``size`` first, where fewer chromosomes within the limits were found at the start: else a child would
+    take the place of the only one, be it better or not.
+    """
+
+    def __init__(self, objective: Objective, genes: Ints, size: int = 0) -> None:
         self.objective = objective
+        self.size = size
         self.genes = genes
         self.scores = score(objective, genes)
         self.fitness = objective.fitness_of(self.scores)
@@ -121,10 +127,18 @@ class _Herd:
 
     def take(self, child: Ints, value: float) -> None:
         """Put a child in the place of the worst, unless it is known or exceeds a limit."""
-        name = child.tobytes()
-        if name in self.known or value >= UNFIT:
+        if child.tobytes() in self.known or value >= UNFIT:
             return
-        self._replace(int(self.scores.argmax()), child, value)
+        if len(self.genes) < self.size:
+            self._append(child, value)
+        else:
+            self._replace(int(self.scores.argmax()), child, value)
+
+    def _append(self, genes: Ints, value: float) -> None:
+        self.known.add(genes.tobytes())
+        self.genes = np.concatenate([self.genes, genes[None]])
+        self.scores = np.append(self.scores, value)
+        self.fitness = self.objective.fitness_of(self.scores)
 
     def _replace(self, row: int, genes: Ints, value: float) -> None:
         self.known.discard(self.genes[row].tobytes())
@@ -133,12 +147,12 @@ class _Herd:
         self.scores[row] = value
         self.fitness[row] = self.objective.fitness_of(np.array([value]))[0]
 
-    def refine(self, rng: np.random.Generator, most: int, rounds: int) -> None:
+    def refine(self, rng: np.random.Generator, most: int, rounds: int, patience: int = 3) -> None:
         """Local search on the best ones; each takes its own place, unless it became like another."""
         loads = self.objective.loads
         each = (len(loads.readers) + loads.n) * loads.m
         rows = np.argsort(self.scores, kind="stable")[: max(1, min(most, WORK // (32 * each)))]
-        found, scores = improved(self.objective, self.genes[rows], rng, rounds)
+        found, scores = improved(self.objective, self.genes[rows], rng, rounds, patience)
         for row, genes, value in zip(rows.tolist(), found, scores.tolist(), strict=True):
             if genes.tobytes() not in self.known:
                 self._replace(row, genes, value)

@@ -14,7 +14,9 @@ ALL = 512  # a neighbourhood of no more is searched completely
 SOME = 64  # otherwise so many of it
 
 
-def improved(objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int) -> tuple[Ints, Floats]:
+def improved(
+    objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int, patience: int = 3
+) -> tuple[Ints, Floats]:
     """Change each chromosome for the better until no change is found, or for so many rounds.
 
     A round compares each chromosome with others that differ from it a little, and goes on with the best of them: a
@@ -23,6 +25,7 @@ def improved(objective: Objective, genes: Ints, rng: np.random.Generator, rounds
 
     Args:
         genes: (K, n); not changed.
+        patience: a chromosome is done after so many rounds in a row without a better one among those drawn.
 
     Returns:
         The best chromosomes that were met, (K, n), and their scores (K,).
@@ -34,13 +37,14 @@ def improved(objective: Objective, genes: Ints, rng: np.random.Generator, rounds
     if n < 2 or m < 2:
         return best, scores
     complete = _neighbourhood(n, m) if is_small(objective.loads) else None
-    patience = np.zeros(len(genes), dtype=np.int64)
+    idle = np.zeros(len(genes), dtype=np.int64)
     for _ in range(rounds):
-        rows = np.flatnonzero(patience < (1 if complete else 3))
+        rows = np.flatnonzero(idle < (1 if complete else patience))
         if not len(rows):
             break
         changed = complete.of(genes[rows]) if complete else _drawn(objective, genes[rows], rng)
-        found, guided = guided_score(objective, changed.reshape(-1, n))
+        beat = np.repeat(np.stack([scores[rows], guides[rows]]), changed.shape[1], 1)
+        found, guided = guided_score(objective, changed.reshape(-1, n), *beat)
         found, guided = found.reshape(len(rows), -1), guided.reshape(len(rows), -1)
         each = np.arange(len(rows))
         least = found.argmin(1)
@@ -51,7 +55,7 @@ def improved(objective: Objective, genes: Ints, rng: np.random.Generator, rounds
         goes = guided[each, step] < guides[rows]
         genes[rows[goes]] = changed[each, step][goes]
         guides[rows[goes]] = guided[each, step][goes]
-        patience[rows] = np.where(goes, 0, patience[rows] + 1)
+        idle[rows] = np.where(goes, 0, idle[rows] + 1)
     return best, scores
 
 
@@ -92,10 +96,12 @@ def _drawn(objective: Objective, genes: Ints, rng: np.random.Generator) -> Ints:
     m = objective.loads.m
     rows = np.arange(k * tries)
     new = np.repeat(genes, tries, 0)
-    pressed = np.repeat(objective.pressed(genes), tries)
     # A partition of the pressed device, each as likely; in one case of four, any partition.
-    wanted = (new == pressed[:, None]) & (rng.random((len(rows), 1)) < 0.75)
-    first = (rng.random(new.shape) + wanted).argmax(1)
+    pressed = genes == objective.pressed(genes)[:, None]
+    order = np.argsort(~pressed, axis=1, kind="stable")
+    count = np.where(rng.random((k, tries)) < 0.75, pressed.sum(1, keepdims=True), 0)
+    place = (rng.random((k, tries)) * np.where(count, count, n)).astype(np.int64)
+    first = np.take_along_axis(order, place, 1).ravel()
     kind = rng.random(len(rows))
     other = np.where(kind < 0.4, rng.integers(0, n, len(rows)), first)  # swap
     target = rng.integers(0, m, len(rows))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,27 @@ Ints = NDArray[np.int64]
 
 
 ROUNDING = 1e-9  # relative: nearer numbers are equal
+AT_ONCE = 2**16  # genes and reads of crossings that are summed at once
 
 
 def lacking(needed: Floats, there: Floats | float) -> Floats:
     """What is needed beyond what is there; 0 where that is less than rounding."""
     found: Floats = np.where(needed <= there * (1 + ROUNDING), 0.0, needed - there)
+    return found
+
+
+Load: TypeAlias = Callable[["Loads", Ints], Floats]
+
+
+def by_blocks(load: Load) -> Load:
+    """The same for a few chromosomes after the other: what is in between then stays in the cache."""
+
+    @wraps(load)
+    def found(loads: Loads, genes: Ints) -> Floats:
+        few = max(1, AT_ONCE // (loads.n + len(loads.pair_reader)))
+        blocks = [load(loads, genes[row : row + few]) for row in range(0, max(len(genes), 1), few)]
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
     return found
 
 
@@ -45,6 +62,7 @@ class Loads:
         readers: for each crossing the partitions that read it, ascending, without the producer.
         seconds: (C,) that it takes to one device, and back.
         bytes: (C,) that it takes at a device that reads it.
+        pair_reader: (P,) the reader of each pair of a crossing and a reader; those of one crossing stand together.
     """
 
     def __init__(self, problem: Problem, starts: Sequence[int]) -> None:
@@ -91,26 +109,20 @@ class Loads:
         self.readers = tuple(readers for _, readers in merged)
         self.seconds = np.array([total[0] for total in merged.values()])
         self.bytes = np.array([total[1] for total in merged.values()])
-        pairs = [(index, reader) for index, readers in enumerate(self.readers) for reader in readers]
-        self._pair_crossing = np.array([index for index, _ in pairs], dtype=np.int64)
-        self._pair_reader = np.array([reader for _, reader in pairs], dtype=np.int64)
-
-        # (crossings, pairs): the first reader of each, the second one of those that have two, and so on.
+        of = np.repeat(np.arange(len(merged)), [len(readers) for readers in self.readers])
         rank = np.array([place for readers in self.readers for place in range(len(readers))], dtype=np.int64)
-        self._ranks = [
-            (self._pair_crossing[pairs], pairs)
-            for pairs in (np.flatnonzero(rank == place) for place in range(int(rank.max(initial=-1)) + 1))
-        ]
+        self.pair_reader = np.array([reader for readers in self.readers for reader in readers], dtype=np.int64)
+        self._pair_maker = self.producers[of]
+        self._pair_seconds, self._pair_bytes = self.seconds[of], self.bytes[of]
+        self._from_source = np.flatnonzero(self._pair_maker < 0)
+        self._later = [np.flatnonzero(rank >= distance) for distance in range(1, rank.max(initial=0) + 1)]
 
     def one_hot(self, genes: Ints) -> NDArray[np.bool_]:
         """(K, n, m): whether a partition is on a device."""
         found: NDArray[np.bool_] = genes[:, :, None] == np.arange(self.m)
         return found
 
-    def _makers(self, columns: NDArray[np.int16]) -> NDArray[np.int16]:
-        """(C, K): the device that sends."""
-        return np.where(self.producers[:, None] < 0, 0, columns[self.producers]).astype(np.int16, copy=False)
-
+    @by_blocks
     def working(self, genes: Ints) -> Floats:
         """(K, m): seconds in which a device computes."""
         found: Floats = self.sums(self.work, genes) / self.speeds
@@ -118,33 +130,41 @@ class Loads:
 
     def sums(self, values: Floats, genes: Ints) -> Floats:
         """(K, m): the sum of ``values`` (n,) over the partitions of each device."""
-        columns = _columns(genes)
-        return np.stack([values @ (columns == device) for device in range(self.m)], 1)
+        return self._totals(_slots(_columns(genes)), values[:, None])
 
+    def _totals(self, slots: Ints, values: Floats) -> Floats:
+        """(K, m): the sums of ``values``, (p, K) or (p, 1), over what is on each device; ``slots``: see ``_slots``."""
+        k = slots.shape[1]
+        found = np.bincount(slots.ravel(), np.broadcast_to(values, slots.shape).ravel(), self.m * k)
+        totals: Floats = found.astype(np.float64, copy=False).reshape(self.m, k).T  # of nothing it makes integers
+        return totals
+
+    @by_blocks
     def received(self, genes: Ints) -> Floats:
         """(K, m): seconds in which blobs travel to a device, and their diffs back from it."""
         if not self.seconds.any():
             return np.zeros((len(genes), self.m))
-        # All is done for one device after the other, with the chromosomes in the last axis: K is large, m and C small.
-        seconds = np.zeros((self.m, len(genes)))
-        columns = _columns(genes)
-        readers = columns[self._pair_reader]
-        makers = self._makers(columns)
-        for device in range(self.m):
-            there = readers == device
-            sent = np.zeros(makers.shape, dtype=np.bool_)
-            for crossings, pairs in self._ranks:
-                sent[crossings] |= there[pairs]
-            sent &= makers != device
-            seconds[device] = self.seconds @ sent
-        found: Floats = seconds.T
-        return found
+        readers, sent = self._sent(_columns(genes))
+        return self._totals(_slots(readers), self._pair_seconds[:, None] * sent)
+
+    def _sent(self, columns: NDArray[np.int16]) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
+        """(P, K) for each pair: the reader's device, and whether the crossing is sent for it.
+
+        It is if the device is another one than the maker's, and no reader before is there.
+        """
+        readers, makers = columns[self.pair_reader], columns[self._pair_maker]
+        makers[self._from_source] = 0
+        sent: NDArray[np.bool_] = readers != makers
+        for distance, pairs in enumerate(self._later, 1):
+            sent[pairs] &= readers[pairs] != readers[pairs - distance]
+        return readers, sent
 
     def idle(self, genes: Ints) -> Ints:
         """(K,): how many devices have no partition."""
-        columns = _columns(genes)
-        used: Ints = np.sum([(columns == device).any(0) for device in range(self.m)], axis=0)
-        return self.m - used
+        used = np.zeros((self.m, len(genes)), dtype=np.bool_)
+        used.ravel()[_slots(_columns(genes))] = True
+        found: Ints = self.m - used.sum(0)
+        return found
 
     def alive(self, genes: Ints) -> Floats:
         """(K, n): how much of a batch's activations a partition holds at once, as a part of one batch.
@@ -153,18 +173,19 @@ class Loads:
         ONE_F_ONE_B: a block, which is a run of partitions on one device, holds one micro-batch for itself and one for
         each block behind it. DELAYED: the same with whole batches.
         """
+        found: Floats = np.broadcast_to(self._alive(_columns(genes)).T, genes.shape)
+        return found
+
+    def _alive(self, columns: NDArray[np.int16]) -> Floats:
+        """``alive``, (n, K), or (n, 1) if it is the same wherever partitions are."""
         rule = self.problem.rule
-        if rule == pb.PipelineParameter.SEQUENTIAL:
-            return np.full(genes.shape, self.least_alive)
         if rule not in (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.DELAYED):
-            return np.ones(genes.shape)
-        begins = np.zeros(genes.shape, dtype=np.int64)
-        begins[:, 1:] = genes[:, 1:] != genes[:, :-1]
-        block = np.cumsum(begins, 1)
-        behind: Floats = (block[:, -1:] - block + 1).astype(np.float64)
+            return np.full((self.n, 1), self.least_alive)
+        behind = np.ones(columns.shape, dtype=np.int32)
+        behind[:-1] += (columns[:0:-1] != columns[-2::-1]).cumsum(0, dtype=np.int32)[::-1]
         if rule == pb.PipelineParameter.DELAYED:
-            return behind
-        return np.minimum(behind / self.problem.micro_batches, 1.0)
+            return behind.astype(np.float64)
+        return np.minimum(behind, self.problem.micro_batches) / self.problem.micro_batches
 
     @property
     def least_alive(self) -> float:
@@ -180,10 +201,19 @@ class Loads:
         weights = self.parameters.sum() + (alive - 1) * self.copied.sum() + self.added.max()
         return float(self.source_memory + weights + alive * blobs)
 
+    @property
+    def ample(self) -> bool:
+        """Whether every placement fits into the devices' memory."""
+        return float(self.memory.min()) >= self.most_held
+
+    @by_blocks
     def held(self, genes: Ints) -> Floats:
         """(K, m): bytes of each device: ``weights`` and ``blobs``."""
-        found: Floats = self.weights(genes) + self.blobs(genes)
-        return found
+        columns = _columns(genes)
+        alive = self._alive(columns)
+        slots = _slots(columns)
+        own = self._totals(slots, self._trained(alive) + self.activations[:, None] * alive)
+        return own + self._largest(slots) + self._taken(columns, alive)
 
     def fills(self, genes: Ints) -> Floats:
         """(K, m): the share that each device's memory is filled by, or just bytes, as ``room`` says."""
@@ -196,13 +226,24 @@ class Loads:
         Under DELAYED a partition keeps a copy of the values for each stage behind it, by which batches under way go
         backward. Where gradients add up, the one that is added needs room once: that of the largest parameter.
         """
-        found = self.sums(self.parameters, genes)
         columns = _columns(genes)
+        slots = _slots(columns)
+        return self._totals(slots, self._trained(self._alive(columns))) + self._largest(slots)
+
+    def _trained(self, alive: Floats) -> Floats:
+        """Bytes of each partition's parameters, like ``alive`` (n, K) or (n, 1)."""
+        found: Floats = self.parameters[:, None]
         if self.copied.any():
-            copies = self.copied[:, None] * (self.alive(genes).T - 1)
-            found += np.stack([(copies * (columns == device)).sum(0) for device in range(self.m)], 1)
+            found = found + self.copied[:, None] * (alive - 1)
+        return found
+
+    def _largest(self, slots: Ints) -> Floats:
+        """(K, m): bytes of the largest gradient that is added on each device."""
+        most: Floats = np.zeros((self.m, slots.shape[1]))
         if self.added.any():
-            found += np.stack([(self.added[:, None] * (columns == device)).max(0) for device in range(self.m)], 1)
+            order = self.added.argsort()
+            most.ravel()[slots[order]] = self.added[order, None]  # what is written last stays
+        found: Floats = most.T
         return found
 
     def blobs(self, genes: Ints) -> Floats:
@@ -211,23 +252,25 @@ class Loads:
         The first partition that reads a blob on a device is the one that keeps it longest.
         """
         columns = _columns(genes)
-        alive = self.alive(genes).T
-        own = self.activations[:, None] * alive
-        held = np.zeros((self.m, len(genes)))
-        held[0] = self.source_memory
-        readers, longest, makers = columns[self._pair_reader], alive[self._pair_reader], self._makers(columns)
-        for device in range(self.m):
-            held[device] += np.einsum("nk,nk->k", own, columns == device)
-            there = readers == device
-            kept = np.zeros(makers.shape)
-            for crossings, pairs in reversed(self._ranks):
-                kept[crossings] = np.where(there[pairs], longest[pairs], kept[crossings])
-            kept *= makers != device
-            held[device] += self.bytes @ kept
-        found: Floats = held.T
+        alive = self._alive(columns)
+        return self._totals(_slots(columns), self.activations[:, None] * alive) + self._taken(columns, alive)
+
+    def _taken(self, columns: NDArray[np.int16], alive: Floats) -> Floats:
+        """(K, m): bytes of blobs received from others, and on stage 0 of layers without bottoms."""
+        readers, sent = self._sent(columns)
+        found = self._totals(_slots(readers), self._pair_bytes[:, None] * alive[self.pair_reader] * sent)
+        found[:, 0] += self.source_memory
         return found
 
 
 def _columns(genes: Ints) -> NDArray[np.int16]:
     """(n, K), close together in memory."""
     return np.ascontiguousarray(genes.T, dtype=np.int16)
+
+
+def _slots(devices: NDArray[np.int16]) -> Ints:
+    """(p, K): where a device of a chromosome stands in a table (m, K)."""
+    found = devices.astype(np.int64)
+    found *= devices.shape[1]
+    found += np.arange(devices.shape[1])
+    return found

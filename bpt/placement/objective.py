@@ -155,24 +155,43 @@ class Profit:
 
 def score(objective: Objective, genes: Ints) -> Floats:
     """(K,): the cost of those that leave no device without a partition and exceed no limit; of others above UNFIT."""
-    return _or_unfit(objective, genes, objective.cost(genes))
+    lacks = _lacks(objective, genes)
+    found: Floats = np.where(lacks > 0, UNFIT * (1 + lacks), objective.cost(genes))
+    return found
 
 
-def guided_score(objective: Objective, genes: Ints) -> tuple[Floats, Floats]:
-    """``score``, and the same with what guides local search in place of the cost."""
-    cost, guide = objective.guide(genes)
-    scores = _or_unfit(objective, genes, cost)
-    return scores, np.where(scores >= UNFIT, scores, guide)
+def guided_score(
+    objective: Objective, genes: Ints, scores: Floats | float = UNFIT, guides: Floats | float = UNFIT
+) -> tuple[Floats, Floats]:
+    """``score``, and the same with what guides local search in place of the cost.
+
+    Args:
+        scores, guides: what each is to beat, (K,) or one for all. Limits take longer to reckon than costs: those that
+            beat neither are not asked for theirs, and get UNFIT; nor are those that exceed one asked for their cost.
+    """
+    lost = np.broadcast_to(guides, len(genes)) >= UNFIT  # whatever is within the limits is better
+    lacks = np.zeros(len(genes))
+    if lost.any():
+        lacks[lost] = _lacks(objective, genes[lost])
+        fit = lacks == 0
+        cost, guide = np.full((2, len(genes)), UNFIT)
+        cost[fit], guide[fit] = objective.guide(genes[fit])
+    else:
+        cost, guide = objective.guide(genes)
+    promising = ~lost & ((cost < scores) | (guide < guides))
+    lacks[promising] = _lacks(objective, genes[promising])
+    unfit = (lacks > 0) | ~(lost | promising)
+    return np.where(unfit, UNFIT * (1 + lacks), cost), np.where(unfit, UNFIT * (1 + lacks), guide)
 
 
-def _or_unfit(objective: Objective, genes: Ints, cost: Floats) -> Floats:
-    lack = objective.lack(genes).sum(1) + objective.loads.idle(genes)
-    found: Floats = np.where(lack > 0, UNFIT * (1 + lack), cost)
+def _lacks(objective: Objective, genes: Ints) -> Floats:
+    """(K,): above 0 where a limit is exceeded or a device has no partition."""
+    found: Floats = objective.lack(genes).sum(1) + objective.loads.idle(genes)
     return found
 
 
 def _lack_of_memory(loads: Loads, genes: Ints) -> Floats:
-    if loads.memory.min() >= loads.most_held:
+    if loads.ample:
         return np.zeros((len(genes), loads.m))
     held = loads.held(genes)
     found: Floats = lacking(held, loads.memory) / np.maximum(held.sum(1, keepdims=True), 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bpt.placement.loads import ROUNDING, Floats, Ints
 from bpt.placement.objective import Objective, Profit
@@ -33,25 +34,31 @@ def fill(children: Ints, m: int, rng: np.random.Generator) -> None:
         counts[row, device] += 1
 
 
-def relieve(objective: Objective, child: Ints, rng: np.random.Generator) -> None:
+def relieve(objective: Objective, children: Ints, rows: Ints, rng: np.random.Generator) -> None:
     """Move partitions at random from devices that have too much to devices that have room, as far as there are any.
 
     Args:
-        child: (n,), changed; each device has a partition, and keeps one.
+        children: (K, n), of which ``rows`` are changed; each device has a partition, and keeps one.
     """
     takes, has = limits(objective)
-    has = has * (1 + ROUNDING)
+    for row in rows.tolist():
+        _relieve(children[row], takes, has * (1 + ROUNDING), rng)
+
+
+def _relieve(child: Ints, takes: Floats, has: Floats, rng: np.random.Generator) -> None:
     used = np.zeros_like(has)
     np.add.at(used, child, takes)
     for device in np.flatnonzero((used > has).any(1)).tolist():
-        mine = rng.permutation(np.flatnonzero(child == device))
-        for gene in mine[:-1].tolist():
-            if (used[device] <= has[device]).all():
+        mine = rng.permutation(np.flatnonzero(child == device))[:-1]
+        while (used[device] > has[device]).any():
+            fits: NDArray[np.bool_] = np.all(used + takes[mine, None] <= has, axis=2)
+            fits[:, device] = False
+            if not fits.any():
                 break
-            room = np.flatnonzero((used + takes[gene] <= has).all(1))
-            room = room[room != device]
-            if len(room):
-                goal = int(room[rng.integers(len(room))])
-                used[device] -= takes[gene]
-                used[goal] += takes[gene]
-                child[gene] = goal
+            place = int(fits.any(1).argmax())
+            gene, room = mine[place], np.flatnonzero(fits[place])
+            goal = int(room[rng.integers(len(room))])
+            used[device] -= takes[gene]
+            used[goal] += takes[gene]
+            child[gene] = goal
+            mine = mine[place + 1 :]  # for those before there is no room, nor will there be

@@ -62,8 +62,7 @@ def population(objective: Objective, size: int, seeds: Ints, rng: np.random.Gene
     """
     found = np.concatenate([seeds, spread(objective, max(size - len(seeds), 0), rng)])
     scores = score(objective, found)
-    for row in np.flatnonzero(scores >= UNFIT).tolist():
-        relieve(objective, found[row], rng)
+    relieve(objective, found, np.flatnonzero(scores >= UNFIT), rng)
     scores = score(objective, found)
     unfit = np.flatnonzero(scores >= UNFIT)
     if len(unfit):

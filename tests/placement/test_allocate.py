@@ -9,10 +9,11 @@ import pytest
 
 from bpt.errors import PrototxtError
 from bpt.placement.allocate import allocate
+from bpt.placement.partition import partitions
 from bpt.placement.placement import Placement, joined
 from bpt.placement.problem import Device, Link, Problem
 from bpt.proto import bpt_pb2 as pb
-from tests.placement.problems import Param, chain, fits, random_problem, stages_of, uneven, working
+from tests.placement.problems import Param, chain, fits, random_problem, stages_of, step_time, uneven, working
 
 BOTH = [Param.GABRA, Param.EXACT]
 ALL = [Param.BLOCK, *BOTH]
@@ -98,6 +99,18 @@ def test_scarce_memory(allocator: int, rule: int, objective: int) -> None:
             assert fits(problem, stages) and set(stages) == {0, 1, 2}
             solved += 1
     assert solved > 4 and failed
+
+
+@pytest.mark.parametrize("allocator", BOTH)
+def test_block_is_no_better_where_memory_is_scarce(allocator: int) -> None:
+    """All light layers are one partition by rule, of 180 bytes: too much for any device."""
+    problem = chain([10, *[0.01] * 9], [Device("a", memory=120), Device("b", memory=120)])
+    assert partitions(problem) == (0, 1)
+    block, found = (stages_of(allocate(problem, param(by)), 10) for by in (Param.BLOCK, allocator))
+    assert fits(problem, found)
+    assert step_time(problem, found) <= step_time(problem, block)
+    with pytest.raises(PrototxtError, match="lacks"):
+        allocate(problem, param(allocator, partitions=2))  # as asked
 
 
 @pytest.mark.parametrize("allocator", ALL)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bpt.placement.costs import Cost
-from bpt.placement.loads import Loads
+from bpt.placement.loads import AT_ONCE, Loads
 from bpt.placement.partition import partitions
 from bpt.placement.placement import Placement
 from bpt.placement.problem import Crossing, Device, Link, Problem
@@ -79,3 +79,14 @@ def test_plain_reckoning(rule: int) -> None:
         np.testing.assert_allclose(loads.received(genes), [received(problem, stages) for stages in layers])
         np.testing.assert_allclose(loads.held(genes), [memory(problem, stages) for stages in layers])
         assert (loads.held(genes) <= loads.most_held * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B])
+def test_many_at_once(rule: int) -> None:
+    """As each of them alone, though they are reckoned in several blocks."""
+    loads = Loads(problem := random_problem(2, 40, 4, True, rule), problem.cuts)
+    genes = np.random.default_rng(0).integers(0, 4, (2000, loads.n))
+    assert len(genes) * (loads.n + len(loads.pair_reader)) > 2 * AT_ONCE
+    for load in (loads.working, loads.received, loads.held):
+        np.testing.assert_allclose(load(genes), np.concatenate([load(row[None]) for row in genes]), rtol=1e-12)
+        assert load(genes[:0]).shape == (0, 4)

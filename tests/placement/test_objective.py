@@ -10,7 +10,7 @@ import pytest
 from bpt.placement.loads import Loads
 from bpt.placement.objective import UNFIT, Profit, StepTime, guided_score, score
 from bpt.placement.problem import Device, Link
-from tests.placement.problems import Param, chain
+from tests.placement.problems import Param, chain, random_problem
 
 
 def test_profit() -> None:
@@ -100,3 +100,22 @@ def test_memory_is_a_limit_of_both() -> None:
     for objective in (StepTime(loads), Profit(loads, large[0])):
         assert score(objective, fitting)[0] < UNFIT <= score(objective, large)[0]
         assert objective.lack(large).tolist() == [[pytest.approx(12 / 88), 0]]
+
+
+def test_what_is_not_better_is_not_judged() -> None:
+    """What beats a score or a guide gets what it gets without them; all else is unfit, and so is chosen by nobody."""
+    asked = left = 0
+    for seed in range(30):
+        loads = Loads(problem := random_problem(seed, 8, 3, tight=True), problem.cuts)
+        genes = np.random.default_rng(seed).integers(0, 3, (200, loads.n))
+        for objective in (StepTime(loads), Profit(loads, genes[0])):
+            plain, guides = guided_score(objective, genes)
+            assert plain.tolist() == score(objective, genes).tolist()
+            limits = np.where(np.arange(200) % 5 > 0, np.median(objective.guide(genes), axis=1)[:, None], 2 * UNFIT)
+            found, guided = guided_score(objective, genes, *limits)
+            better = (plain < limits[0]) | (guides < limits[1])
+            assert found[better].tolist() == plain[better].tolist()
+            assert guided[better].tolist() == guides[better].tolist()
+            assert (found[~better] >= UNFIT).all() and (guided[~better] >= UNFIT).all()
+            asked, left = asked + int((plain[better] < UNFIT).sum()), left + int((plain[~better] < UNFIT).sum())
+    assert asked and left
