@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import struct
 import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.data.png_gray import gray_of_color
 from bpt.errors import BptError, DataError, UserError
 
 if TYPE_CHECKING:
@@ -36,9 +38,9 @@ _GRAY_OF_16 = ("I;16", "I")  # Pillow's modes of a gray PNG of 16 bits; the latt
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "JPEG2000", "SUN")
 _PIL = re.compile(r"PIL\.")
 _ORIENTATION = 0x0112  # EXIF's tag
+_BITS = 8
+_CODE = b"\xff\x4f\xff\x51"  # with which the code of a JPEG 2000 starts, after a header or at once
 _SMALL, _DENSEST = 2**24, 10_000  # pixels that any file may have, and how many more for each of its bytes
-# Of red and green in 32768ths; blue has the rest. libpng's, by which OpenCV reads a color PNG as gray: it truncates.
-_RED, _GREEN = 29900 * 32768 // 100000, 58700 * 32768 // 100000
 
 
 def import_pillow() -> ModuleType:
@@ -63,7 +65,7 @@ def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint
 
     It is a view of pixels that lie next to each other, and may be read-only. If it is converted, it is also turned as
     its file's EXIF tag says, as OpenCV does since 3.1. Of 16 bits a channel, which a PNG may have, the upper 8 are
-    taken, as OpenCV does; gray is made of color before that.
+    taken, as OpenCV does; gray is made of color before that, as :mod:`bpt.data.png_gray` says.
 
     Args:
         channels: 1 (gray) or 3 (color) to convert to; ``None`` keeps what the file has.
@@ -102,8 +104,8 @@ def _pixels(image: ImageFile, channels: int | None, content: bytes) -> NDArray[n
     if image.format == "PNG" and image.mode in _GRAY_OF_16:
         gray = (np.asarray(_upright(image) if channels else image) >> 8).astype(np.uint8)
         return gray if channels != 3 else np.repeat(gray[..., np.newaxis], 3, 2)
-    if image.format == "TIFF" and ";16" in _stored(image):
-        raise DataError("a TIFF of 16 bits a channel; only a PNG may have more than 8")
+    if (bits := _bits(image, content)) > _BITS:
+        raise DataError(f"a {image.format} of {bits} bits a channel; only a PNG may have more than 8")
     if image.mode not in _NATIVE:
         raise DataError(f"an image of Pillow's mode {image.mode}; only 8 bits a channel can be read")
     if channels == 1 and image.format == "JPEG":
@@ -112,32 +114,38 @@ def _pixels(image: ImageFile, channels: int | None, content: bytes) -> NDArray[n
         native: NDArray[np.uint8] = np.asarray(_converted(image, _NATIVE[image.mode]))
         return native
     if channels == 1 and image.format == "PNG" and image.mode not in ("1", "L", "LA"):
-        return _gray_of_color(image, content)
+        return gray_of_color(_samples(image, content), content)
     converted: NDArray[np.uint8] = np.asarray(_upright(_converted(image, _CHANNELS[channels])))
     return converted
 
 
-def _gray_of_color(image: ImageFile, content: bytes) -> NDArray[np.uint8]:
-    """Of a PNG, as libpng makes it: 8 bits are truncated, 16 rounded to 16, of which the upper 8 are taken."""
-    if not _stored(image).startswith(("RGB;16", "RGBA;16")):  # gray with alpha is, as it were, color of 8 bits
-        return (_weighted(_rgb(image)) >> 15).astype(np.uint8)
-    with import_pillow().open(io.BytesIO(content), formats=("PNG",)) as lower:
+def _bits(image: ImageFile, content: bytes) -> int:
+    """How many a channel has, in those formats of which Pillow would take the upper ones."""
+    if image.format == "TIFF":
+        return 16 if ";16" in _stored(image) else _BITS
+    if image.format == "PPM":
+        settings = image.tile[0][3]  # the largest value follows the mode, unless it is one that needs no decoder
+        largest = settings[1] if isinstance(settings, tuple) else 255
+        return 16 if image.mode == "I" or largest > 255 else _BITS
+    if image.format == "JPEG2000":
+        start = content.index(_CODE) + len(_CODE)
+        (channels,) = struct.unpack_from(">H", content, start + 36)
+        return 1 + max(bits & 127 for bits in content[start + 38 : start + 38 + 3 * channels : 3])
+    return _BITS
+
+
+def _samples(image: ImageFile, content: bytes) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    """(H, W, 3): red, green and blue of a PNG, in as many bits as it has."""
+    deep = _stored(image).startswith(("RGB;16", "RGBA;16"))  # gray with alpha is, as it were, color of 8 bits
+    upper: NDArray[np.uint8] = np.asarray(_upright(_converted(image, "RGB")))
+    if not deep:
+        return upper
+    with import_pillow().open(io.BytesIO(content), formats=("PNG",)) as other:
         # Pillow keeps one byte of each sample: the first one, or the second one of what is little-endian.
-        lower.tile = [(*tile[:3], str(tile[3]).replace(";16B", ";16L")) for tile in lower.tile]
-        samples = _rgb(image) << 8 | _rgb(lower)
-    return ((_weighted(samples) + 2**14) >> 23).astype(np.uint8)  # below 2^31, as the weights are 2^15 in all
-
-
-def _rgb(image: Image) -> NDArray[np.int32]:
-    """(H, W, 3)."""
-    return np.asarray(_upright(_converted(image, "RGB")), np.int32)
-
-
-def _weighted(samples: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The gray of (H, W, 3), times 32768."""
-    red, green, blue = np.moveaxis(samples, 2, 0)
-    gray: NDArray[np.int32] = _RED * red + _GREEN * green + (32768 - _RED - _GREEN) * blue
-    return gray
+        other.tile = [(*tile[:3], str(tile[3]).replace(";16B", ";16L")) for tile in other.tile]
+        lower: NDArray[np.uint8] = np.asarray(_upright(_converted(other, "RGB")))
+    samples: NDArray[np.uint16] = (upper.astype(np.uint16) << 8 | lower).astype(np.uint16)
+    return samples
 
 
 def _stored(image: ImageFile) -> str:

@@ -134,6 +134,40 @@ class TestSixteenBits:
         with pytest.raises(DataError, match=r"^a TIFF of 16 bits a channel"):
             decode_image(content, 3)
 
+    @pytest.mark.parametrize(
+        "content", [b"P6 1 1 65535 " + bytes(6), b"P6 1 1 256 " + bytes(6), b"P3 1 1 256 1 2 3 ", b"P5 1 1 300 \0\1"]
+    )
+    def test_so_is_a_ppm(self, content: bytes) -> None:
+        with pytest.raises(DataError, match=r"^a PPM of 16 bits a channel; only a PNG may have more than 8$"):
+            decode_image(content, 3)
+
+    @pytest.mark.parametrize("content", [b"P6 1 1 255 \1\2\3", b"P3 1 1 255 1 2 3 "])
+    def test_but_no_ppm_of_eight(self, content: bytes) -> None:
+        assert decode_image(content).ravel().tolist() == [3, 2, 1]
+        assert decode_image(content.replace(b"255", b"100")).ravel().tolist() == [8, 5, 3]  # of 100: times 2.55
+        assert decode_image(b"P5 1 1 255 \7").tolist() == [[[7]]]
+        assert decode_image(b"P4 1 1 \0").tolist() == [[[255]]]
+
+    @pytest.mark.parametrize("header", [True, False])
+    def test_so_is_a_jpeg_2000(self, header: bool) -> None:
+        file = io.BytesIO()
+        Image.fromarray(RGB).save(file, "JPEG2000", no_jp2=not header)
+        content = bytearray(file.getvalue())
+        np.testing.assert_array_equal(decode_image(bytes(content)), RGB.transpose(2, 0, 1)[::-1])
+        bits = content.index(b"\xff\x4f\xff\x51") + 42  # of the first channel, less 1
+        assert content[bits : bits + 9 : 3] == b"\7\7\7"
+        content[bits + 6] = 11
+        with Image.open(io.BytesIO(content)) as image:
+            assert image.mode == "RGB"
+        with pytest.raises(DataError, match=r"^a JPEG2000 of 12 bits a channel; only a PNG may have more than 8$"):
+            decode_image(bytes(content), 3)
+
+    def test_so_is_a_jpeg_2000_in_gray(self) -> None:
+        file = io.BytesIO()
+        Image.fromarray(np.array([[1000]], np.uint16)).save(file, "JPEG2000")
+        with pytest.raises(DataError, match=r"^a JPEG2000 of 16 bits a channel"):
+            decode_image(file.getvalue())
+
 
 def test_damaged_file() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
