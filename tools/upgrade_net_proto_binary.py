@@ -13,29 +13,18 @@ Exit status: 0 done; 1 written, but settings that had no meaning were dropped, o
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from bpt.cli.options import Parser
-from bpt.cli.tool import run_tool
-from bpt.proto.rewrite import report, rewrite_net_binary
-
-
-def upgrade(files: argparse.Namespace) -> int:
-    """The exit status; see the text above."""
-    notes = rewrite_net_binary(files.input, files.output)
-    lines, status = report("NetParameter binary proto", files.input, files.output, notes)
-    print(*lines, sep="\n", file=sys.stderr)
-    return status
+from bpt.cli.upgrade_tool import run_upgrade
+from bpt.proto.rewrite import rewrite_net_binary
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line ``words`` (None: this process's); returns the exit status."""
-    parser = Parser(prog="upgrade_net_proto_binary.py", description=__doc__)
-    parser.add_argument("input", metavar="INPUT", help="the weights, a .caffemodel")
-    parser.add_argument("output", metavar="OUTPUT", help="the file to write; may be INPUT")
-    return run_tool(parser, upgrade, words)
+    return run_upgrade(
+        __file__, __doc__, "the weights, a .caffemodel", "NetParameter binary proto", rewrite_net_binary, words
+    )
 
 
 if __name__ == "__main__":
