@@ -121,3 +121,25 @@ def test_the_memory_that_devices_are_said_to_have(tmp_path: Path) -> None:
     plan = plan_solver(read_solver(path, ["parallel_param { num_stages: 2 }"]))
     whole = sum(cost.parameters + cost.activations for cost in plan.problem.costs)
     assert hybrid_memory.memory(path) == pytest.approx(hybrid_memory.LIMIT * whole / 2**20, abs=1)
+
+
+def test_memory_is_measured_in_both_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mib = 2**20
+    sizes = {"CONTIGUOUS": (100, [60, 65]), "CHANNELS_LAST": (120, [90, 60])}  # one process, two stages
+
+    def peaks(solver: Path, ranks: int, *fields: str) -> list[hybrid_memory.Peak]:
+        source = read_solver(solver, fields)
+        assert source.param.parallel_param.num_stages == (2 if ranks == 2 else 1)
+        alone, stages = sizes[type(source.param).Engine.Name(source.param.engine)]
+        return [hybrid_memory.Peak(size * mib, 100 * mib) for size in (stages if ranks == 2 else [alone])]
+
+    monkeypatch.setattr(hybrid_memory, "peaks", peaks)
+    lines = list(hybrid_memory.measure("resnet20", Images(32, 64), ["GPIPE"], 4, tmp_path))
+    assert [line.split(", ")[-1] for line in lines if line.startswith("resnet20")] == [
+        "CONTIGUOUS: MiB at the peak", "CHANNELS_LAST: MiB at the peak",
+    ]  # fmt: skip
+    assert [" ".join(line.split()) for line in lines if line.startswith("GPIPE")] == [
+        "GPIPE 60 / 65 0.60 / 0.65 160 / 165 0.80 / 0.82",
+        "GPIPE 90 / 60 0.75 / 0.50 190 / 160 0.86 / 0.73",
+    ]
+    assert [line.split(": ")[-1] for line in lines if "goal" in line] == ["met", "not met"]
