@@ -44,6 +44,7 @@ class RunContext:
     # them in the same order. May overwrite its argument.
     total: Callable[[Tensor], Tensor] = lambda tensor: tensor
     turning: Turning | None = None  # when shares are turned; the train net's first data layer on many ranks sets it
+    keeps_batches: bool = False  # each rank has whole batches, whose samples belong together: they are never turned
     rotation: float = 0.0  # shares are turned by this part of the batch in this pass; data layers set it
     columns: Share | None = None  # layers run on a slice of the features (axis 1) of all samples of their group
     sync_batch_norm: bool = False  # parallel_param's field of this name
@@ -64,7 +65,7 @@ class RunContext:
     @property
     def turns(self) -> bool:
         """Whether ranks get other samples of a batch in each epoch: they, or cuts that stand for ranks, are several."""
-        return self.ranks > 1 or math.prod(self.cuts[:-1]) > 1
+        return not self.keeps_batches and (self.ranks > 1 or math.prod(self.cuts[:-1]) > 1)
 
     @property
     def is_divided(self) -> bool:

@@ -15,11 +15,14 @@ from bpt.comm.base import Communicator
 from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import Part
+from bpt.layers import LAYERS
 from bpt.layers.batch_norm import stored_statistics
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.report.columns import columns
 from bpt.solvers.only_training import only_training
+from bpt.solvers.pipelines.placing import syncs
+from bpt.solvers.ranks.dividing import is_dividable
 from bpt.solvers.ranks.parallel import Parallel
 from bpt.solvers.solver import Solver
 
@@ -104,13 +107,13 @@ def _compare(source: SolverSource, device: torch.device, world: Communicator, it
     reference = SolverSource(pb.SolverParameter(), source.path, source.origins)
     reference.param.CopyFrom(source.param)
     with Solver(source, device=device, world=world) as solver:
+        cuts = _cuts(solver.parallel, solver.net.graph)
         spread = _train(solver, iterations)
         if world.rank != 0:
             return []
         seed, replicas = solver.context.seed, solver.parallel.batch_factor
-        cuts = _cuts(solver.parallel, solver.net.graph)
     LOG.info("Now the same on one process")
-    if cuts:
+    if cuts and solver.parallel.staging:
         LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(cuts))
     reference.param.random_seed = seed
     reference.param.ClearField("parallel_param")
@@ -120,11 +123,31 @@ def _compare(source: SolverSource, device: torch.device, world: Communicator, it
 
 
 def _cuts(parallel: Parallel, graph: LayerGraph) -> tuple[int, ...]:
-    """The micro-batches that one process must have to normalise by what the ranks do; none if all the same."""
+    """The micro-batches that one process must have to do what the ranks do; none if all the same.
+
+    Where batches stay whole, each rank's is one. So it is where BatchNorm normalises by micro-batches.
+    """
+    if parallel.grid.replicas > 1 and not is_dividable(graph):
+        _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
+        return (parallel.grid.replicas,)
     by_batch = any(node.type == "BatchNorm" and not stored_statistics(node.spec) for node in graph.nodes)
     if not by_batch or parallel.staging is None or parallel.staging.micro_batches == 1:
         return ()
     return (parallel.grid.replicas, *parallel.staging.cuts)
+
+
+def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
+    """Refuse nets of which one process cannot train the ranks' whole batches one behind the other."""
+    for node in graph.nodes:
+        layer = LAYERS[node.type]
+        reason = "" if layer.within_batch else layer.counts_by_data(node.spec)
+        if node.type == "BatchNorm" and syncs(node.spec, sync):
+            reason = "it normalises by the batches of all ranks (sync)"
+        if reason:
+            raise node.spec.error(
+                f"{reason}; one process has these batches, which stay whole, one behind the other, so that there is "
+                "nothing to compare the ranks with"
+            )
 
 
 def _train(solver: Solver, iterations: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:

@@ -25,6 +25,7 @@ from bpt.solvers.display import loss_note
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import file_plan
 from bpt.solvers.ranks.agreement import check_same, facts_of, outcome_of_first
+from bpt.solvers.ranks.dividing import is_dividable
 from bpt.solvers.ranks.outputs import Outputs
 from bpt.solvers.ranks.spreading import spread
 from bpt.solvers.testing import Scores, run_test
@@ -44,8 +45,8 @@ def score(
 ) -> Scores:
     """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
 
-    The ranks of ``world`` (by default this one alone) divide each batch among them; all get the means. What is asked
-    for in ``metrics`` is logged, too.
+    The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its
+    samples belong together; all get the means. What is asked for in ``metrics`` is logged, too.
 
     Raises:
         UserError: a file is wrong, the weights are those of another net, or the confusion matrix has no place.
@@ -58,8 +59,11 @@ def score(
     graph = file_plan(model, pb.TEST, level, stages).graph()
     check_same(world, facts_of(pb.SolverParameter(), graph))
     parallel = spread(SolverSource(pb.SolverParameter(), model, {}), graph, world, device)
-    context = RunContext()
-    parallel.set_up(context, pb.TEST)
+    context, samples = RunContext(), parallel.samples
+    if is_dividable(graph):
+        parallel.set_up(context, pb.TEST)
+    else:  # each rank scores whole batches
+        samples = SerialCommunicator()
     net = make_net(graph, device, context)
     try:
         report = MetricsReport(net, metrics, model)
@@ -79,14 +83,15 @@ def score(
                 progress.advance()
 
             operator = LocalOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
-            outputs = Outputs(net, parallel.samples)
+            outputs = Outputs(net, samples)
             scores = run_test(operator, iterations, each=show, debug=graph.debug_info, outputs=outputs)
         assert scores is not None
         LOG.info("Loss: %s", number(scores.loss))
         for edge in graph.outputs:
             for element in scores.outputs[edge.blob].flatten().tolist():
                 LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
-        report.finish(parallel.samples)
+        if world.rank == 0 or samples.size > 1:
+            report.finish(samples)
         return scores
     finally:
         net.close()

@@ -25,6 +25,8 @@ class ArgMax(Layer):
     the bottom, with 1 for the others. It never runs backward: it hands no diff back.
     """
 
+    within_batch = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.argmax_param

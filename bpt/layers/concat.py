@@ -18,6 +18,7 @@ class Concat(Layer):
     """Joins bottoms along ``axis`` (default 1; the old form is ``concat_dim``); the other axes must agree."""
 
     arity = Arity(bottoms=(1, None))
+    within_batch = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

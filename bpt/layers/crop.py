@@ -23,6 +23,7 @@ class Crop(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
+    within_batch = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -16,6 +16,8 @@ from bpt.layers.base import LAYERS, Layer
 class Flatten(Layer):
     """Makes one axis of those from ``axis`` (default 1) to ``end_axis`` (default the last), both included."""
 
+    within_batch = True
+
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         param, shape = spec.param.flatten_param, bottoms[0]

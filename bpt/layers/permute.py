@@ -21,6 +21,8 @@ class Permute(Layer):
     Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
     """
 
+    within_batch = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.order = tuple(spec.param.permute_param.order)

@@ -44,6 +44,7 @@ class Recurrent(Layer):
     """
 
     undivided = ALONG_TIME
+    within_batch = True
     gates: ClassVar[int]  # the rows of the input weights, in units of num_output
     states: ClassVar[int]  # how many tensors make the state
 
@@ -116,7 +117,8 @@ class Recurrent(Layer):
         param = spec.param.recurrent_param
         self.size = param.num_output
         self.exposed, self.has_static = self._exposed(spec), self._has_static(spec)
-        self._kept: tuple[Tensor, ...] = ()  # the last states, (N, num_output) each
+        # The last states, (N, num_output) each; of each micro-batch, where these stand for the batches of ranks.
+        self._kept: dict[int | None, tuple[Tensor, ...]] = {}
         if param.debug_info:
             message = "there is no unrolled net to log; debug_info: true in the solver shows the layer itself"
             notice(spec, message, FIELD, "debug_info")
@@ -135,7 +137,7 @@ class Recurrent(Layer):
         if self.exposed:
             return (outputs, *(state.unsqueeze(0) for state in last))
         if not _is_exported():
-            self._kept = last
+            self._kept[self.context.part] = last
         return outputs
 
     def unroll(self, inputs: Tensor, markers: Tensor, first: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -151,15 +153,25 @@ class Recurrent(Layer):
         """
         raise NotImplementedError
 
+    @property
+    def kept(self) -> tuple[Tensor, ...]:
+        """The states from which the next pass goes on, (N, num_output) each; none: from 0."""
+        return tuple(state.detach() for state in self._kept.get(None, ()))
+
+    @kept.setter
+    def kept(self, states: tuple[Tensor, ...]) -> None:
+        self._kept = {None: states}
+
     def reset(self) -> None:
         """Let the next pass begin with states of 0 (Caffe: ``RecurrentLayer::Reset``)."""
-        self._kept = ()
+        self._kept = {}
 
     def _first(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """The states that the last pass has left, or 0."""
         shape = (inputs.shape[1], self.size)
-        if not _is_exported() and self._kept and self._kept[0].shape == shape:
-            return tuple(state.to(inputs) for state in self._kept)
+        kept = () if _is_exported() else self._kept.get(self.context.part, ())
+        if kept and kept[0].shape == shape:
+            return tuple(state.to(inputs) for state in kept)
         return tuple(inputs.new_zeros(shape) for _ in range(self.states))
 
     def extra_blob(self, index: int) -> Tensor:

@@ -26,6 +26,8 @@ class Reshape(Layer):
     then read as 0: a rank has fewer.
     """
 
+    within_batch = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.reshape_param

@@ -22,6 +22,8 @@ def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
 class Softmax(Layer):
     """``exp(x) / Σ exp(x)`` along ``softmax_param { axis }`` (default 1)."""
 
+    within_batch = True
+
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         softmax_axis(spec, bottoms[0])

@@ -83,7 +83,7 @@ def state_of(net: Net) -> State:
     recurrent = {name: part for name, part in net.layers.named_modules() if isinstance(part, Recurrent)}
     return State(
         {name: dict(_attributes(part)) for name, part in net.layers.named_modules()},
-        {name: tuple(state.detach() for state in layer._kept) for name, layer in recurrent.items()},
+        {name: layer.kept for name, layer in recurrent.items()},
         {name: layer.position for name, layer in net.data_layers().items()},
     )
 
@@ -101,7 +101,7 @@ def set_state(net: Net, state: State) -> None:
     for name, kept in state.kept.items():
         layer = parts[name]
         assert isinstance(layer, Recurrent)
-        layer._kept = kept
+        layer.kept = kept
     for name, position in state.positions.items():
         net.data_layers()[name].position = position
 

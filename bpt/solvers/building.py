@@ -18,6 +18,7 @@ from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import NetPlan
+from bpt.solvers.ranks.dividing import is_dividable
 from bpt.solvers.ranks.outputs import Outputs
 from bpt.solvers.ranks.parallel import Parallel
 
@@ -55,6 +56,7 @@ class Builder:
         self._context = context
         self._test_context = replace(context)  # its own: other shares, and never turned
         parallel.set_up(self._test_context, pb.TEST)
+        self._alone = RunContext(seed=context.seed)  # of test nets whose batches stay whole: each rank tests them
         self._parallel = parallel
         self._observable = observable
         self._make_operator = make_operator or self._operator
@@ -71,14 +73,15 @@ class Builder:
         for note in plan.source.notes:
             LOG.info("%s", note)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
-        context = self._context if graph.phase == pb.TRAIN else self._test_context
+        alone = graph.phase == pb.TEST and not is_dividable(graph)
+        context = self._alone if alone else self._context if graph.phase == pb.TRAIN else self._test_context
         net = make_net(graph, self._device, context, shared, part)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
         LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
         operator = self._make_operator(net, self._device)
         parallel = self._parallel
-        stages = parallel.grid.across_stages
-        return Built(plan, operator, Outputs(net, parallel.samples, stages, parallel.has_outputs))
+        samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
+        return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))
 
     def _operator(self, net: Net, device: torch.device) -> LocalOperator:
         graph = net.graph

@@ -107,9 +107,23 @@ def test_many_ranks_score_like_one(tmp_path: Path, ranks: int, caplog: pytest.Lo
     ]
 
 
+def test_what_ranks_cannot_divide_each_one_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Softmax over the samples of a batch: p = e^3x / (e^3 + e^6), of the pixels x = 1 and 2."""
+    text = NET.replace("batch_size: 1", "batch_size: 2").replace('stage: "labels"', 'stage: "whole"')
+    mixing = 'layer { name: "m" type: "Softmax" bottom: "ip" top: "p" softmax_param { axis: 0 } }'
+    (tmp_path / "mixing.prototxt").write_text(text + mixing)
+
+    def run(comm: Communicator) -> Scores:
+        return score("mixing.prototxt", ["net.caffemodel"], 1, CPU, world=comm)
+
+    for found in run_ranks(3, run):
+        expected = np.exp([3, 6]) / np.exp([3, 6]).sum()
+        np.testing.assert_allclose(found.outputs["p"].flatten().tolist(), expected, rtol=1e-6)
+
+
 def test_what_ranks_cannot_score(tmp_path: Path) -> None:
     (tmp_path / "mixing.prototxt").write_text(
-        NET + 'layer { name: "m" type: "Softmax" bottom: "ip" top: "p" softmax_param { axis: 0 } }'
+        NET + 'layer { name: "m" type: "Filter" bottom: "ip" bottom: "label" top: "p" }'
     )
     for ranks in (1, 2):
 

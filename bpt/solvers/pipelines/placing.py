@@ -105,7 +105,7 @@ def manual_stages(graph: LayerGraph) -> list[int | None]:
 def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
     """Refuse layers that need all samples of a batch at the same time."""
     for node in graph.nodes:
-        if node.type == "BatchNorm" and not stored_statistics(node.spec) and _syncs(node.spec, sync_batch_norm):
+        if node.type == "BatchNorm" and not stored_statistics(node.spec) and syncs(node.spec, sync_batch_norm):
             raise node.spec.error(
                 "is to normalise by the whole batch (sync), whose micro-batches are never there together; set "
                 "pipeline_param { micro_batches: 1 }, or leave sync out: then each micro-batch is normalised by itself"
@@ -118,7 +118,8 @@ def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
             )
 
 
-def _syncs(spec: LayerSpec, by_default: bool) -> bool:
+def syncs(spec: LayerSpec, by_default: bool) -> bool:
+    """Whether a BatchNorm layer is to normalise by the whole batch; ``parallel_param`` says what is the default."""
     param = spec.param.batch_norm_param
     return param.sync if param.HasField("sync") else by_default
 

@@ -9,17 +9,21 @@ from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
 from bpt.errors import PrototxtError, UsageError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers import LAYERS
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
+from bpt.solvers.ranks.dividing import check_training, check_whole
 
 LOG = logging.getLogger("bpt")
 
 
-def arrange(solver: SolverSource, graphs: Sequence[LayerGraph], world: Communicator) -> ProcessGrid:
+def arrange(
+    solver: SolverSource, graph: LayerGraph, world: Communicator, tests: Sequence[LayerGraph] = ()
+) -> ProcessGrid:
     """The ranks of ``world`` as ``parallel_param`` wants them; a collective call.
 
     Args:
-        graphs: of the nets of the run.
+        graph: of the net of the run.
+        tests: of its test nets.
 
     Raises:
         PrototxtError: the ranks cannot be arranged so, or a net cannot be divided.
@@ -37,13 +41,8 @@ def arrange(solver: SolverSource, graphs: Sequence[LayerGraph], world: Communica
     if world.size > 1:
         if solver.param.debug_info:
             LOG.warning("debug_info: blobs, and gradients before the exchange, are those of the first rank's samples")
-        for graph in graphs:
-            _check_samples_stay_apart(graph)
+        if graph.phase == pb.TRAIN:
+            check_training(graph, param, grid)
+        for each in (graph, *tests):
+            check_whole(each, grid)
     return grid
-
-
-def _check_samples_stay_apart(graph: LayerGraph) -> None:
-    for node in graph.nodes:
-        reason = LAYERS[node.type].mixes_samples(node.spec, [graph.edges[edge].shape for edge in node.bottoms])
-        if reason:
-            raise node.spec.error(f"{reason}, so its batch cannot be divided over ranks; train on one process")

@@ -50,6 +50,7 @@ class Parallel:
         batch_factor: a batch has so many times the samples that the text says; by default as many as there are
             replicas under ``batch_scope: REPLICA``, else 1.
         staging: which stage of a pipeline runs which layers; ``None``: there are no stages.
+        keeps_batches: the training net's batches stay whole; see RunContext.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Parallel:
         balance: Balance,
         batch_factor: int | None = None,
         staging: Staging | None = None,
+        keeps_batches: bool = False,
     ) -> None:
         self.param = param
         self.grid = grid
@@ -74,6 +76,7 @@ class Parallel:
         self._for_slices = grid.across_replicas.Dup()
         self.courier = Courier(grid.world)
         self.staging = staging
+        self._keeps_batches = keeps_batches
         self._links = Links(grid.across_stages.Dup()) if staging else None
 
     @property
@@ -111,6 +114,7 @@ class Parallel:
         context.ranks = self.samples.size
         context.split = lambda samples: self.shares(samples, phase)[self._rank]
         context.total = self._total
+        context.keeps_batches = self._keeps_batches
         if self.staging and phase == pb.TRAIN:
             context.cuts = self.staging.cuts
         context.sync_batch_norm = self.param.sync_batch_norm

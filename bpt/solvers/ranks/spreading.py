@@ -19,6 +19,7 @@ from bpt.solvers.pipelines.staging import Staging
 from bpt.solvers.ranks.agreement import outcome_of_first
 from bpt.solvers.ranks.arranging import arrange
 from bpt.solvers.ranks.balancing import static_balance
+from bpt.solvers.ranks.dividing import is_dividable
 from bpt.solvers.ranks.parallel import Parallel
 
 LOG = logging.getLogger("bpt")
@@ -51,7 +52,7 @@ def spread(
             "'solver_mode: CPU', or leave it out",
             solver.origin("parallel_param", "inner_param", "engine"),
         )
-    grid = arrange(solver, (graph, *tests), world)
+    grid = arrange(solver, graph, world, tests)
 
     def staged() -> Staging | None:
         return stage(solver, graph, grid.replicas)
@@ -60,7 +61,7 @@ def spread(
     if param.balance == pb.ParallelParameter.STATIC:
         balance = static_balance(solver, graph, grid, device)
     staging = Staging.alone(graph, cuts) if cuts else outcome_of_first(world, None if world.rank else staged)
-    parallel = Parallel(param, grid, balance, batch_factor, staging)
+    parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches=not is_dividable(graph))
     try:
         for each in (graph, *tests):
             parallel.parts(each)

@@ -80,7 +80,27 @@ def test_a_layer_that_mixes_samples(tmp_path: Path) -> None:
     assert isinstance(error, LayerError)
     line = NET.count("\n") + 2
     assert str(error).startswith(f'{tmp_path}/net.prototxt:{line}:1: layer "mixing": ')
-    assert str(error).endswith(", so its batch cannot be divided over ranks; train on one process")
+    told = ", so its batch cannot be divided over ranks; train on one process"
+    setting = "parallel_param { batch_scope: REPLICA }"
+    assert str(error).endswith(f"{told}, or set {setting}: then each rank trains whole batches")
+    error = refusal(tmp_path, 2, "batch_scope: REPLICA balance: STATIC", NET + ALONG_THE_SAMPLES)
+    assert str(error).endswith(f"{told}, or set {setting} without balance: then each rank trains whole batches")
+    for parallel in ("batch_scope: REPLICA num_shards: 2", "batch_scope: REPLICA num_stages: 2"):
+        assert str(refusal(tmp_path, 2, parallel, NET + ALONG_THE_SAMPLES)).endswith(told)
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        'type: "Filter" bottom: "ip" bottom: "y"',
+        'type: "Reshape" bottom: "loss" reshape_param { shape { dim: 1 } }',
+    ],
+)
+def test_what_no_rank_may_have_alone(mixing: str, tmp_path: Path) -> None:
+    """How many samples there are, or a number of all samples, is not a matter of one rank's batch."""
+    net = NET + f'layer {{ name: "mixing" top: "p" {mixing} }} layer {{ name: "quiet" type: "Silence" bottom: "p" }}'
+    error = refusal(tmp_path, 2, "batch_scope: REPLICA", net)
+    assert 'layer "mixing": ' in str(error) and str(error).endswith("; train on one process")
 
 
 def test_on_one_process_samples_may_mix(tmp_path: Path) -> None:
@@ -88,9 +108,11 @@ def test_on_one_process_samples_may_mix(tmp_path: Path) -> None:
     assert run_ranks(1, lambda comm: spread(source, train_plan(source).graph(), comm, CPU).is_alone) == [True]
 
 
-def test_a_layer_of_a_test_net_that_mixes_samples(tmp_path: Path) -> None:
-    """It would give scores that nobody could tell from right ones."""
-    only_in_tests = ALONG_THE_SAMPLES.replace("bottom", "include { phase: TEST } bottom")
+def test_a_layer_of_a_test_net_that_writes_whole_batches(tmp_path: Path) -> None:
+    only_in_tests = """
+layer { name: "mixing" type: "HDF5Output" bottom: "conv" bottom: "ip" include { phase: TEST }
+  hdf5_output_param { file_name: "%s" } }
+""" % (tmp_path / "out.h5")  # fmt: skip
     tested = "test_iter: 1 test_interval: 2 snapshot_after_train: false"
     source = small_solver(tmp_path, tested, net=NET + only_in_tests)
 
