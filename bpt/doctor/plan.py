@@ -19,6 +19,7 @@ from bpt.proto.solver import SolverSource
 from bpt.share import Share
 from bpt.solvers.nets import NetPlan
 from bpt.solvers.pipelines.placing import described
+from bpt.solvers.ranks.dividing import is_dividable
 from bpt.solvers.ranks.parallel import Parallel
 from bpt.solvers.ranks.spreading import spread
 from bpt.solvers.speeds.rehearsal import batch_of
@@ -87,7 +88,8 @@ def _spread(
     ranks: Ranks, solver: SolverSource, graphs: Mapping[str, LayerGraph], device: torch.device
 ) -> tuple[Parallel, Part]:
     """The parallelisation, and what this rank holds of the training net."""
-    parallel = spread(solver, next(iter(graphs.values())), ranks.world, device)
+    train, *tests = graphs.values()
+    parallel = spread(solver, train, ranks.world, device, tests=tests)
     parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
     parallel.close()
     return parallel, parts[0]
@@ -103,7 +105,10 @@ def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Fi
         batch = attempt(lambda graph=graph: batch_of(graph))  # type: ignore[misc]
         if batch.value is None:
             continue  # a net without data
-        shares = parallel.shares(batch.value)
+        if graph.phase == pb.TEST and not is_dividable(graph):
+            yield ok(f"{name}: a batch of {batch.value} samples, which stays whole: all of it for each rank")
+            continue
+        shares = parallel.shares(batch.value, graph.phase)
         whole = sum(share.count for share in shares)
         idle = [rank for rank, share in zip(owners, shares, strict=True) if not share.count]
         if idle:

@@ -76,6 +76,20 @@ def test_a_batch_for_each_replica(tmp_path: Path) -> None:
     assert "training net: a batch of 16 samples, 8 for each of 2 ranks" in texts_of(found.section, Kind.OK)
 
 
+TURNED = """
+layer { name: "turned" type: "Permute" bottom: "fc" top: "turned" include { phase: TEST } permute_param { order: 1 } }
+"""
+
+
+def test_tests_have_the_batch_of_the_text(tmp_path: Path) -> None:
+    tested = "parallel_param { batch_scope: REPLICA } test_iter: 1 test_interval: 1"
+    found = check("aa", write_run(tmp_path / "a", tested))
+    assert "test net #0: a batch of 8 samples, 4 for each of 2 ranks" in texts_of(found.section, Kind.OK)
+    found = check("aa", write_run(tmp_path / "b", tested, net_text() + TURNED))
+    told = "test net #0: a batch of 8 samples, which stays whole: all of it for each rank"
+    assert told in texts_of(found.section, Kind.OK)
+
+
 def test_masters_have_the_samples(tmp_path: Path) -> None:
     param = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
     found = check("aaaa", write_run(tmp_path / "a", param, net_text(batch=1)))

@@ -12,6 +12,7 @@ from bpt.proto.solver import SolverSource
 from bpt.schedule.outer.making import OUTER
 from bpt.solvers.check import check_solver
 from bpt.solvers.pipelines.check import check_pipeline
+from bpt.solvers.ranks.dividing import check_any_order
 
 _Exchange = pb.ParallelParameter.Exchange
 
@@ -158,7 +159,7 @@ def samples_of(net: Net, exchange: int) -> int:
     """N: the samples of the data set that ``net`` trains.
 
     Raises:
-        LayerError: its data layers have different numbers of samples.
+        LayerError: its data layers have different numbers of samples, or its batches must stay whole.
         UserError: it has none.
     """
     layers = list(net.data_layers().values())
@@ -174,4 +175,5 @@ def samples_of(net: Net, exchange: int) -> int:
                 f'has {layer.epoch} samples, but layer "{first.spec.name}" has {first.epoch}: a worker could not tell '
                 "which belong together; use exchange: ALLREDUCE"
             )
+    check_any_order(net.graph, _Exchange.Name(exchange))
     return first.epoch

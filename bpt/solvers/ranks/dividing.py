@@ -14,6 +14,24 @@ def is_dividable(graph: LayerGraph) -> bool:
     return not any(_reason(graph, node) for node in graph.nodes)
 
 
+def check_any_order(graph: LayerGraph, exchange: str) -> None:
+    """Refuse a net whose batches must stay whole, where workers get samples one by one.
+
+    Args:
+        exchange: the name of the one that divides the data set.
+
+    Raises:
+        LayerError: which layer sees it.
+    """
+    for node in graph.nodes:
+        reason = _reason(graph, node)
+        if reason and LAYERS[node.type].within_batch:
+            raise node.spec.error(
+                f"{reason}, so which samples make a batch is not all the same, but exchange: {exchange} gives them to "
+                "workers one by one; use exchange: ALLREDUCE with batch_scope: REPLICA"
+            )
+
+
 def check_dividable(graph: LayerGraph) -> None:
     """Refuse a net whose batches must stay whole.
 

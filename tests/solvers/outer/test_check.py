@@ -210,6 +210,23 @@ def test_data_layers_that_differ(tmp_path: Path) -> None:
     )
 
 
+def test_batches_that_must_stay_whole(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    write(tmp_path / "one", {"one": np.zeros((6, 2))})
+    (tmp_path / "one.txt").write_text(f"{tmp_path}/one/0.h5\n")
+    data = f'hdf5_data_param {{ source: "{tmp_path}/one.txt" batch_size: 6 }}'
+    shape = "shape { dim: 3 dim: 2 dim: 2 }"
+    text = f"""layer {{ name: "one" type: "HDF5Data" top: "one" {data} }}
+        layer {{ name: "steps" type: "Reshape" bottom: "one" top: "s" reshape_param {{ {shape} }} }}"""
+    with pytest.raises(LayerError) as caught:
+        samples_of(Net(graph_of(text)), pb.ParallelParameter.AGWU)
+    assert str(caught.value).endswith(
+        'layer "steps": it makes (3, 2, 2) of (6, 2), which changes axis 0, the samples, so which samples make a batch '
+        "is not all the same, but exchange: AGWU gives them to workers one by one; use exchange: ALLREDUCE with "
+        "batch_scope: REPLICA"
+    )
+
+
 def test_no_data_set() -> None:
     made = Net(graph_of('layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 } } }'))
     with pytest.raises(PrototxtError) as caught:
