@@ -12,6 +12,7 @@ from bpt.layers import LAYERS, DataLayer
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
 from bpt.solvers.nets import NetPlan, train_plan
+from bpt.solvers.ranks.dividing import check_dealt_out
 from bpt.solvers.speeds.rehearsal import batch_of
 
 _FLOAT = 4  # bytes
@@ -60,6 +61,7 @@ def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts
     """
     plan = train_plan(source)
     graph = (without_data(plan, shape) if shape else plan).graph()
+    check_dealt_out(graph)
     batch = batch_of(graph)
     if not batch:
         raise PrototxtError(

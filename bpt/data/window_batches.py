@@ -22,12 +22,13 @@ from bpt.share import Share
 class WindowBatches(Batches):
     """Batches of (data (B, 3, size, size), label (B,)).
 
-    The last ``foreground`` samples of a whole batch are foreground windows, those before background ones, each drawn
-    at random from all of its kind. Which one, and whether it is mirrored, depends on ``seed`` and the sample's position
-    in the stream alone. The stream has no epochs in truth; one counts as many samples as there are windows.
+    The last ``foreground`` of each ``batch_size`` samples are foreground windows, those before background ones, each
+    drawn at random from all of its kind. Which one, and whether it is mirrored, depends on ``seed`` and the sample's
+    position in the stream alone. The stream has no epochs in truth; one counts as many samples as there are windows.
 
     Args:
-        foreground: how many samples of a whole batch are foreground.
+        batch_size: the text's, of which the whole batch may be a multiple.
+        foreground: so many of them are foreground.
         mean: subtracted from each crop: (3, size, size). Empty pixels of a crop stay 0.
         scale: factor, after that.
         mirror: half of the windows are flipped left to right.
@@ -38,6 +39,7 @@ class WindowBatches(Batches):
         self,
         source: WindowSource,
         share: Share,
+        batch_size: int,
         foreground: int,
         crop: WindowCrop,
         mean: NDArray[np.float32],
@@ -49,7 +51,8 @@ class WindowBatches(Batches):
     ) -> None:
         super().__init__(Sampler([len(source.foreground) + len(source.background)]), share)
         self._source = source
-        self._foreground = foreground
+        self._background = batch_size - foreground
+        self._batch_size = batch_size
         self._crop = crop
         self._mean = mean
         self._scale = np.float32(scale)
@@ -70,7 +73,7 @@ class WindowBatches(Batches):
 
     def _draw(self, draw: Draw) -> tuple[list[Window], NDArray[np.int64]]:
         positions = draw.epochs * self.epoch + draw.samples
-        is_foreground = positions % self.share.total >= self.share.total - self._foreground
+        is_foreground = positions % self._batch_size >= self._background
         rows = np.empty((len(positions), len(Window._fields)), np.int64)
         hashes = hash_samples(derive_seed(self._seed, "window"), draw.epochs, draw.samples)
         for here, kind in ((is_foreground, self._source.foreground), (~is_foreground, self._source.background)):

@@ -118,17 +118,18 @@ def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Fi
                 f"set a batch_size of at least {len(owners)}, or start {len(owners) - len(idle)} ranks",
             )
         else:
-            yield _divided(name, shares, parallel)
+            yield _divided(name, shares, parallel, is_dividable(graph))
 
 
-def _divided(name: str, shares: Sequence[Share], parallel: Parallel) -> Finding:
+def _divided(name: str, shares: Sequence[Share], parallel: Parallel, dividable: bool) -> Finding:
     counts = [share.count for share in shares]
     text = f"{name}: a batch of {sum(counts)} samples"
     if len(counts) == 1:
         return ok(text)
     sharers = "pipelines" if parallel.staging else "ranks"
     if len(set(counts)) == 1:
-        return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}")
+        whole = "" if dividable else ", which stay whole"
+        return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}{whole}")
     text += f", {min(counts)} to {max(counts)} for each of {len(counts)} {sharers}"
     if parallel.param.balance != pb.ParallelParameter.UNIFORM:
         return ok(text)

@@ -41,7 +41,8 @@ class WindowData(PrefetchingDataLayer):
         own = spec.param.window_data_param
         batches = WindowBatches(
             _open(spec),
-            context.split(spec.param.window_data_param.batch_size),
+            context.split(own.batch_size),
+            own.batch_size,
             _foreground(spec),
             _crop(spec),
             _mean(spec),

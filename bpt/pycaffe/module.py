@@ -18,7 +18,7 @@ from bpt.layers.tracing import is_written_down, not_compiled
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe.arguments import Path, checked_phase
 from bpt.pycaffe.fitting import Fitting
-from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, set_state, state_of
+from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
 from bpt.solvers import snapshot
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import NetPlan, file_plan
@@ -40,6 +40,7 @@ class Module(nn.Module):
         self.outputs = [edge.blob for edge in net.graph.outputs]
         self._net = (net,)  # in a tuple, so that the layers are not registered twice
         self._plan = plan
+        self._parts = parts_of(net)
         self._fitting = Fitting(net.graph, plan)
         for node in net.graph.nodes:
             name = node.name.replace(".", "_") or f"layer{node.index}"
@@ -67,7 +68,7 @@ class Module(nn.Module):
         own["_modules"] = {name: child for name, child in self._modules.items() if child not in layers}
         for name in ("_net", "_plan", "_fitting"):
             del own[name]
-        return _unpickled, (type(self), self._plan, parameters_of(net), *clock), (own, state_of(net))
+        return _unpickled, (type(self), self._plan, parameters_of(net, self._parts), *clock), (own, state_of(net))
 
     def __setstate__(self, state: tuple[dict[str, Any], State]) -> None:
         own, of_layers = state

@@ -40,11 +40,21 @@ class State:
     positions: Mapping[str, int]
 
 
-def parameters_of(net: Net) -> Values:
+def parts_of(net: Net) -> frozenset[str]:
+    """The names of all modules and parameters in the layers of a net."""
+    modules = (name for name, _ in net.layers.named_modules())
+    return frozenset(modules) | {name for name, _ in net.layers.named_parameters(remove_duplicate=False)}
+
+
+def parameters_of(net: Net, parts: frozenset[str]) -> Values:
     """The parameters from which ``made_again`` makes the net.
 
+    Args:
+        parts: those of the net when it was made.
+
     Raises:
-        UserError: a layer has something else instead of a parameter, or cannot be there twice.
+        UserError: a layer has something else instead of a parameter, or more than its class makes, or cannot be there
+            twice.
     """
     for layer in net.layers:
         if isinstance(layer, HDF5Output):
@@ -55,6 +65,14 @@ def parameters_of(net: Net) -> Values:
             raise _error(net, param, "is computed from others, as one that is pruned or parametrized")
         if found[param.index] is not found[param.owner]:
             raise _error(net, param, "is no longer the one that it shares in the text")
+        if found[param.index].is_meta:
+            raise _error(net, param, "is on the device meta, and has no values")
+    for name in sorted(parts_of(net) ^ parts):
+        index, _, inner = name.partition(".")
+        raise net.layer(net.graph.nodes[int(index)]).spec.error(
+            f'cannot be pickled: "{inner}" has been {"removed" if name in parts else "added"} since it was made, and '
+            "only its class makes it again; pickle the module's state_dict()"
+        )
     return {(net.graph.nodes[param.layer].name, param.blob): found[param.index] for param in net.graph.learnable}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,14 +103,30 @@ def test_nothing_is_said_unasked(lines: Callable[[Metrics], list[str]]) -> None:
     assert lines(Metrics()) == []
 
 
-def test_ranks_report_as_one(caplog: pytest.LogCaptureFixture) -> None:
+TURNED = 'layer { name: "turned" type: "Permute" bottom: "flat" top: "turned" permute_param { order: 1 } }'
+
+
+@pytest.mark.parametrize("more", ["", TURNED])
+def test_ranks_report_as_one(more: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where each scores whole batches; the file is written by the first."""
+    Path("net.prototxt").write_text(NET + LOSS + more)
+    writers = []
+    write = confusion.write
+
+    def spy(*arguments: Any) -> None:
+        writers.append(threading.current_thread().name)
+        write(*arguments)
+
+    monkeypatch.setattr(confusion, "write", spy)
+
     def run(comm: Communicator) -> None:
         metrics = Metrics(top_k=(1,), auc=True, confusion="c.csv")
         score("net.prototxt", ["net.caffemodel"], 2, CPU, world=comm, metrics=metrics)
 
     with caplog.at_level(logging.INFO, "bpt"):
         run_ranks(2, run)
-    for rank in ("rank 0", "rank 1"):
+    assert writers == ["rank 0"]
+    for rank in ("rank 0", "rank 1")[: 1 if more else 2]:
         said = [record.getMessage() for record in caplog.records if record.threadName == rank]
         assert "Top-1 accuracy = 0.666667" in said
         assert "Macro AUC = 0.958333" in said

@@ -13,6 +13,7 @@ from bpt.proto.solver import SolverSource
 from tests.golden_cases import GOLDEN
 from tests.solvers.small_solver import small_solver
 
+DATA = GOLDEN / "lmdb" / "digits_train_lmdb"
 # 8 samples of 3x6x6. Convolution: 4x4x4 outputs of 27 multiply-adds and a bias; inner product: 64 to 3.
 PARAMETERS = (27 + 1) * 4 + (64 + 1) * 3
 DIGITS = """
@@ -23,7 +24,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 """
 
 
-def digits(folder: Path, *overrides: str, source: Path = GOLDEN / "lmdb" / "digits_train_lmdb") -> SolverSource:
+def digits(folder: Path, *overrides: str, source: Path = DATA) -> SolverSource:
     return small_solver(folder, *overrides, net=DIGITS.replace("SOURCE", str(source)))
 
 
@@ -41,6 +42,12 @@ def test_samples_are_those_of_the_data_set_unless_told(tmp_path: Path) -> None:
     assert facts_of(digits(tmp_path)).samples == 200
     assert facts_of(digits(tmp_path, source=test)).samples == 100
     assert facts_of(digits(tmp_path), samples=7).samples == 7
+
+
+def test_batches_that_must_stay_whole(tmp_path: Path) -> None:
+    turned = 'layer { name: "turned" type: "Permute" bottom: "ip" top: "t" permute_param { order: 1 } }'
+    with pytest.raises(LayerError, match=r'"turned": it moves axis 0, .* ASGD deal samples out one by one'):
+        facts_of(small_solver(tmp_path, net=DIGITS.replace("SOURCE", str(DATA)) + turned))
 
 
 def test_records_count_if_the_server_sends_them(tmp_path: Path) -> None:

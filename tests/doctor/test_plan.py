@@ -86,6 +86,10 @@ def test_tests_have_the_batch_of_the_text(tmp_path: Path) -> None:
     found = check("aa", write_run(tmp_path / "a", tested))
     assert "test net #0: a batch of 8 samples, 4 for each of 2 ranks" in texts_of(found.section, Kind.OK)
     found = check("aa", write_run(tmp_path / "b", tested, net_text() + TURNED))
+    train = TURNED.replace("TEST", "TRAIN")
+    kept = check("aa", write_run(tmp_path / "c", tested, net_text() + train))
+    told = "training net: a batch of 16 samples, 8 for each of 2 ranks, which stay whole"
+    assert told in texts_of(kept.section, Kind.OK)
     told = "test net #0: a batch of 8 samples, which stays whole: all of it for each rank"
     assert told in texts_of(found.section, Kind.OK)
 

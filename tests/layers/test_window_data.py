@@ -14,7 +14,7 @@ from PIL import Image
 from bpt.data.mean import write_mean
 from bpt.data.resize import resize
 from bpt.errors import DataError, LayerError
-from bpt.share import rotation
+from bpt.share import Share, rotation
 from tests.golden_cases import graph_of
 from tests.layers.ranks import shares_of, whole_of
 from tests.layers.test_data_shares import Make, reader  # noqa: F401
@@ -117,6 +117,16 @@ def test_together_the_batch_of_one_process(reader: Make, windows: Path, counts: 
         shares = [rank.next() for rank in ranks]
         for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
             assert torch.equal(whole_of(parts, counts, turned), top)
+
+
+def test_where_each_rank_has_a_batch_each_has_its_foreground(reader: Make, windows: Path) -> None:
+    """``batch_scope: REPLICA``: together they have two batches of one process."""
+    alone = reader(text(windows))
+    ranks = [reader(text(windows), Share(start, 8, 16), 2) for start in (0, 8)]
+    for data, label in (rank.next() for rank in ranks):
+        expected = alone.next()
+        assert [value > 0 for value in label.tolist()] == [False] * 6 + [True] * 2
+        assert torch.equal(data, expected[0]) and torch.equal(label, expected[1])
 
 
 def test_workers_and_cache_change_nothing_and_a_resumed_run_goes_on(reader: Make, windows: Path) -> None:

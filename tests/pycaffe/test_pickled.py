@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 import subprocess
@@ -235,6 +236,28 @@ def test_sharing_that_has_ended_is_refused(tmp_path: Path) -> None:
     module.load_state_dict({name: values.clone() for name, values in module.state_dict().items()}, assign=True)
     with pytest.raises(UserError, match='parameter 0 of layer "b" is no longer the one that it shares in the text'):
         pickle.dumps(module)
+
+
+@pytest.mark.parametrize("added", ["lora", "scale"])
+def test_what_is_added_to_a_layer_is_refused(added: str, tmp_path: Path) -> None:
+    """When it is dumped: who loads it could not have it back."""
+    module = bpt.load_module(write(tmp_path, NET))
+    layer = module.get_submodule("y")
+    if added == "lora":
+        layer.add_module("lora", nn.Linear(3, 3))
+    else:
+        layer.register_parameter("scale", nn.Parameter(torch.ones(3)))
+    with pytest.raises(LayerError) as caught:
+        pickle.dumps(module)
+    assert f'layer "y": cannot be pickled: "{added}' in str(caught.value)
+    assert str(caught.value).endswith("; pickle the module's state_dict()")
+    with pytest.raises(LayerError, match="cannot be pickled"):
+        pickle.dumps(copy.deepcopy(module))
+
+
+def test_a_module_without_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no values; pickle its state_dict"):
+        pickle.dumps(bpt.load_module(write(tmp_path, NET)).to("meta"))
 
 
 def test_a_layer_that_writes_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from bpt.proto.solver import SolverSource
 from bpt.schedule.outer.making import OUTER
 from bpt.solvers.check import check_solver
 from bpt.solvers.pipelines.check import check_pipeline
-from bpt.solvers.ranks.dividing import check_any_order
+from bpt.solvers.ranks.dividing import check_dealt_out
 
 _Exchange = pb.ParallelParameter.Exchange
 
@@ -175,5 +175,5 @@ def samples_of(net: Net, exchange: int) -> int:
                 f'has {layer.epoch} samples, but layer "{first.spec.name}" has {first.epoch}: a worker could not tell '
                 "which belong together; use exchange: ALLREDUCE"
             )
-    check_any_order(net.graph, _Exchange.Name(exchange))
+    check_dealt_out(net.graph)
     return first.epoch

@@ -11,7 +11,7 @@ from bpt.errors import PrototxtError, UsageError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.solver import SolverSource
-from bpt.solvers.ranks.dividing import check_training, check_whole
+from bpt.solvers.ranks.dividing import check_test, check_training
 
 LOG = logging.getLogger("bpt")
 
@@ -43,6 +43,6 @@ def arrange(
             LOG.warning("debug_info: blobs, and gradients before the exchange, are those of the first rank's samples")
         if graph.phase == pb.TRAIN:
             check_training(graph, param, grid)
-        for each in (graph, *tests):
-            check_whole(each, grid)
+        for test in tests if graph.phase == pb.TRAIN else (graph, *tests):
+            check_test(test, grid)
     return grid

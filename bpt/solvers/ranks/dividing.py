@@ -14,33 +14,32 @@ def is_dividable(graph: LayerGraph) -> bool:
     return not any(_reason(graph, node) for node in graph.nodes)
 
 
-def check_any_order(graph: LayerGraph, exchange: str) -> None:
-    """Refuse a net whose batches must stay whole, where workers get samples one by one.
-
-    Args:
-        exchange: the name of the one that divides the data set.
+def check_dealt_out(graph: LayerGraph) -> None:
+    """Refuse a net whose batches must stay whole, where workers get samples one by one: in the outer layer.
 
     Raises:
-        LayerError: which layer sees it.
+        LayerError: which layer wants it so.
     """
     for node in graph.nodes:
         reason = _reason(graph, node)
         if reason and LAYERS[node.type].within_batch:
             raise node.spec.error(
-                f"{reason}, so which samples make a batch is not all the same, but exchange: {exchange} gives them to "
-                "workers one by one; use exchange: ALLREDUCE with batch_scope: REPLICA"
+                f"{reason}, so its batches must stay as the data set has them, but SGWU, AGWU and ASGD deal samples "
+                "out one by one; use exchange: ALLREDUCE with batch_scope: REPLICA"
             )
 
 
-def check_dividable(graph: LayerGraph) -> None:
-    """Refuse a net whose batches must stay whole.
+def check_measurable(graph: LayerGraph) -> None:
+    """Refuse to measure a net by batches of several sizes whose batches must stay whole.
 
     Raises:
         LayerError: which layer wants it so.
     """
     for node in graph.nodes:
         if reason := _reason(graph, node):
-            raise _error(node, reason)
+            raise node.spec.error(
+                f"{reason}, so batches have one size, and there is nothing to balance: no profile is needed"
+            )
 
 
 def check_training(graph: LayerGraph, param: pb.ParallelParameter, grid: ProcessGrid) -> None:
@@ -49,25 +48,34 @@ def check_training(graph: LayerGraph, param: pb.ParallelParameter, grid: Process
     Raises:
         LayerError: which layer wants it so, and what to set if that helps.
     """
-    even = param.balance == pb.ParallelParameter.UNIFORM
-    check_whole(graph, grid)
+    replicas = param.batch_scope == pb.ParallelParameter.REPLICA
+    apart = _apart(grid) + ["balance"] * (param.balance != pb.ParallelParameter.UNIFORM)
     for node in graph.nodes:
         reason = _reason(graph, node)
-        if reason and not (even and param.batch_scope == pb.ParallelParameter.REPLICA):
-            setting = "parallel_param { batch_scope: REPLICA }" + ("" if even else " without balance")
-            raise _error(node, reason, f", or set {setting}: then each rank trains whole batches")
+        if reason and (apart or not replicas or not _may_be_whole(graph, node)):
+            settings = [] if replicas else ["set parallel_param { batch_scope: REPLICA }"]
+            settings += [f"leave out {' and '.join(apart)}"] if apart else []
+            remedy = f", or {' and '.join(settings)}: then each rank trains whole batches"
+            raise _error(node, reason, remedy if _may_be_whole(graph, node) else "")
 
 
-def check_whole(graph: LayerGraph, grid: ProcessGrid) -> None:
-    """Refuse a net whose batches must stay whole, unless each rank can have whole ones.
+def check_test(graph: LayerGraph, grid: ProcessGrid) -> None:
+    """Refuse a test net whose batches must stay whole, unless each rank can test all of them.
 
     Raises:
-        LayerError: which layer wants it so.
+        LayerError: which layer wants it so, and what to leave out if that helps.
     """
+    apart = _apart(grid)
     for node in graph.nodes:
         reason = _reason(graph, node)
-        if reason and (grid.shards > 1 or grid.stages > 1 or not _may_be_whole(graph, node)):
-            raise _error(node, reason)
+        if reason and (apart or not _may_be_whole(graph, node)):
+            remedy = f", or leave out {' and '.join(apart)}: then each rank tests whole batches"
+            raise _error(node, reason, remedy if _may_be_whole(graph, node) else "")
+
+
+def _apart(grid: ProcessGrid) -> list[str]:
+    """The settings by which no rank has a net of its own."""
+    return ["num_stages"] * (grid.stages > 1) + ["num_shards"] * (grid.shards > 1)
 
 
 def _reason(graph: LayerGraph, node: Node) -> str:

@@ -25,7 +25,7 @@ from bpt.solvers.nets import train_plan
 from bpt.solvers.only_training import only_training
 from bpt.solvers.ranks.agreement import check_same, facts_of
 from bpt.solvers.ranks.arranging import arrange
-from bpt.solvers.ranks.dividing import check_dividable
+from bpt.solvers.ranks.dividing import check_measurable
 from bpt.solvers.speeds.rehearsal import Rehearsal, batch_of
 from bpt.solvers.speeds.survey import Limits, measure_speed
 
@@ -53,9 +53,8 @@ def profile(
     check_solver(solver)
     graph = train_plan(solver).graph()
     check_same(world, facts_of(param, graph))
+    check_measurable(graph)
     arrange(solver, graph, world)
-    if world.size > 1:
-        check_dividable(graph)  # whole batches are of one size
     param.parallel_param.balance = wanted
     if not batch_of(graph):
         raise PrototxtError(

@@ -221,8 +221,8 @@ def test_batches_that_must_stay_whole(tmp_path: Path) -> None:
     with pytest.raises(LayerError) as caught:
         samples_of(Net(graph_of(text)), pb.ParallelParameter.AGWU)
     assert str(caught.value).endswith(
-        'layer "steps": it makes (3, 2, 2) of (6, 2), which changes axis 0, the samples, so which samples make a batch '
-        "is not all the same, but exchange: AGWU gives them to workers one by one; use exchange: ALLREDUCE with "
+        'layer "steps": it makes (3, 2, 2) of (6, 2), which changes axis 0, the samples, so its batches must stay as '
+        "the data set has them, but SGWU, AGWU and ASGD deal samples out one by one; use exchange: ALLREDUCE with "
         "batch_scope: REPLICA"
     )
 

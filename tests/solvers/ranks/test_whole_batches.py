@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.comm.threads import run_ranks
 from bpt.commands.comparison import Compared, compare, default_dtype
 from bpt.device import CPU
@@ -16,6 +18,7 @@ from bpt.errors import LayerError
 from bpt.proto.solver import read_solver
 from bpt.solvers.ranks.dividing import is_dividable
 from bpt.solvers.solver import Solver
+from bpt.solvers.speeds.profiling import profile
 from tests.layers.test_hdf5_data import write
 from tests.solvers.spread_runs import Line, Saved, assert_same_lines, remove_snapshots, train
 
@@ -97,10 +100,12 @@ def compared(*overrides: str) -> list[Compared]:
         return run_ranks(2, run)[0]
 
 
-def test_one_process_is_compared_with_ranks_that_keep_their_states() -> None:
+def test_one_process_is_compared_with_ranks_that_keep_their_states(caplog: pytest.LogCaptureFixture) -> None:
     """Sequences go on from batch to batch, on each rank its own."""
     put(begin=1)
-    found = compared()
+    with caplog.at_level(logging.INFO, "bpt"):
+        found = compared()
+    assert "Now the same on one process" in caplog.text and "micro-batch" not in caplog.text
     assert [line.name for line in found][:2] == ["fc/0", "fc/1"] and len(found) == 7
     assert all(line.gradient.size > 0 and line.weight.size > 0 for line in found)
     assert max(max(line.gradient.relative, line.weight.relative) for line in found) < 1e-9
@@ -121,6 +126,12 @@ def test_what_one_process_cannot_do_one_batch_behind_the_other(folder: Path) -> 
     with pytest.raises(LayerError, match=r'"bn": it normalises by the batches of all ranks \(sync\); one process'):
         compared("parallel_param { sync_batch_norm: true }")
     assert all(line.within(1e-9) for line in compared())  # each by itself, as one process does it
+
+
+def test_such_a_net_is_not_measured() -> None:
+    """By batches of one size only."""
+    with pytest.raises(LayerError, match=r'"steps": .* so batches have one size, .* no profile is needed$'):
+        profile(read_solver("solver.prototxt"), CPU, SerialCommunicator(), "p.json")
 
 
 def test_a_net_without_time_is_divided(folder: Path) -> None:
