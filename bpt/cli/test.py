@@ -15,7 +15,7 @@ HELP = "score a model"
 DESCRIPTION = """\
 Runs a network in its TEST phase over a number of batches. Logs the outputs of each batch, then their means; the
 batch size is the network's, so the first --iterations × batch_size samples are scored. Started by mpirun, the ranks
-divide each batch among them.
+divide each batch among them; nets whose samples belong together each one tests as a whole.
 
   bpt test --model prototxt/lenet/train_val.prototxt --weights snapshots/lenet/lenet_iter_1000.caffemodel
 

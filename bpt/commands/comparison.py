@@ -145,8 +145,8 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
             reason = "it normalises by the batches of all ranks (sync)"
         if reason:
             raise node.spec.error(
-                f"{reason}; one process has these batches, which stay whole, one behind the other, so that there is "
-                "nothing to compare the ranks with"
+                f"{reason}; batches stay whole, so one process would count batch by batch, but the ranks count all of "
+                "theirs together: only a copy of the net without that can be compared"
             )
 
 

@@ -23,6 +23,7 @@ from bpt.solvers.pipelines.check import check_pipeline, without_effect
 from bpt.solvers.pipelines.costs import read_costs_of
 from bpt.solvers.pipelines.costs_file import Costs
 from bpt.solvers.pipelines.placing import DELAYED, check_micro_batches, place
+from bpt.solvers.ranks.dividing import check_training
 from bpt.solvers.speeds.rehearsal import batch_of
 
 _Pipeline = pb.PipelineParameter
@@ -46,6 +47,8 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
     param, passes = parallel.pipeline_param, source.param.iter_size
     plan = train_plan(source)
     graph = (without_data(plan, shape) if shape else plan).graph()
+    if parallel.num_stages > 1:
+        check_training(graph, parallel)
     if param.micro_batches > 1 and param.schedule != DELAYED:
         check_micro_batches(graph, parallel.sync_batch_norm)
     costs = read_costs_of(source, graph)

@@ -28,24 +28,26 @@ def infeasible(loads: Loads, genes: Ints, what: str) -> LittleMemoryError:
     lack = lacking(held, loads.memory)
     device = int(lack.argmax())
     assert lack[device] > 0, held
-    schedules = _frugal(loads, genes, device)
+    schedules = _frugal(loads, genes)
+    more = "" if (genes == device).sum() == 1 else "more stages, "  # what stays together cannot be spread
     return LittleMemoryError(
         f"{what}: device {loads.problem.devices[device].name} (stage {device}) lacks {_mib(lack[device])} of memory: "
         f"its layers need {_mib(held[device])}, it has {_mib(loads.memory[device])}; take "
-        f"{f'schedule: {schedules}, ' if schedules else ''}more stages, smaller batches or a device with more memory"
+        f"{f'schedule: {schedules}, ' if schedules else ''}{more}smaller batches or a device with more memory"
     )
 
 
-def _frugal(loads: Loads, genes: Ints, device: int) -> str:
-    """The schedules under which the device would hold less: ``ONE_F_ONE_B or SEQUENTIAL``."""
+def _frugal(loads: Loads, genes: Ints) -> str:
+    """The schedules under which the placement would fit: ``ONE_F_ONE_B or SEQUENTIAL``."""
     problem = loads.problem
     if problem.rule == pb.PipelineParameter.DELAYED:  # chosen for its curve
         return ""
 
-    def held(rule: int) -> float:
-        return float(Loads(replace(problem, rule=rule), loads.starts).held(genes[None])[0][device])
+    def fits(rule: int) -> bool:
+        held = Loads(replace(problem, rule=rule), loads.starts).held(genes[None])[0]
+        return not lacking(held, loads.memory).any()
 
-    names = [pb.PipelineParameter.Schedule.Name(rule) for rule in FRUGAL if held(rule) < held(problem.rule)]
+    names = [pb.PipelineParameter.Schedule.Name(rule) for rule in FRUGAL if fits(rule)]
     return " or ".join(names)
 
 

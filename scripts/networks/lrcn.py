@@ -64,9 +64,9 @@ After Donahue et al., "Long-term recurrent convolutional networks for visual rec
 small: two convolutions see each frame, an LSTM of 64 cells sees what they make of one frame after the other, and each
 frame's direction is told. 43,940 parameters, 0.13 MFLOP a frame.
 
-The HDF5 files are made by scripts/make_clips.py. A batch has 8 frames of 16 clips: first all first frames, then all
-second ones. cont is 0 where a clip begins. Of a first frame nobody can tell where the blob will go: its label is -1,
-which does not count.
+The HDF5 files are made by scripts/make_clips.py data/clips. A batch has 8 frames of 16 clips: first all first frames,
+then all second ones. cont is 0 where a clip begins. Of a first frame nobody can tell where the blob will go: its label
+is -1, which does not count.
 """
 
 SOLVER = solver(

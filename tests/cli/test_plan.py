@@ -63,6 +63,15 @@ def test_the_flag_counts_more_than_the_solver(bpt: Bpt) -> None:
     assert bpt(*PLAN, f"--set={named}", "--devices=3").err == ""
 
 
+def test_what_training_would_refuse_is_not_planned(inputs: Path, bpt: Bpt) -> None:
+    """Nets whose batches stay whole have no stages yet."""
+    train = (inputs / "lenet_train_test.prototxt").read_text()
+    (inputs / "lenet_train_test.prototxt").write_text(
+        train + 'layer { name: "turned" type: "Permute" bottom: "ip2" top: "t" permute_param { order: 1 } }'
+    )
+    assert "turned" in bpt(*PLAN, "--devices=2").error
+
+
 @pytest.mark.usefixtures("inputs")
 def test_settings_without_effect(bpt: Bpt) -> None:
     outcome = bpt(*PLAN, "--devices=2", "--set=parallel_param { pipeline_param { partitions: 4 } }")

@@ -67,20 +67,27 @@ def placed(problem: Problem, param: pb.PipelineParameter) -> Placement | str:
 
 
 @pytest.mark.parametrize(
-    ("rule", "micro_batches", "remedy"),
+    ("rule", "micro_batches", "memory", "remedy"),
     [
-        (Param.GPIPE, 4, "take schedule: ONE_F_ONE_B or SEQUENTIAL, more stages, smaller"),
-        (Param.ONE_F_ONE_B, 4, "take schedule: SEQUENTIAL, more stages, smaller"),
-        (Param.SEQUENTIAL, 4, "take more stages, smaller"),
-        (Param.GPIPE, 1, "take more stages, smaller"),
-        (Param.DELAYED, 1, "take more stages, smaller"),
+        (Param.GPIPE, 4, 17, "take schedule: ONE_F_ONE_B or SEQUENTIAL, smaller"),
+        (Param.GPIPE, 4, 15, "take schedule: SEQUENTIAL, smaller"),
+        (Param.ONE_F_ONE_B, 4, 15, "take schedule: SEQUENTIAL, smaller"),
+        (Param.GPIPE, 4, 13, "take smaller"),
+        (Param.SEQUENTIAL, 4, 13, "take smaller"),
+        (Param.GPIPE, 1, 19, "take smaller"),
+        (Param.DELAYED, 1, 27, "take smaller"),
     ],
 )
-def test_schedules_that_take_less_memory_are_named(rule: int, micro_batches: int, remedy: str) -> None:
-    """12 bytes of parameters a layer; blobs of 8 bytes, of which fewer are alive, cannot make up for a memory of 11."""
-    devices = [Device("a", memory=11), Device("b")]
+def test_what_helps_is_named(rule: int, micro_batches: int, memory: int, remedy: str) -> None:
+    """The one layer of stage 0 has 12 bytes of parameters, and blobs of 8 bytes: all, half or a quarter are alive."""
+    devices = [Device("a", memory=memory), Device("b")]
     with pytest.raises(PrototxtError, match=f"; {remedy} batches or a device with more memory$"):
         allocate(chain([1, 1, 1], devices, rule=rule, micro_batches=micro_batches), param(Param.BLOCK))
+
+
+def test_more_stages_help_where_a_stage_has_several_layers() -> None:
+    with pytest.raises(PrototxtError, match=r"; take more stages, smaller batches or a device with more memory$"):
+        allocate(chain([1, 1, 1], [Device("a", memory=21), Device("b", memory=21)]), param(Param.BLOCK))
 
 
 @pytest.mark.parametrize("allocator", ALL)

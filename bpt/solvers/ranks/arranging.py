@@ -42,7 +42,7 @@ def arrange(
         if solver.param.debug_info:
             LOG.warning("debug_info: blobs, and gradients before the exchange, are those of the first rank's samples")
         if graph.phase == pb.TRAIN:
-            check_training(graph, param, grid)
+            check_training(graph, param)
         for test in tests if graph.phase == pb.TRAIN else (graph, *tests):
-            check_test(test, grid)
+            check_test(test, param)
     return grid

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bpt.comm.grid import ProcessGrid
 from bpt.errors import LayerError
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.layers import LAYERS
@@ -42,14 +41,14 @@ def check_measurable(graph: LayerGraph) -> None:
             )
 
 
-def check_training(graph: LayerGraph, param: pb.ParallelParameter, grid: ProcessGrid) -> None:
+def check_training(graph: LayerGraph, param: pb.ParallelParameter) -> None:
     """Refuse a net whose batches must stay whole, unless each rank is to train whole ones, as with Caffe's ``-gpu``.
 
     Raises:
         LayerError: which layer wants it so, and what to set if that helps.
     """
     replicas = param.batch_scope == pb.ParallelParameter.REPLICA
-    apart = _apart(grid) + ["balance"] * (param.balance != pb.ParallelParameter.UNIFORM)
+    apart = _apart(param) + ["balance"] * (param.balance != pb.ParallelParameter.UNIFORM)
     for node in graph.nodes:
         reason = _reason(graph, node)
         if reason and (apart or not replicas or not _may_be_whole(graph, node)):
@@ -59,13 +58,13 @@ def check_training(graph: LayerGraph, param: pb.ParallelParameter, grid: Process
             raise _error(node, reason, remedy if _may_be_whole(graph, node) else "")
 
 
-def check_test(graph: LayerGraph, grid: ProcessGrid) -> None:
+def check_test(graph: LayerGraph, param: pb.ParallelParameter) -> None:
     """Refuse a test net whose batches must stay whole, unless each rank can test all of them.
 
     Raises:
         LayerError: which layer wants it so, and what to leave out if that helps.
     """
-    apart = _apart(grid)
+    apart = _apart(param)
     for node in graph.nodes:
         reason = _reason(graph, node)
         if reason and (apart or not _may_be_whole(graph, node)):
@@ -73,9 +72,9 @@ def check_test(graph: LayerGraph, grid: ProcessGrid) -> None:
             raise _error(node, reason, remedy if _may_be_whole(graph, node) else "")
 
 
-def _apart(grid: ProcessGrid) -> list[str]:
+def _apart(param: pb.ParallelParameter) -> list[str]:
     """The settings by which no rank has a net of its own."""
-    return ["num_stages"] * (grid.stages > 1) + ["num_shards"] * (grid.shards > 1)
+    return ["num_stages"] * (param.num_stages > 1) + ["num_shards"] * (param.num_shards > 1)
 
 
 def _reason(graph: LayerGraph, node: Node) -> str:

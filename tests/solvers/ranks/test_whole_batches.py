@@ -115,7 +115,7 @@ def test_what_one_process_cannot_do_one_batch_behind_the_other(folder: Path) -> 
     counted = 'loss_param { ignore_label: 2 } softmax_param { axis: 2 } }\nlayer { name: "accuracy"'
     text = NET.replace('softmax_param { axis: 2 } }\nlayer { name: "accuracy"', counted)
     (folder / "net.prototxt").write_text(text)
-    with pytest.raises(LayerError, match=r'"loss": loss_param { ignore_label } .* nothing to compare the ranks with$'):
+    with pytest.raises(LayerError, match=r'"loss": loss_param { ignore_label } .* only a copy of the net'):
         compared()
     (folder / "net.prototxt").write_text(
         NET.replace(
@@ -123,7 +123,7 @@ def test_what_one_process_cannot_do_one_batch_behind_the_other(folder: Path) -> 
             'layer { name: "bn" type: "BatchNorm" bottom: "fc" top: "fc" }\nlayer { name: "drop"',
         )
     )
-    with pytest.raises(LayerError, match=r'"bn": it normalises by the batches of all ranks \(sync\); one process'):
+    with pytest.raises(LayerError, match=r'"bn": it normalises by the batches of all ranks \(sync\); batches stay whole'):
         compared("parallel_param { sync_batch_norm: true }")
     assert all(line.within(1e-9) for line in compared())  # each by itself, as one process does it
 
