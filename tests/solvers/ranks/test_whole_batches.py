@@ -123,7 +123,7 @@ def test_what_one_process_cannot_do_one_batch_behind_the_other(folder: Path) -> 
             'layer { name: "bn" type: "BatchNorm" bottom: "fc" top: "fc" }\nlayer { name: "drop"',
         )
     )
-    with pytest.raises(LayerError, match=r'"bn": it normalises by the batches of all ranks \(sync\); batches stay whole'):
+    with pytest.raises(LayerError, match=r'"bn": it normalises by the batches of all ranks \(sync\); batches'):
         compared("parallel_param { sync_batch_norm: true }")
     assert all(line.within(1e-9) for line in compared())  # each by itself, as one process does it
 
