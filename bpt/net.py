@@ -223,7 +223,8 @@ class Net(nn.Module):
         sources = [edge for edge in self.graph.edges if self.graph.nodes[edge.producer].type == "Input"]
         if len(inputs) != len(sources):
             names = ", ".join(self.graph.inputs)
-            raise UserError(f"the net takes {len(sources)} inputs ({names}), given {len(inputs)}")
+            count = len(sources)
+            raise UserError(f"the net takes {count} input{'s' * (count != 1)} ({names}), given {len(inputs)}")
         values = {edge.index: tensor for edge, tensor in zip(sources, inputs, strict=True)}
         outputs = self.graph.outputs
         self.run(0, len(self.graph), values, frozenset(edge.index for edge in outputs))

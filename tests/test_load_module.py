@@ -255,7 +255,7 @@ def test_inputs_that_do_not_fit_are_named(given: object, message: str) -> None:
     with pytest.raises(UserError, match=f"^{re.escape(start)}.*{re.escape(rest)}"):
         module(given)
     assert module(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
-    with pytest.raises(UserError, match=r"the net takes 1 inputs \(data\), given 0"):
+    with pytest.raises(UserError, match=r"the net takes 1 input \(data\), given 0"):
         module()
 
 

@@ -33,7 +33,7 @@ def make_parser() -> Parser:
 def convert(arguments: argparse.Namespace) -> None:
     check_backend(arguments.backend, "DB_TYPE")
     for path, count in convert_cifar10(arguments.source, arguments.target):
-        print(f"{path}: {count} images")
+        print(f"{path}: {count} image{'s' * (count != 1)}")
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -59,7 +59,7 @@ def convert(arguments: argparse.Namespace) -> int:
         arguments.root, arguments.list, arguments.database, wanted, lambda line: print(line, file=sys.stderr)
     )
     note = f"; {left_out} could not be read" if left_out else ""
-    print(f"{arguments.database}: {written} images{note}")
+    print(f"{arguments.database}: {written} image{'s' * (written != 1)}{note}")
     return 1 if left_out else 0
 
 

@@ -33,7 +33,7 @@ def make_parser() -> Parser:
 def convert(arguments: argparse.Namespace) -> None:
     check_backend(arguments.backend)
     count = convert_mnist(arguments.images, arguments.labels, arguments.database)
-    print(f"{arguments.database}: {count} images")
+    print(f"{arguments.database}: {count} image{'s' * (count != 1)}")
 
 
 def main(words: Sequence[str] | None = None) -> int:

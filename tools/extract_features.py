@@ -53,7 +53,7 @@ def extract(arguments: argparse.Namespace) -> None:
         lambda line: print(line, file=sys.stderr),
     )
     for database, blob, count in zip(databases, blobs, counts, strict=True):
-        print(f"{database}: {count} records of {blob}")
+        print(f"{database}: {count} record{'s' * (count != 1)} of {blob}")
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bpt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from bpt.proto import bpt_pb2 as pb
+
+
+_FLAGS_OF = (
+    (".prototxt", ("solver", "model")),
+    (".caffemodel", ("weights",)),
+    (".caffemodel.h5", ("weights",)),
+    (".solverstate", ("snapshot",)),
+    (".solverstate.h5", ("snapshot",)),
+    ("", ("log",)),
+)
+"""End of a file's name → the flags that take such a file."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -38,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         hint = ""
         if unknown := re.match(r"unrecognized arguments: (\S+)", message):
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            hint = did_you_mean(unknown[1].split("=")[0], flags)
+            hint = _flag_for(unknown[1], flags) or did_you_mean(unknown[1].split("=")[0], flags)
         elif choice := re.match(r"argument <command>: invalid choice: '([^']*)' \(choose from (.*)\)", message):
             known = re.findall(r"\w+", choice[2])
             message = f'unknown command "{choice[1]}"'
@@ -68,6 +81,18 @@ class Parser(argparse.ArgumentParser):
                 assert isinstance(chosen, Parser)
                 return chosen
         return self
+
+
+def _flag_for(word: str, flags: Sequence[str]) -> str:
+    """The hint that one of ``flags`` takes the file ``word``; ``""`` if that is no file, or none of them does."""
+    if not os.path.isfile(word):
+        return ""
+    names = next(names for ending, names in _FLAGS_OF if word.endswith(ending))
+    fitting = [name for name in names if f"--{name}" in flags]
+    # Where both a solver and a network can be given, the file's name tells; Caffe's are called so.
+    if len(fitting) > 1 and "solver" not in os.path.basename(word).lower():
+        fitting.reverse()
+    return f"; did you mean --{fitting[0]} {word}?" if fitting else ""
 
 
 def need(arguments: argparse.Namespace, flag: str, what: str) -> None:

@@ -42,7 +42,8 @@ def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, flo
     values: Image = np.frombuffer(data, np.uint8) if data else np.array(datum.float_data, np.float32)
     if values.size != shape[0] * shape[1] * shape[2]:
         need = shape[0] * shape[1] * shape[2]
-        raise DataError(f"a Datum of channels × height × width = {_show(shape)} needs {need} values, has {values.size}")
+        wanted = f"{need} value{'s' * (need != 1)}"
+        raise DataError(f"a Datum of channels × height × width = {_show(shape)} needs {wanted}, has {values.size}")
     return values.reshape(shape), datum.label
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from bpt.data.image import decode_image, import_pillow
 from bpt.data.resize import Pixels, resize
+from bpt.data.root_folder import slash_hint
 from bpt.data.source import Sample
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
@@ -79,7 +80,8 @@ class ImageSource:
         try:
             image = read_image(file, self._channels)
         except DataError as error:
-            raise DataError(f"{self.path}:{self._numbers[index]}: {error}") from None
+            hint = slash_hint(self._root_folder, self._names[index])
+            raise DataError(f"{self.path}:{self._numbers[index]}: {error}{hint}") from None
         return resize(image, *self._size) if self._size else image
 
 

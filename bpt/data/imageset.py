@@ -14,6 +14,7 @@ from bpt.data.image import import_pillow
 from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_writer import LmdbWriter
 from bpt.data.resize import Pixels
+from bpt.data.root_folder import slash_remedy
 from bpt.data.source import Sample
 from bpt.errors import DataError, FileError, UsageError
 from bpt.proto import bpt_pb2 as pb
@@ -106,11 +107,12 @@ def convert_imageset(
             if len(writer) % _SHOWN == 0:
                 tell(f"Processed {len(writer)} files.")
         if not len(writer):
-            remedy = "" if not root or root.endswith("/") else f', so write "{root}/"'
+            nothing = f"none of its {len(source)} images could be read; their paths begin"
+            if len(source) == 1:
+                nothing = "its one image could not be read; its path begins"
             raise FileError(
                 listed,
-                f"none of its {len(source)} images could be read; their paths begin with ROOTFOLDER as it is, "
-                f'"{root}"{remedy}',
+                f'{nothing} with ROOTFOLDER as it is, "{root}"{slash_remedy(root)}',
             )
     return len(writer), left_out
 

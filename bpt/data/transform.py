@@ -66,10 +66,10 @@ class Transform:
                 f'"{self._mean_file}" of these data (tools/compute_image_mean.py), or give mean_value instead'
             )
         if len(self._mean_values) not in (0, 1, channels):
-            raise UserError(
-                f"give mean_value once, or once for each of the {channels} channels of the image {_show(image)}, "
-                f"not {len(self._mean_values)} times"
+            times = (
+                f"once, or once for each of the {channels} channels" if channels != 1 else "once for the one channel"
             )
+            raise UserError(f"give mean_value {times} of the image {_show(image)}, not {len(self._mean_values)} times")
         return (channels, self._crop, self._crop) if self._crop else image
 
     def common_shape(self, samples: Sequence[Sample]) -> Shape:

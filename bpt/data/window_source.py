@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bpt.data.image import decode_image, import_pillow
 from bpt.data.resize import Pixels
+from bpt.data.root_folder import slash_hint
 from bpt.errors import DataError, FileError, excerpt
 from bpt.proto.files import UnreadableError, read_bytes
 
@@ -96,7 +97,8 @@ class WindowSource:
                     self._cache[image] = content
             return decode_image(content, CHANNELS)
         except UnreadableError as error:
-            raise DataError(f"{self._place(image)}: {file}: {error} (looked for {Path(file).absolute()})") from None
+            looked = f"(looked for {Path(file).absolute()}){slash_hint(self._root_folder, self._files[image])}"
+            raise DataError(f"{self._place(image)}: {file}: {error} {looked}") from None
         except DataError as error:
             raise DataError(f"{self._place(image)}: {file}: {error}") from None
 
@@ -143,7 +145,8 @@ class WindowSource:
         channels = _number(self.path, head[2], _HEAD[2])
         if channels != CHANNELS:
             raise FileError(
-                f"{self.path}:{head[2][0]}", f"an image of {channels} channels; all are read as color, write 3"
+                f"{self.path}:{head[2][0]}",
+                f"an image of {channels} channel{'s' * (channels != 1)}; all are read as color, write 3",
             )
         for line, what in zip(head[3:], _HEAD[3:], strict=True):
             _number(self.path, line, what)

@@ -114,7 +114,10 @@ class _Parser:
         self.origins.setdefault(where, self._origin(name))
         if not self._take(":") and not is_message(field):
             hint = field_hint(message, name.text) if self._token.text in _CLOSING else ""
-            raise self._error(f'expected ":" after "{name.text}", found: {self._token}{hint}')
+            found = self._token
+            if found.text == "=":
+                hint = f"; write {name.text}:{self._after_equals_sign()}"
+            raise self._error(f'expected ":" after "{name.text}", found: {found}{hint}', found)
         if not is_repeated(field):
             self._read_value(message, field, where)
         elif self._token.text == "[":
@@ -146,7 +149,8 @@ class _Parser:
         """Reads what follows the name of a field: one value, or a message in brackets."""
         if is_message(field):
             if self._token.text not in _CLOSING:
-                raise self._error(f'expected "{{" after "{field.name}", found: {self._token}')
+                hint = f"; write {field.name} {{" if self._token.text == "=" else ""
+                raise self._error(f'expected "{{" after "{field.name}", found: {self._token}{hint}')
             opened_by = self._advance()
             self.read_fields(_new_child(message, field), where, opened_by)
         elif is_repeated(field):
@@ -199,6 +203,16 @@ class _Parser:
             return False
         self._advance()
         return True
+
+    def _after_equals_sign(self) -> str:
+        """The value in ``name = value``, after a space; nothing if there is none."""
+        try:
+            while self._take("="):
+                pass
+            minus = "-" if self._take("-") else ""
+        except PrototxtError:  # of two mistakes the sign, which is the first, is told
+            return ""
+        return "" if self._token.kind is Kind.END else f" {minus}{self._token}"
 
     def _origin(self, token: Token) -> Origin:
         return Origin(self._path, token.line, token.column)

@@ -22,7 +22,7 @@ class Kind(enum.Enum):
     NAME = "name"
     NUMBER = "number"  # without its sign; may still be malformed
     STRING = "string"  # with its quotes
-    SYMBOL = "symbol"  # one of { } < > [ ] : ; , -
+    SYMBOL = "symbol"  # one of { } < > [ ] : ; , - and, to be refused in words, =
     END = "end"  # after the last token; its text is empty
 
 
@@ -45,7 +45,7 @@ _TOKEN = re.compile(
       (?P<NAME>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<NUMBER>\.?[0-9][0-9A-Za-z_.]*(?:(?<=[eE])[+-][0-9A-Za-z_.]*)*)
     | (?P<STRING>"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"|'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
-    | (?P<SYMBOL>[{}<>\[\]:;,-])
+    | (?P<SYMBOL>[{}<>\[\]:;,=-])
     """,
     re.VERBOSE,
 )

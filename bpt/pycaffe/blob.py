@@ -12,6 +12,7 @@ from bpt.errors import UserError
 from bpt.graph.spec import Shape, count
 from bpt.pycaffe.mirror import Array, Mirror
 from bpt.pycaffe.operator import BlobOperator
+from bpt.pycaffe.single import Single
 
 
 class Mirrors(NamedTuple):
@@ -21,12 +22,14 @@ class Mirrors(NamedTuple):
     diff: Mirror
 
 
-class Blob:
+class Blob(Single):
     """A blob or a parameter of a Net: ``data`` and ``diff``, float32 arrays in its shape.
 
     Both may be written to (``blob.data[...] = x``), for the next pass to use. An array that is kept over a pass
     shows afterwards what the pass has left.
     """
+
+    _no_copy = "a Blob of a net cannot be copied or pickled: copy its numbers, blob.data.copy()"
 
     def __init__(self, shape: Callable[[], Shape], mirrors: Mirrors, reshape: Callable[[Shape], None]) -> None:
         self._shape, self._mirrors, self._reshape = shape, mirrors, reshape

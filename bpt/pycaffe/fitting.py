@@ -31,7 +31,8 @@ class Fitting:
         """
         names = ", ".join(edge.blob for edge in self._edges)
         if len(inputs) != len(self._edges):
-            raise UserError(f"the net takes {len(self._edges)} inputs ({names}), given {len(inputs)}")
+            count = len(self._edges)
+            raise UserError(f"the net takes {count} input{'s' * (count != 1)} ({names}), given {len(inputs)}")
         shapes = []
         for edge, value in zip(self._edges, inputs, strict=True):
             if not isinstance(value, Tensor):

@@ -17,17 +17,18 @@ from bpt.pycaffe.arguments import Named, Path, floats, phase_and_weights, severa
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
+from bpt.pycaffe.single import Single
 from bpt.solvers import debug_info, snapshot
 from bpt.solvers.making import make_net
 from bpt.solvers.nets import NetPlan, file_plan
 
 
-class Net:
+class Net(Single):
     """A network, its blobs and its parameters.
 
     ``blobs`` holds a Blob for each blob by name, ``params`` the list of the parameters of each layer that has any,
     by the layer's name; both in the order of the text. A name that they do not have raises an UnknownNameError, which
-    is a UserError and a KeyError.
+    is a UserError and a KeyError. A Net cannot be copied or pickled; make another of the same text.
 
     Args:
         path: the network's text file.
@@ -42,6 +43,11 @@ class Net:
         FileError: the weights cannot be read, or do not fit the net.
         RunError: there is not enough memory.
     """
+
+    _no_copy = (
+        "a bpt.Net cannot be copied or pickled: make another, bpt.Net(path, phase, weights=...), with weights that "
+        "save() has written; bpt.load_module gives a module that can be copied and pickled"
+    )
 
     blobs: dict[str, Blob]
     params: dict[str, list[Blob]]

@@ -16,16 +16,17 @@ from bpt.proto.solver import read_solver
 from bpt.pycaffe.arguments import Path, several
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
+from bpt.pycaffe.single import Single
 from bpt.solvers import solver as core
 from bpt.solvers.building import Built
 
 
-class Solver:
+class Solver(Single):
     """A solver with its nets, which share their parameters.
 
     ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps all their blobs and
     parameters can be looked at, and changed. As in Caffe a parameter's ``diff`` is after a step what the step
-    has subtracted from its ``data``.
+    has subtracted from its ``data``. A Solver cannot be copied or pickled; another restores its snapshot.
 
     Args:
         path: the solver's text file.
@@ -35,6 +36,11 @@ class Solver:
     Raises:
         PrototxtError: a text is wrong; says where.
     """
+
+    _no_copy = (
+        "a solver cannot be copied or pickled: write its state by snapshot(), and let another, bpt.get_solver(path), "
+        "restore() that"
+    )
 
     def __init__(
         self, path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None

@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +57,42 @@ def test_every_flag_is_explained_in_both_spellings(command: str, capsys: pytest.
         value = "" if action.nargs == 0 else f" {action.metavar}"
         assert f"  {short}, {long}{value}" in text
         assert action.help
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("train solver.prototxt", "--solver solver.prototxt"),
+        ("train net.prototxt", "--solver net.prototxt"),
+        ("train --gpu 0 dir/solver.prototxt other", "--solver dir/solver.prototxt"),
+        ("train --solver=solver.prototxt w.caffemodel", "--weights w.caffemodel"),
+        ("train --solver=solver.prototxt w.caffemodel.h5", "--weights w.caffemodel.h5"),
+        ("train --solver=solver.prototxt s.solverstate", "--snapshot s.solverstate"),
+        ("check solver.prototxt", "--solver solver.prototxt"),
+        ("test net.prototxt", "--model net.prototxt"),
+        ("time net.prototxt", "--model net.prototxt"),
+        ("time dir/solver.prototxt", "--solver dir/solver.prototxt"),
+        ("plot --log a.log b.log", "--log b.log"),
+        ("time w.caffemodel", ""),  # takes no weights
+        ("train a.log", ""),
+        ("train none.prototxt", ""),
+        ("train dir", ""),
+        ("device_query solver.prototxt", ""),
+    ],
+)
+def test_a_file_without_its_flag(
+    words: str, hint: str, bpt: Bpt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dir").mkdir()
+    texts = ("net.prototxt", "solver.prototxt", "dir/solver.prototxt")
+    for name in (*texts, "a.log", "b.log", "w.caffemodel", "w.caffemodel.h5", "s.solverstate"):
+        (tmp_path / name).touch()
+    command, *more = words.split()
+    outcome = bpt(command, *more)
+    assert outcome.status == 2
+    assert outcome.error.startswith("unrecognized arguments: ")
+    assert outcome.error.endswith(f"; did you mean {hint}?" if hint else f"(bpt {command} --help explains)")
 
 
 @pytest.mark.parametrize("flag", ["-version", "--version"])

@@ -114,3 +114,9 @@ def test_images_of_different_sizes_without_a_crop() -> None:
     message = 'record "00000002" gives 1×4×5, but "00000000", the first of its batch, 1×4×4; set crop_size'
     with pytest.raises(DataError, match=message):
         apply(transform(""), images)
+
+
+def test_means_for_a_grey_image() -> None:
+    with pytest.raises(UserError) as caught:
+        transform("mean_value: 1 mean_value: 2").infer((1, 2, 5))
+    assert str(caught.value) == "give mean_value once for the one channel of the image 1×2×5, not 2 times"

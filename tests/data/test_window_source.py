@@ -67,6 +67,14 @@ def test_images(tmp_path: Path) -> None:
     assert cached.read(2).shape == (3, 4, 5)
     with pytest.raises(DataError, match=rf"windows.txt:18: {tmp_path}/d.png: no such file"):
         one.read(2)
+    beside = tmp_path / "windows.txt"
+    unslashed = WindowSource(str(beside), root_folder=str(tmp_path), fg_threshold=0.5, bg_threshold=0.3)
+    with pytest.raises(DataError) as caught:
+        unslashed.read(0)
+    assert str(caught.value) == (
+        f"{beside}:2: {tmp_path}a b.png: no such file (looked for {tmp_path}a b.png); paths begin with the root folder "
+        f'as it is, "{tmp_path}", so write "{tmp_path}/"'
+    )
     (tmp_path / "c.png").write_text("no image")
     with pytest.raises(DataError, match=r"windows.txt:12: .*/c.png: 8 bytes that are no image file"):
         one.read(1)
@@ -79,7 +87,7 @@ def test_images(tmp_path: Path) -> None:
         ("# 1", "1", r'windows.txt:11: "1" stands where an image begins: "# 1"'),
         ("# 1", "# 2", "windows.txt:11: image 2 comes where 1 is next"),
         ("# 1", "# one", 'windows.txt:11: "one" stands where an image has its image index, a number'),
-        ("c.png\n3", "c.png\n1", "windows.txt:13: an image of 1 channels; all are read as color, write 3"),
+        ("c.png\n3", "c.png\n1", "windows.txt:13: an image of 1 channel; all are read as color, write 3"),
         ("6\n6\n", "6\n", 'windows.txt:16: "# 2" stands where an image has its number of windows'),
         ("2\n2\n2\n1 1", "2\n2\n3\n1 1", "windows.txt: ends before the last image's windows: 2 of 3 are there"),
         ("1 1 0 0 1 1\n9 0 0 0 0 1\n", "", "ends before the last image's windows: 0 of 2"),

@@ -185,6 +185,19 @@ def test_wrong_texts_name_the_layer(images: Path, more: str, outer: str, message
         graph_of(words.replace("batch_size: 4", "") if "batch_size" in more else words)
 
 
+def test_a_root_folder_without_its_slash(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(images.parent.parent)
+    folder = images.parent.name
+    images.write_text("image 0.png 0\n")
+    assert graph_of(text(images, f'root_folder: "{folder}/"'))
+    with pytest.raises(LayerError) as caught:
+        graph_of(text(images, f'root_folder: "{folder}"'))
+    assert str(caught.value) == (
+        f'layer "i": {images}:1: {folder}image 0.png: no such file (looked for {images.parent}image 0.png); paths '
+        f'begin with the root folder as it is, "{folder}", so write "{folder}/"'
+    )
+
+
 def test_no_source() -> None:
     with pytest.raises(LayerError, match='layer "i": image_data_param needs a source'):
         graph_of(text(""))

@@ -76,7 +76,7 @@ def test_default_values_can_be_set() -> None:
     ("snippet", "message"),
     [
         ("max_itr: 3", """--set 'max_itr: 3':1:1: SolverParameter has no field "max_itr"; did you mean "max_iter"?"""),
-        ("base_lr=3", "--set 'base_lr=3':1:8: unexpected character '='"),
+        ("base_lr=3", """--set 'base_lr=3':1:8: expected ":" after "base_lr", found: =; write base_lr: 3"""),
         ("base_lr: 1 base_lr: 2", """--set 'base_lr: 1 base_lr: 2':1:12: "base_lr" is given twice; first in line 1"""),
     ],
 )

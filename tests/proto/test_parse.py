@@ -250,6 +250,19 @@ NET_MISTAKES = {
     'name: ["a"]': '1:7: "name" takes text in quotes, found: [',
     'name: "a\nb"': """1:7: the text that starts with " does not end on its line""",
     "name: 'a": """1:7: the text that starts with ' does not end on its line""",
+    # an equals sign for the colon
+    'name = "a b"': '1:6: expected ":" after "name", found: =; write name: "a b"',
+    "input_dim == -1": '1:11: expected ":" after "input_dim", found: =; write input_dim: -1',
+    "input_dim = [1]": '1:11: expected ":" after "input_dim", found: =; write input_dim: [',
+    "layer = {}": '1:7: expected "{" after "layer", found: =; write layer {',
+    "layer: = {}": '1:8: expected "{" after "layer", found: =; write layer {',
+    "naem = 3": '1:1: NetParameter has no field "naem"; did you mean "name"?',
+    "name =": '1:6: expected ":" after "name", found: =; write name:',
+    "name = *": '1:6: expected ":" after "name", found: =; write name:',
+    "layer = 3": '1:7: expected "{" after "layer", found: =; write layer {',
+    "state { phase: TEST = 3 }": (
+        '1:21: expected a field of NetState or the "}" that closes the "{" of line 1, found: ='
+    ),
     'name: "a" + "b"': "1:11: unexpected character '+'",
     "name: \x01": "1:7: unexpected character '\\x01'",
     "ñame: 3": "1:1: unexpected character 'ñ'",

@@ -91,7 +91,8 @@ def test_a_wrong_folder_is_told_in_some_lines(tool: Tool, tmp_path: Path, monkey
     for root, remedy in (("images", ', so write "images/"'), ("pictures/", "")):
         outcome = tool("convert_imageset", root, listing, tmp_path / "lmdb")
         *told, more, last = outcome.err.splitlines()
-        assert all(line.startswith("left out: ") for line in told)
+        hint = f'; paths begin with the root folder as it is, "{root}"{remedy}' if remedy else ")"
+        assert all(line.startswith("left out: ") and line.endswith(hint) for line in told)
         assert (len(told), more) == (10, "left out: the next ones, too, up to the first that can be read")
         assert last == (
             f"error: {listing}: none of its 24 images could be read; their paths begin with ROOTFOLDER as it is, "
