@@ -60,8 +60,10 @@ def test_a_rank_of_a_pipeline_that_is_killed() -> None:
     assert lost.startswith(f"Lost: worker 1 (ranks 3 to 4, host {socket.gethostname()}) is gone: ")
     (heirs,) = [line for line in run.log if line.startswith("The run goes on: ")]
     assert re.fullmatch(r"The run goes on: its \d+ samples go to the other workers, with their next passes", heirs)
-    (told,) = [line for line in run.log if line.startswith("error: ")]
-    assert told.startswith(f"error: rank 3 (host {socket.gethostname()}): rank 4 (host {socket.gethostname()}) is gone")
+    # Open MPI's own words about the collective that broke off may stand before it, on the same line.
+    told = re.findall(r"error: (rank .*)", "\n".join(run.log))
+    assert len(told) == 1, "\n".join(run.log)
+    assert told[0].startswith(f"rank 3 (host {socket.gethostname()}): rank 4 (host {socket.gethostname()}) is gone")
     assert "Optimization Done." in run.log
     nodes = read_csv("digits_run").nodes
     assert nodes[0].samples_allocated == SAMPLES and nodes[1].passes < nodes[0].passes
