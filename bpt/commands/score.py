@@ -60,7 +60,7 @@ def score(
     check_same(world, facts_of(pb.SolverParameter(), graph))
     parallel = spread(SolverSource(pb.SolverParameter(), model, {}), graph, world, device)
     context, samples = RunContext(), parallel.samples
-    if is_dividable(graph):
+    if parallel.is_alone or is_dividable(graph):
         parallel.set_up(context, pb.TEST)
     else:  # each rank scores whole batches
         samples = SerialCommunicator()

@@ -105,7 +105,8 @@ def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Fi
         batch = attempt(lambda graph=graph: batch_of(graph))  # type: ignore[misc]
         if batch.value is None:
             continue  # a net without data
-        if graph.phase == pb.TEST and not is_dividable(graph):
+        whole_batches = not is_dividable(graph)
+        if graph.phase == pb.TEST and whole_batches:
             yield ok(f"{name}: a batch of {batch.value} samples, which stays whole: all of it for each rank")
             continue
         shares = parallel.shares(batch.value, graph.phase)
@@ -118,18 +119,18 @@ def _shares(graphs: Mapping[str, LayerGraph], parallel: Parallel) -> Iterator[Fi
                 f"set a batch_size of at least {len(owners)}, or start {len(owners) - len(idle)} ranks",
             )
         else:
-            yield _divided(name, shares, parallel, is_dividable(graph))
+            yield _divided(name, shares, parallel, whole_batches)
 
 
-def _divided(name: str, shares: Sequence[Share], parallel: Parallel, dividable: bool) -> Finding:
+def _divided(name: str, shares: Sequence[Share], parallel: Parallel, whole_batches: bool) -> Finding:
     counts = [share.count for share in shares]
     text = f"{name}: a batch of {sum(counts)} samples"
     if len(counts) == 1:
         return ok(text)
     sharers = "pipelines" if parallel.staging else "ranks"
     if len(set(counts)) == 1:
-        whole = "" if dividable else ", which stay whole"
-        return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}{whole}")
+        kept = ", which stay whole" if whole_batches else ""
+        return ok(f"{text}, {counts[0]} for each of {len(counts)} {sharers}{kept}")
     text += f", {min(counts)} to {max(counts)} for each of {len(counts)} {sharers}"
     if parallel.param.balance != pb.ParallelParameter.UNIFORM:
         return ok(text)

@@ -73,7 +73,7 @@ class Builder:
         for note in plan.source.notes:
             LOG.info("%s", note)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
-        alone = graph.phase == pb.TEST and not is_dividable(graph)
+        alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
         context = self._alone if alone else self._context if graph.phase == pb.TRAIN else self._test_context
         net = make_net(graph, self._device, context, shared, part)
         outputs = ", ".join(edge.blob for edge in graph.outputs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bpt.errors import LayerError
+from collections.abc import Iterator, Sequence
+
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
@@ -10,7 +11,7 @@ from bpt.proto import bpt_pb2 as pb
 
 def is_dividable(graph: LayerGraph) -> bool:
     """Whether the samples of a batch (axis 0 of blobs) may be on different ranks."""
-    return not any(_reason(graph, node) for node in graph.nodes)
+    return next(_mixing(graph), None) is None
 
 
 def check_dealt_out(graph: LayerGraph) -> None:
@@ -19,9 +20,8 @@ def check_dealt_out(graph: LayerGraph) -> None:
     Raises:
         LayerError: which layer wants it so.
     """
-    for node in graph.nodes:
-        reason = _reason(graph, node)
-        if reason and LAYERS[node.type].within_batch:
+    for node, reason in _mixing(graph):
+        if LAYERS[node.type].within_batch:
             raise node.spec.error(
                 f"{reason}, so its batches must stay as the data set has them, but SGWU, AGWU and ASGD deal samples "
                 "out one by one; use exchange: ALLREDUCE with batch_scope: REPLICA"
@@ -34,11 +34,10 @@ def check_measurable(graph: LayerGraph) -> None:
     Raises:
         LayerError: which layer wants it so.
     """
-    for node in graph.nodes:
-        if reason := _reason(graph, node):
-            raise node.spec.error(
-                f"{reason}, so batches have one size, and there is nothing to balance: no profile is needed"
-            )
+    for node, reason in _mixing(graph):
+        raise node.spec.error(
+            f"{reason}, so batches have one size, and there is nothing to balance: no profile is needed"
+        )
 
 
 def check_training(graph: LayerGraph, param: pb.ParallelParameter) -> None:
@@ -48,14 +47,8 @@ def check_training(graph: LayerGraph, param: pb.ParallelParameter) -> None:
         LayerError: which layer wants it so, and what to set if that helps.
     """
     replicas = param.batch_scope == pb.ParallelParameter.REPLICA
-    apart = _apart(param) + ["balance"] * (param.balance != pb.ParallelParameter.UNIFORM)
-    for node in graph.nodes:
-        reason = _reason(graph, node)
-        if reason and (apart or not replicas or not _may_be_whole(graph, node)):
-            settings = [] if replicas else ["set parallel_param { batch_scope: REPLICA }"]
-            settings += [f"leave out {' and '.join(apart)}"] if apart else []
-            remedy = f", or {' and '.join(settings)}: then each rank trains whole batches"
-            raise _error(node, reason, remedy if _may_be_whole(graph, node) else "")
+    settings = [] if replicas else ["set parallel_param { batch_scope: REPLICA }"]
+    _check(graph, settings + _left_out(param, balance=param.balance != pb.ParallelParameter.UNIFORM), "trains")
 
 
 def check_test(graph: LayerGraph, param: pb.ParallelParameter) -> None:
@@ -64,27 +57,29 @@ def check_test(graph: LayerGraph, param: pb.ParallelParameter) -> None:
     Raises:
         LayerError: which layer wants it so, and what to leave out if that helps.
     """
-    apart = _apart(param)
+    _check(graph, _left_out(param), "tests")
+
+
+def _left_out(param: pb.ParallelParameter, **others: bool) -> list[str]:
+    """What to do about the settings by which no rank has whole batches; nothing if there are none."""
+    there = {"num_stages": param.num_stages > 1, "num_shards": param.num_shards > 1, **others}
+    names = [name for name, is_set in there.items() if is_set]
+    return [f"leave out {' and '.join(names)}"] if names else []
+
+
+def _check(graph: LayerGraph, settings: Sequence[str], does: str) -> None:
+    """Refuse a net that is not dividable, unless each rank has whole batches: nothing is to be set for that."""
+    for node, reason in _mixing(graph):
+        # A blob without axes is a number of the batches of all ranks.
+        helps = LAYERS[node.type].within_batch and all(graph.edges[edge].shape for edge in node.bottoms)
+        if settings or not helps:
+            remedy = f", or {' and '.join(settings)}: then each rank {does} whole batches" if helps else ""
+            raise node.spec.error(f"{reason}, so its batch cannot be divided over ranks; train on one process{remedy}")
+
+
+def _mixing(graph: LayerGraph) -> Iterator[tuple[Node, str]]:
+    """The layers that want whole batches, and why."""
     for node in graph.nodes:
-        reason = _reason(graph, node)
-        if reason and (apart or not _may_be_whole(graph, node)):
-            remedy = f", or leave out {' and '.join(apart)}: then each rank tests whole batches"
-            raise _error(node, reason, remedy if _may_be_whole(graph, node) else "")
-
-
-def _apart(param: pb.ParallelParameter) -> list[str]:
-    """The settings by which no rank has a net of its own."""
-    return ["num_stages"] * (param.num_stages > 1) + ["num_shards"] * (param.num_shards > 1)
-
-
-def _reason(graph: LayerGraph, node: Node) -> str:
-    return LAYERS[node.type].mixes_samples(node.spec, [graph.edges[edge].shape for edge in node.bottoms])
-
-
-def _may_be_whole(graph: LayerGraph, node: Node) -> bool:
-    """Whether it is enough to keep batches whole. A blob without axes is a number of the batches of all ranks."""
-    return LAYERS[node.type].within_batch and all(graph.edges[edge].shape for edge in node.bottoms)
-
-
-def _error(node: Node, reason: str, remedy: str = "") -> LayerError:
-    return node.spec.error(f"{reason}, so its batch cannot be divided over ranks; train on one process{remedy}")
+        shapes = [graph.edges[edge].shape for edge in node.bottoms]
+        if reason := LAYERS[node.type].mixes_samples(node.spec, shapes):
+            yield node, reason

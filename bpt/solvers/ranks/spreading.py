@@ -61,7 +61,8 @@ def spread(
     if param.balance == pb.ParallelParameter.STATIC:
         balance = static_balance(solver, graph, grid, device)
     staging = Staging.alone(graph, cuts) if cuts else outcome_of_first(world, None if world.rank else staged)
-    parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches=not is_dividable(graph))
+    keeps_batches = world.size > 1 and not is_dividable(graph)
+    parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
     try:
         for each in (graph, *tests):
             parallel.parts(each)
