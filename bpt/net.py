@@ -17,7 +17,7 @@ from bpt.graph.part import WHOLE, Part
 from bpt.layers import LAYERS, DataLayer, Layer
 from bpt.layers.blobs_in_text import blobs_in_text
 from bpt.layers.filter import behind_filters, refit
-from bpt.layers.strangers import notice_strangers
+from bpt.layers.unused_settings import notice_unused_settings
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -63,10 +63,10 @@ class Net(nn.Module):
         self._values: dict[int, nn.Parameter] = {}  # by Param.index
         for node in graph.nodes:
             if not part.runs(node.index):
-                self.layers.append(Elsewhere(node.spec, self.context))
+                self.layers.append(RemoteLayer(node.spec, self.context))
                 continue
             layer = LAYERS[node.type](node.spec, self.context)
-            notice_strangers(layer)
+            notice_unused_settings(layer)
             layer.samples = _samples(graph, node)
             stated = blobs_in_text(node.spec, [graph.params[index].shape for index in node.params])
             for index in node.params:
@@ -232,7 +232,7 @@ class Net(nn.Module):
         return tensors[0] if len(tensors) == 1 else tensors
 
 
-class Elsewhere(Layer):
+class RemoteLayer(Layer):
     """Stands for a layer that this rank does not run."""
 
     def forward(self, *bottoms: Tensor) -> Tensor:

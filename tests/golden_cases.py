@@ -13,6 +13,7 @@ import torch
 from google.protobuf import text_format
 
 from bpt.context import RunContext
+from bpt.execute.local import LocalOperator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
@@ -20,7 +21,6 @@ from bpt.graph.source import layer_specs
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 
 GOLDEN = Path(__file__).parent / "golden"

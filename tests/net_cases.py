@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bpt.execute.local import LocalOperator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
@@ -21,7 +22,6 @@ from bpt.graph.spec import Shape
 from bpt.graph.state import filter_layers, make_state
 from bpt.layers import LAYERS
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import read_text
 from tests.golden_cases import GOLDEN, assert_close

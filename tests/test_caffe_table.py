@@ -15,9 +15,9 @@ from bpt.cli.main import COMMANDS, make_parser
 from bpt.errors import BptError
 from bpt.layers import LAYERS
 from bpt.layers.python_pycaffe import caffe_for_import
+from bpt.plan.solver_rules import check_solver
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_net, read_solver
-from bpt.solvers.check import check_solver
+from bpt.proto.sources import read_net, read_solver
 from tests.caffe_table import (
     CAFFE_TYPES,
     ROOT,

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from bpt.errors import DataError, RunError
+from bpt.execute.local import LocalOperator
 from bpt.failures import is_out_of_memory, kernel_error
 from bpt.graph.segments import Segment, cut, per_layer, whole
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 from tests.golden_cases import graph_of
 
 NET = """
@@ -23,7 +23,7 @@ layer { name: "relu" type: "ReLU" bottom: "y" top: "z" loss_weight: 1 }
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (torch.OutOfMemoryError("CUDA out of memory. TunedSetting to allocate 2.00 GiB."), True),
         (MemoryError(), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried …"), True),
         (RuntimeError("shapes do not fit"), False),

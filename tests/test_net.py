@@ -7,8 +7,8 @@ import torch
 
 from bpt.context import RunContext
 from bpt.errors import LayerError, UserError
+from bpt.execute.local import LocalOperator
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 

@@ -16,9 +16,9 @@ from bpt.context import RunContext
 from bpt.errors import LayerError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part, Slice, slice_bounds
-from bpt.net import Elsewhere, Net
+from bpt.net import Net, RemoteLayer
+from bpt.optim.gradients import learnable_params
 from bpt.proto import bpt_pb2 as pb
-from bpt.solvers.gradients import learnable_params
 from tests.data.lmdbs import write_images
 from tests.golden_cases import graph_of
 from tests.test_net import inner_product, inputs, summed
@@ -69,7 +69,7 @@ def test_a_sliced_layer_computes_its_outputs() -> None:
 def test_layers_that_are_elsewhere_have_no_parameters() -> None:
     graph = graph_of(NET)
     net = Net(graph, RunContext(seed=3), part=Part(frozenset({2}), {3: Slice(0, 0, 4)}))
-    assert [type(layer) is Elsewhere for layer in net.layers] == [True, True, False, True]
+    assert [type(layer) is RemoteLayer for layer in net.layers] == [True, True, False, True]
     assert [net.holds(param) for param in graph.params] == [False, False, True, True]
     assert net.held == graph.params[2:]
     assert [tuple(parameter.shape) for parameter in net.parameters()] == [(5, 7), (4,)]
@@ -147,9 +147,9 @@ import json
 import torch
 from bpt.graph.part import Part, Slice
 from bpt.net import Net
-from bpt.solvers.update_rules import make_rule
+from bpt.optim.rules import make_rule
 from tests.golden_cases import graph_of
-from tests.solvers.training import solver_of
+from tests.solver.training import solver_of
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from bpt.cli.options import Parser
 from bpt.cli.tool import add_switch, run_tool
 from bpt.errors import UsageError
+from bpt.plot.training_log import read_log, write_tables
 from bpt.proto.atomic import check_place
-from bpt.report.training_log import read_log, write_tables
 
 
 def make_parser() -> Parser:

@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     import torch
 
-    from bpt.commands.comparison import compare, result_lines
-    from bpt.proto.solver import read_solver
+    from bpt.check.comparison import compare, result_lines
+    from bpt.proto.sources import read_solver
 
     source = read_solver(arguments.solver, arguments.set)
     set_state(source.param, arguments)

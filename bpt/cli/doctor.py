@@ -10,7 +10,7 @@ from bpt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
-    from bpt.proto.solver import SolverSource
+    from bpt.proto.sources import SolverSource
 
 HELP = "examine ranks, machines and files before a run"
 DESCRIPTION = """\
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.doctor.examine import Wanted, examine
-    from bpt.proto.solver import read_solver
+    from bpt.proto.sources import read_solver
 
     def read() -> SolverSource:
         source = read_solver(arguments.solver, arguments.set)

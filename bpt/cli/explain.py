@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt explain runs on one process; leave mpirun out")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.explain import Request, explain
+    from bpt.explain.explain_inputs import Request, explain
 
     request = Request(
         model=arguments.model,

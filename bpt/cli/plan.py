@@ -11,7 +11,7 @@ from bpt.errors import UsageError
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
-    from bpt.proto.solver import SolverSource
+    from bpt.proto.sources import SolverSource
 
 HELP = "place the layers of a network on the devices of a pipeline"
 DESCRIPTION = """\
@@ -84,11 +84,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     _check(arguments, job)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.plan import plan_solver, rehearse
-    from bpt.commands.plan_devices import blamed, choose_devices
-    from bpt.proto.solver import read_solver
-    from bpt.report.plan_figure import draw
-    from bpt.report.plan_tables import lines
+    from bpt.planner.given_devices import blamed, choose_devices
+    from bpt.planner.plan_figure import draw
+    from bpt.planner.plan_layers import plan_solver, rehearse
+    from bpt.planner.plan_tables import lines
+    from bpt.proto.sources import read_solver
 
     source = read_solver(arguments.solver, arguments.set)
     set_state(source.param, arguments)
@@ -128,8 +128,8 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
             raise UsageError(f"--{flag} goes with --measure")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.simulation_tables import check_file
-    from bpt.report.plan_figure import check_figure
+    from bpt.planner.plan_figure import check_figure
+    from bpt.simulate.simulation_tables import check_file
 
     if arguments.figure:
         check_figure(arguments.figure)
@@ -141,7 +141,7 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
 def _measure(arguments: argparse.Namespace, job: Job, source: SolverSource) -> None:
     """Measure costs, and let the solver name their file."""
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.plan_measure import measure
+    from bpt.planner.measure import measure
 
     device = job.begin(source.param, arguments.gpu)
     costs = measure(source, device, arguments.iterations or ITERATIONS, arguments.measure)

@@ -69,10 +69,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--shape does without the data set, so it needs --samples: how many samples there are")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.simulation import simulate_solver, strategies_of
-    from bpt.commands.simulation_figure import check_figure, draw
-    from bpt.commands.simulation_tables import check_file, lines, node_rows, strategy_rows, write_csv
-    from bpt.proto.solver import read_solver
+    from bpt.proto.sources import read_solver
+    from bpt.simulate.simulation import simulate_solver, strategies_of
+    from bpt.simulate.simulation_figure import check_figure, draw
+    from bpt.simulate.simulation_tables import check_file, lines, node_rows, strategy_rows, write_csv
 
     strategies = strategies_of(arguments.strategies)
     if arguments.png:

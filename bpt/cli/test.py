@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     weights = weights_of(arguments)
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.score import score
-    from bpt.commands.score_metrics import Metrics
+    from bpt.score.metrics_report import Metrics
+    from bpt.score.score_model import score
 
     top_k = tuple(_top_k(word) for word in words(arguments.top_k))
     metrics = Metrics(top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.class_names)

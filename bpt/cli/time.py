@@ -66,10 +66,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--profile measures what a solver's ranks can do; it goes with --solver")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.commands.benchmark import time_model, time_solver
-    from bpt.commands.phases import time_ranks
-    from bpt.proto.solver import read_solver
-    from bpt.solvers.speeds.profiling import profile
+    from bpt.proto.sources import read_solver
+    from bpt.speeds.profiling import profile
+    from bpt.timing.benchmark import time_model, time_solver
+    from bpt.timing.phases import time_ranks
 
     if arguments.model:
         device = job.begin(gpu=arguments.gpu)

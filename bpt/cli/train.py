@@ -70,8 +70,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.commands.training import train
-    from bpt.proto.solver import read_solver
-    from bpt.solvers.signals import Action, SignalActions
+    from bpt.proto.sources import read_solver
+    from bpt.signals import Action, SignalActions
 
     source = read_solver(arguments.solver, arguments.set)
     if arguments.weights:

@@ -57,7 +57,7 @@ def world() -> Communicator:
         _refuse_tasks_without_mpi(os.environ)
         return SerialCommunicator()
     die_with_launcher()
-    # A rank's courier waits while the rank computes: it must give way to it, where Open MPI by default would spin.
+    # A rank's comm_thread waits while the rank computes: it must give way to it, where Open MPI by default would spin.
     os.environ.setdefault(_YIELD, "1")
     # The one way to windows that are shared; Open MPI would try others first, and one complains aloud.
     os.environ.setdefault(_WINDOWS, "sm")

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from bpt.comm import room
+from bpt.comm import shared_memory as room
 from bpt.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
 from bpt.comm.cartesian import CartesianRanks
 from bpt.comm.counters import Counters

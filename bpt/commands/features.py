@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.commands.trained import load_trained
 from bpt.context import RunContext
 from bpt.data.lmdb_writer import LmdbWriter, check_new
 from bpt.errors import UsageError, UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
+from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
-from bpt.solvers.making import make_net
-from bpt.solvers.nets import file_plan
+from bpt.runtime.net_on_device import make_net
+from bpt.runtime.trained_weights import load_trained
 
 _SHOWN = 1000  # records, after which progress is told
 

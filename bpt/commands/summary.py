@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bpt.commands.net_file import read_net_file
 from bpt.graph.spec import Shape
+from bpt.plan.net_file import read_net_file
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.summary import Summary, summary_of
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import torch
 
+from bpt import server as outer
+from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
 from bpt.errors import RunError, UserError
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import SolverSource
-from bpt.schedule.outer.making import OUTER
-from bpt.solvers import outer, snapshot
-from bpt.solvers.outer.outcome import Outcome
-from bpt.solvers.signals import SignalActions
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import SolverSource
+from bpt.schedule.outer.exchanges import OUTER
+from bpt.server.outcome import Outcome
+from bpt.signals import SignalActions
+from bpt.solver.solver import Solver
 
 # A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
 # connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.

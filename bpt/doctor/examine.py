@@ -14,19 +14,19 @@ from bpt.doctor.files import check_inputs, check_snapshots, look_at
 from bpt.doctor.findings import Kind, Section, count_of, note, summary
 from bpt.doctor.hosts import check_hosts
 from bpt.doctor.inputs import inputs_of
-from bpt.doctor.links import check_links, measure
+from bpt.doctor.link_speeds import check_links, measure
 from bpt.doctor.mpi import check_mpi
 from bpt.doctor.outer_plan import check_outer_plan
-from bpt.doctor.patience import SECONDS, Patience
-from bpt.doctor.plan import check_plan
+from bpt.doctor.parallel_plan import check_plan
 from bpt.doctor.ranks import Attempt, Ranks, attempt
 from bpt.doctor.readers import is_outer
 from bpt.doctor.texts import Texts, check_texts
 from bpt.doctor.versions import check_versions
+from bpt.doctor.watchdog import SECONDS, Watchdog
 from bpt.errors import UsageError
-from bpt.proto.solver import SolverSource
-from bpt.solvers.snapshot import read_state
-from bpt.solvers.state import state_to_resume
+from bpt.proto.sources import SolverSource
+from bpt.runtime.starting_point import state_to_resume
+from bpt.state import read_state
 
 LOG = logging.getLogger("bpt")
 
@@ -91,7 +91,7 @@ class _Examination:
         self._world = job.world
         self._wanted = wanted
         self._say = say
-        self._patience = Patience(job.world, say, seconds)
+        self._patience = Watchdog(job.world, say, seconds)
         self._report = Report()
 
     def run(self) -> Report:

@@ -9,9 +9,9 @@ from bpt.doctor.findings import Finding, note, problem
 from bpt.doctor.ranks import Ranks, attempt, grouped
 from bpt.doctor.texts import errors_of
 from bpt.graph.layer_graph import LayerGraph
+from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.solvers.nets import NetPlan
-from bpt.solvers.ranks.agreement import facts_of
+from bpt.runtime.agreement import facts_of
 
 _TEXT = "network text"
 

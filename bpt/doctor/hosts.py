@@ -14,7 +14,7 @@ from bpt.comm.launch import launched
 from bpt.doctor.findings import Finding, Section, note, ok, problem, warning
 from bpt.doctor.ranks import Attempt, Ranks, grouped, spans
 from bpt.report.columns import columns
-from bpt.solvers.speeds.room import available, installed
+from bpt.speeds.memory_use import available, installed
 
 _ALIKE = 1.25  # ranks whose cores differ by less are alike
 _DIVIDE_BATCHES = (

@@ -21,11 +21,11 @@ from bpt.doctor.readers import nets_with_data, reads_all
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec
 from bpt.graph.state import filter_layers
+from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import SolverSource, resolve_path
-from bpt.solvers.nets import NetPlan
-from bpt.solvers.snapshot import read_state, weight_files
-from bpt.solvers.snapshot.resuming import learned_net
+from bpt.proto.sources import SolverSource, resolve_path
+from bpt.state import read_state, weight_files
+from bpt.state.resuming import learned_net
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,19 @@ from bpt.doctor.findings import Finding, Section, note, ok, warning
 from bpt.doctor.graphs import build_graphs
 from bpt.doctor.outer_room import FLOAT, bytes_text, check_disk, check_memory, sends_gradients
 from bpt.doctor.outer_work import Work, work_of
-from bpt.doctor.plan import Plan
+from bpt.doctor.parallel_plan import Plan
 from bpt.doctor.ranks import Ranks, attempt, spans
 from bpt.doctor.readers import nets_with_data
 from bpt.doctor.texts import errors_of
+from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import SolverSource
+from bpt.proto.sources import SolverSource
 from bpt.report.columns import columns
-from bpt.solvers.nets import NetPlan
-from bpt.solvers.outer.building import stage_lines
-from bpt.solvers.outer.check import check_ranks, without_effect
-from bpt.solvers.outer.nodes import joined_power
-from bpt.solvers.outer.roles import SERVER, Roles
-from bpt.solvers.ranks.agreement import outcome_of_first
+from bpt.runtime.agreement import outcome_of_first
+from bpt.server.legality import check_ranks, without_effect
+from bpt.server.node_solvers import stage_lines
+from bpt.server.nodes import joined_power
+from bpt.server.roles import SERVER, Roles
 
 _SHOWN = 16  # workers that have a line each
 

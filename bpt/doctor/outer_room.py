@@ -15,8 +15,8 @@ from bpt.doctor.outer_work import Work
 from bpt.doctor.ranks import Ranks, attempt
 from bpt.doctor.texts import errors_of
 from bpt.proto import bpt_pb2 as pb
-from bpt.solvers.outer.roles import Roles
-from bpt.solvers.speeds.room import Memory
+from bpt.server.roles import Roles
+from bpt.speeds.memory_use import Memory
 
 FLOAT = 4  # bytes
 PASSING = 3

@@ -11,13 +11,13 @@ from bpt.doctor.content import lmdb_bytes
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.part import Part
 from bpt.layers import LAYERS, DataLayer
+from bpt.layers.batch_size import batch_of
 from bpt.net import Net
+from bpt.optim.rules import UPDATE_RULES
 from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.instructions import Send
-from bpt.schedule.outer.making import make_schedule, passes_of
-from bpt.solvers.outer.check import samples_of
-from bpt.solvers.speeds.rehearsal import batch_of
-from bpt.solvers.update_rules import UPDATE_RULES
+from bpt.server.legality import samples_of
 
 # Messages with a field "shuffle".
 _SHUFFLED = ("data_param", "hdf5_data_param", "image_data_param", "volume_data_param")

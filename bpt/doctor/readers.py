@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.making import OUTER
-from bpt.solvers.nets import NetPlan
-from bpt.solvers.outer.roles import SERVER
+from bpt.schedule.outer.exchanges import OUTER
+from bpt.server.roles import SERVER
 
 
 def is_outer(param: pb.SolverParameter) -> bool:

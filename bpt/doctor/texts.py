@@ -11,10 +11,10 @@ from itertools import islice
 from bpt.doctor.findings import Finding, Section, ok, problem
 from bpt.doctor.ranks import Attempt, Ranks, attempt, grouped
 from bpt.doctor.readers import reads_all
-from bpt.proto.solver import SolverSource
+from bpt.plan.nets import NetPlan, test_plans, train_plan
+from bpt.proto.sources import SolverSource
 from bpt.proto.text import to_text
-from bpt.solvers.nets import NetPlan, test_plans, train_plan
-from bpt.solvers.outer.check import check_text
+from bpt.server.legality import check_text
 
 _SHOWN = 3  # lines that differ
 _REMEDY = "copy the same file to all hosts, or put it in a folder that they share, and give all ranks the same flags"

@@ -21,10 +21,10 @@ class Allreduce(Exchange):
     def start(self, segment: int) -> None:
         for bucket in self.buckets[segment]:
             for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                self.courier.submit(partial(bucket.comm.Allreduce, message), f"X{segment} {name}")
+                self.comm_thread.submit(partial(bucket.comm.Allreduce, message), f"X{segment} {name}")
 
     def wait(self) -> None:
-        self.courier.wait()
+        self.comm_thread.wait()
         for group in self.buckets:
             for bucket in group:
                 bucket.unpack_gradients()

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from bpt.comm.courier import Courier
+from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU
 from bpt.exchange.buckets import Bucket
 from bpt.registry import Registry
@@ -18,15 +18,17 @@ class Exchange:
 
     Args:
         buckets: for each segment of the net what finishes with its backward pass; the same cut on all ranks.
-        courier: performs the communications, in order.
+        comm_thread: performs the communications, in order.
         device: where parameters and gradients are.
     """
 
     broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
     buckets: tuple[tuple[Bucket, ...], ...]
 
-    def __init__(self, buckets: Sequence[Sequence[Bucket]], courier: Courier, device: torch.device = CPU) -> None:
-        self.courier = courier
+    def __init__(
+        self, buckets: Sequence[Sequence[Bucket]], comm_thread: CommThread, device: torch.device = CPU
+    ) -> None:
+        self.comm_thread = comm_thread
         self.device = device
         self._group(buckets)
 

@@ -19,4 +19,4 @@ class Ring(Allreduce):
     def start(self, segment: int) -> None:
         for bucket in self.buckets[segment]:
             for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                self.courier.submit(partial(ring_allreduce, bucket.comm, message), f"X{segment} {name}")
+                self.comm_thread.submit(partial(ring_allreduce, bucket.comm, message), f"X{segment} {name}")

@@ -25,7 +25,7 @@ class Tree(Exchange):
         """All gradients go when the last is there."""
 
     def wait(self) -> None:
-        self.courier.wait()
+        self.comm_thread.wait()
         for segment in reversed(range(len(self.buckets))):
             for bucket in self.buckets[segment]:
                 for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):

@@ -13,7 +13,7 @@ from bpt.proto.atomic import atomic_file, check_place
 from bpt.proto.binary import read_binary, write_binary
 from bpt.proto.format import to_text
 from bpt.proto.kinds import sniff
-from bpt.proto.solver import read_net_text, read_solver_text
+from bpt.proto.sources import read_net_text, read_solver_text
 from bpt.proto.upgrade import Note, upgrade_net, upgrade_solver
 
 FilePath = str | os.PathLike[str]

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.errors import BptError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape
-from bpt.solvers.nets import NetPlan
+from bpt.plan.nets import NetPlan
 
 Shapes = tuple[Shape, ...]
 

@@ -10,18 +10,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from bpt import net as core
+from bpt import state as snapshot
 from bpt.context import RunContext
 from bpt.device import CPU
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
 from bpt.layers.tracing import is_written_down, not_compiled
+from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe.arguments import Path, checked_phase
 from bpt.pycaffe.fitting import Fitting
 from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
-from bpt.solvers import snapshot
-from bpt.solvers.making import make_net
-from bpt.solvers.nets import NetPlan, file_plan
+from bpt.runtime.net_on_device import make_net
 
 
 class Module(nn.Module):

@@ -10,17 +10,18 @@ from types import TracebackType
 import numpy.typing as npt
 import torch
 
+from bpt import state as snapshot
 from bpt.errors import UserError, did_you_mean
+from bpt.execute import debug_info
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.memory_data import MemoryData
+from bpt.plan.nets import NetPlan, file_plan
 from bpt.pycaffe.arguments import Named, Path, floats, phase_and_weights, several
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
-from bpt.solvers import debug_info, snapshot
-from bpt.solvers.making import make_net
-from bpt.solvers.nets import NetPlan, file_plan
+from bpt.runtime.net_on_device import make_net
 
 
 class Net(Single):

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from bpt.errors import UserError
+from bpt.execute.local import LocalOperator
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.segments import per_layer
 from bpt.layers import DataLayer
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 
 SHARERS = ("Split", "Flatten", "Reshape")  # layers whose tops are, in Caffe too, their bottom's memory
 
@@ -101,13 +101,13 @@ class BlobOperator(LocalOperator):
         node = self.net.graph.nodes[index]
         if not node.needs_backward:
             return
-        if index not in self._islands:
+        if index not in self._states:
             raise UserError(f'layer "{node.name}": backward needs a forward pass before it')
-        island = self._islands[index]
-        for leaf in island.leaves.values():
+        state = self._states[index]
+        for leaf in state.leaves.values():
             leaf.grad = None
         super().backward(index)
-        self._islands[index] = island  # for the next time
+        self._states[index] = state  # for the next time
 
     def close(self) -> None:
         """Stop reading ahead and close all data sources."""
@@ -116,7 +116,7 @@ class BlobOperator(LocalOperator):
 
     def forget_passes(self) -> None:
         """Parameters have changed: what a backward pass would need of the last forward pass is out of date."""
-        self._islands.clear()
+        self._states.clear()
 
     def forget_blobs(self) -> None:
         """The net's blobs have other shapes: forget all but the data of its inputs."""

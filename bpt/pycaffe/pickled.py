@@ -18,7 +18,7 @@ from bpt.layers import Layer
 from bpt.layers.hdf5_output import HDF5Output
 from bpt.layers.recurrent import Recurrent
 from bpt.net import Net
-from bpt.solvers.nets import NetPlan
+from bpt.plan.nets import NetPlan
 
 Values = dict[tuple[str, int], nn.Parameter]
 """(layer name, blob index) → values, of the parameters that do not share another's."""

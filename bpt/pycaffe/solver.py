@@ -12,13 +12,13 @@ import torch
 from bpt.comm.launch import launched
 from bpt.device import choose_device
 from bpt.errors import UserError
-from bpt.proto.solver import read_solver
+from bpt.proto.sources import read_solver
 from bpt.pycaffe.arguments import Path, several
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
-from bpt.solvers import solver as core
-from bpt.solvers.building import Built
+from bpt.runtime.built_nets import Built
+from bpt.solver import solver as core
 
 
 class Solver(Single):

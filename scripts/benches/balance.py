@@ -39,10 +39,10 @@ from testbeds import bed, cgroups
 from bpt.balance import imbalance
 from bpt.balance.profile import static_from
 from bpt.balance.profile_file import read_profile
+from bpt.plan.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_net, read_solver
+from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
-from bpt.solvers.only_training import only_training
 
 HELP = "balance STATIC against UNIFORM on a fast and a slow host of scripts/testbed (Linux, root)"
 ROOT = Path(__file__).resolve().parents[2]

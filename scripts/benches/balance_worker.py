@@ -19,10 +19,10 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
-from bpt.proto.solver import read_solver
-from bpt.solvers.clock import computing
-from bpt.solvers.solver import Solver
-from bpt.solvers.speeds.rehearsal import batch_of
+from bpt.events.phase_clock import computing
+from bpt.layers.batch_size import batch_of
+from bpt.proto.sources import read_solver
+from bpt.solver.solver import Solver
 
 WARM_UP = 3  # iterations of each side before the first turn
 FEWEST = 3  # iterations of a turn

@@ -36,10 +36,10 @@ from benches.bptcnn_data import accuracy
 from benches.bptcnn_jobs import ALONE, ROOT, JobError, Jobs, Left, Work
 from benches.bptcnn_results import Run, Runs
 from benches.cgdp import at_least
-from bpt.commands.simulation import THE_FOUR
 from bpt.errors import BptError
 from bpt.report.outer import compare
 from bpt.report.outer.style import check_matplotlib
+from bpt.simulate.simulation import THE_FOUR
 
 HELP = "BPT-CNN: SGWU and AGWU with UDPA and IDPA on a server and three unlike hosts (Linux, root)"
 HOSTS, BANDWIDTH = "server:0.25,a:1.0,b:0.5,c:0.25", "1gbit"

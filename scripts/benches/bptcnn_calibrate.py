@@ -24,15 +24,15 @@ from bpt.comm import failure
 from bpt.comm.base import Buffer, Communicator
 from bpt.comm.cores import share_cores
 from bpt.comm.power import power
-from bpt.proto.solver import SolverSource, read_solver
+from bpt.layers.batch_size import batch_of
+from bpt.metrics import LocalAccuracy
+from bpt.plan.only_training import only_training
+from bpt.proto.sources import SolverSource, read_solver
 from bpt.schedule.outer.instructions import Merge
 from bpt.schedule.weight_update import Update
-from bpt.solvers.only_training import only_training
-from bpt.solvers.outer.flat_weights import FlatWeights
-from bpt.solvers.outer.global_weights import GlobalWeights
-from bpt.solvers.scores import LocalAccuracy
-from bpt.solvers.solver import Solver
-from bpt.solvers.speeds.rehearsal import batch_of
+from bpt.server.flat_weights import FlatWeights
+from bpt.server.global_weights import GlobalWeights
+from bpt.solver.solver import Solver
 
 WARM_UP = 20  # iterations
 REPEATS, PAUSE = 30, 0.03  # of messages and merges; seconds

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benches.bptcnn_data import write_test_net, write_training, write_windows
-from bpt.commands.simulation import Strategy
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_net, read_solver
+from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
 from bpt.report.outer import RunRecord, read_csv
+from bpt.simulate.simulation import Strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTBED = ROOT / "scripts" / "testbed"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benches.bptcnn_results import Runs, mean_seconds
-from bpt.commands.simulation import THE_FOUR, simulate_solver
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_solver
+from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
 from bpt.report.columns import columns
 from bpt.schedule.outer.simulation.outcome import Outcome
+from bpt.simulate.simulation import THE_FOUR, simulate_solver
 
 WITHIN = 0.1  # goal: of the measured time
 _MEGA, _BITS = 1e6, 8

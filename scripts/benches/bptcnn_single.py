@@ -12,13 +12,13 @@ import time
 from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
-from bpt.proto.solver import SolverSource, read_solver
+from bpt.layers.batch_size import batch_of
+from bpt.metrics import ScoreWatch
+from bpt.proto.sources import SolverSource, read_solver
 from bpt.report.log import start_logging
 from bpt.report.outer import NodeRow, RunRecord, TestRow, write_csv
-from bpt.solvers.outer.check import samples_of
-from bpt.solvers.scores import ScoreWatch
-from bpt.solvers.solver import Solver
-from bpt.solvers.speeds.rehearsal import batch_of
+from bpt.server.legality import samples_of
+from bpt.solver.solver import Solver
 
 
 def train(source: SolverSource, host: str) -> RunRecord:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpt.graph.segments import trained_layers
+from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import SolverSource, read_net
-from bpt.solvers.nets import train_plan
+from bpt.proto.sources import SolverSource, read_net
 
 PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
 NETS = ("alexnet", "googlenet", "vgg16", "resnet152")

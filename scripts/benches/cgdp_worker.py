@@ -25,8 +25,8 @@ from bpt.comm.launch import local_ranks
 from bpt.device import choose_device, synchronize
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
-from bpt.solvers.solver import Solver
-from bpt.solvers.speeds.room import Memory
+from bpt.solver.solver import Solver
+from bpt.speeds.memory_use import Memory
 
 AGAIN = 2  # iterations that do not count when a way takes its turn once more: caches are another one's
 

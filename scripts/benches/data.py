@@ -25,7 +25,7 @@ from bpt.layers import LAYERS
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
-from bpt.solvers.solver import Solver
+from bpt.solver.solver import Solver
 
 HELP = "images from files and an LMDB against torch's DataLoader with Pillow; the wait for data in training"
 RESIZED, CROP, MEAN = 256, 227, 110.0

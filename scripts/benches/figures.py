@@ -39,15 +39,15 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from bpt.commands.simulation import THE_FOUR, Strategy
-from bpt.commands.simulation_net import Facts, facts_of
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_solver
+from bpt.proto.sources import read_solver
 from bpt.report.outer import check_matplotlib, draw_lines
-from bpt.schedule.outer.making import make_schedule
+from bpt.schedule.outer.exchanges import make_schedule
 from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server, alike
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
+from bpt.simulate.simulation import THE_FOUR, Strategy
+from bpt.simulate.simulation_net import Facts, facts_of
 
 HELP = "execution time, bytes and balance of BPT-CNN after Fig. 12, 14 and 15 of its paper, simulated"
 ROOT = Path(__file__).resolve().parents[2]

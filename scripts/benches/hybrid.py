@@ -31,10 +31,10 @@ from benches.balance import TESTBED, call, test_bed
 from benches.cgdp import at_least
 from benches.hybrid_nets import IMAGES, Images, solver_text
 from benches.hybrid_results import Comparison, Seen, Side, results, table, verdict
-from bpt.commands.plan import plan_solver
 from bpt.errors import BptError
-from bpt.proto.solver import read_solver
-from bpt.report.plan import Outlook, Plan
+from bpt.planner.plan_layers import plan_solver
+from bpt.planner.plan_report import Outlook, Plan
+from bpt.proto.sources import read_solver
 
 HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root)"
 FOLDER = Path(__file__).parent

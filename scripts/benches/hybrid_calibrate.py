@@ -20,9 +20,9 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Buffer, Communicator
 from bpt.comm.cores import share_cores
-from bpt.commands.plan_measure import measure
 from bpt.device import CPU
-from bpt.proto.solver import SolverSource, read_solver
+from bpt.planner.measure import measure
+from bpt.proto.sources import SolverSource, read_solver
 
 SMALL, LARGE = 64, 2**22  # bytes of a message
 REPEATS, PAUSE = 20, 0.02  # of messages; seconds between them, so that a slow host has its share of the processor

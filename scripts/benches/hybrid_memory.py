@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from benches.cgdp_jobs import call
 from benches.hybrid_nets import Images, solver_text
-from bpt.commands.plan import plan_solver
-from bpt.proto.solver import read_solver
+from bpt.planner.plan_layers import plan_solver
+from bpt.proto.sources import read_solver
 
 WORKER = Path(__file__).with_name("hybrid_memory_worker.py")
 GOAL = 0.65

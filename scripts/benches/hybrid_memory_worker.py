@@ -12,8 +12,8 @@ import torch
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.commands.training import keep_memory
-from bpt.proto.solver import read_solver
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import read_solver
+from bpt.solver.solver import Solver
 
 
 def peak() -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_net
+from bpt.proto.sources import read_net
 from bpt.proto.text import to_text
 
 PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"

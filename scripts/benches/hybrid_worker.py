@@ -15,9 +15,9 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
-from bpt.proto.solver import read_solver
-from bpt.solvers.clock import computing
-from bpt.solvers.solver import Solver
+from bpt.events.phase_clock import computing
+from bpt.proto.sources import read_solver
+from bpt.solver.solver import Solver
 
 WARM_UP = 2  # iterations of each way before its first turn
 

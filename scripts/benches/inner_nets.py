@@ -9,11 +9,11 @@ from torch import Tensor
 
 from benches.sides import CLASSES, SHAPES, batch_of, solver_source
 from bpt.allocator import keep_freed_memory
+from bpt.execute.local import LocalOperator
+from bpt.execute.task_dag import TaskDagOperator
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
-from bpt.operators.task_dag import TaskDagOperator
 from bpt.schedule.task_dag import Timeline
-from bpt.solvers.solver import Solver
+from bpt.solver.solver import Solver
 
 LIBRARY, TASK_DAG = "LIBRARY", "TASK_DAG"
 CASES = tuple(f"bpt_cnn/case{case}" for case in range(1, 8))

@@ -16,8 +16,8 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
-from bpt.proto.solver import SolverSource, read_solver
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import SolverSource, read_solver
+from bpt.solver.solver import Solver
 
 # Tests are called for here, after each epoch; snapshots by nobody.
 QUIET = f"test_interval: {2**31 - 1} test_initialization: false snapshot: 0 snapshot_after_train: false display: 0"

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from benches.plain import PlainNet
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
+from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import SolverSource, read_net
-from bpt.solvers.nets import train_plan
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import SolverSource, read_net
+from bpt.solver.solver import Solver
 
 PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
 RATE, MOMENTUM, DECAY = 0.001, 0.9, 0.0005

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from bpt.check import comparison
+from bpt.check.comparison import Compared, Difference, default_dtype
 from bpt.cli.main import COMMANDS, make_parser
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
-from bpt.commands import comparison
-from bpt.commands.comparison import Compared, Difference, default_dtype
 from bpt.commands.job import Job
 from bpt.errors import RunError
 from bpt.exchange import Bucket
 from tests.cli.conftest import Bpt
-from tests.solvers.small_solver import SOLVER, small_solver
+from tests.doubles.thread_ranks import run_ranks
+from tests.solver.small_solver import SOLVER, small_solver
 
 
 @pytest.fixture(autouse=True)

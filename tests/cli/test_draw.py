@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.comm.threads import run_ranks
 from bpt.commands.job import Job
 from bpt.errors import UsageError
 from tests.cli.conftest import Bpt
-from tests.report.test_drawing import size
+from tests.doubles.thread_ranks import run_ranks
+from tests.draw.test_drawing import size
 
 NET = ("draw", "--model=lenet_train_test.prototxt", "--output=a.svg")
 

@@ -12,13 +12,13 @@ from PIL import Image
 from bpt.cli import explain
 from bpt.cli.explain import INTENSITIES, numbers
 from bpt.cli.main import make_parser
-from bpt.comm.threads import run_ranks
 from bpt.commands.job import Job
 from bpt.errors import UsageError
 from bpt.proto import bpt_pb2 as pb
-from bpt.solvers.snapshot import save_weights
+from bpt.state import save_weights
 from tests.cli.conftest import Bpt
-from tests.commands.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, scores, set_values
+from tests.doubles.thread_ranks import run_ranks
+from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, scores, set_values
 
 WORDS = ("explain", "--model=net.prototxt", "--weights=net.caffemodel", "--input=scan.nii.gz")
 AFFINE = np.array([[-2, 0, 0, 10], [0, 2, 0, -10], [0, 0, 2, -10], [0, 0, 0, 1.0]])

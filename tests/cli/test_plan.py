@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.comm.threads import run_ranks
 from bpt.commands.job import Job
 from bpt.errors import UsageError
 from tests.cli.conftest import Bpt
+from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import GOLDEN
 from tests.net_cases import PROTOTXT
 

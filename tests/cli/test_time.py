@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from bpt.cli.main import COMMANDS, make_parser
-from bpt.comm.threads import run_ranks
-from bpt.commands import benchmark, phases
 from bpt.commands.job import Job
 from bpt.errors import PrototxtError, UsageError
 from bpt.report.log import start_logging
-from bpt.solvers.speeds import profiling
+from bpt.speeds import profiling
+from bpt.timing import benchmark, phases
 from tests.cli.conftest import Bpt
+from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import GOLDEN
-from tests.solvers.small_solver import SOLVER, small_solver
+from tests.solver.small_solver import SOLVER, small_solver
 
 
 def lines_of(log: str) -> list[str]:

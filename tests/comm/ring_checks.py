@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from bpt.comm import ring
 from bpt.comm.base import Communicator
-from bpt.comm.courier import Courier
+from bpt.comm.comm_thread import CommThread
 from bpt.comm.ring import ring_allreduce
 from tests.comm.contract.values import SUMMED, run_of
 
@@ -91,14 +91,14 @@ def check_one_after_the_other_with_no_rank_in_step(comm: Communicator) -> None:
 
 
 def check_large_ones_by_a_courier_while_the_caller_sums(comm: Communicator) -> None:
-    courier, apart = Courier(comm), comm.Dup()
+    comm_thread, apart = CommThread(comm), comm.Dup()
     buffer = np.full(2 * ring.CHUNK + 3, comm.rank + 1, np.float32)  # of several messages a piece
-    courier.submit(partial(ring_allreduce, apart, buffer), "X0")
+    comm_thread.submit(partial(ring_allreduce, apart, buffer), "X0")
     for _ in range(20):
         comm.Allreduce(value := np.array([1.0]))
         assert value[0] == comm.size
-    courier.wait()
-    courier.close()
+    comm_thread.wait()
+    comm_thread.close()
     assert_array_equal(buffer, np.full_like(buffer, comm.size * (comm.size + 1) / 2))
 
 

@@ -12,8 +12,8 @@ from bpt.comm import cores
 from bpt.comm.base import Communicator
 from bpt.comm.cores import are_scarce, cpu_time, physical, share_cores
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import run_ranks
 from bpt.errors import UserError
+from tests.doubles.thread_ranks import run_ranks
 
 V1 = "30 23 0:26 {at} /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "30 23 0:26 {at} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"

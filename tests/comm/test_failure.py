@@ -12,8 +12,8 @@ from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.failure import Failure, run, run_on
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import Killed, run_ranks
 from bpt.errors import BptError, DataError, FileError, LostRankError, UsageError
+from tests.doubles.thread_ranks import Killed, run_ranks
 
 Command = Callable[[Communicator], None]
 

@@ -6,8 +6,8 @@ import pytest
 
 from bpt.comm.base import Communicator, coordinates
 from bpt.comm.grid import ProcessGrid
-from bpt.comm.threads import run_ranks
 from bpt.errors import UsageError
+from tests.doubles.thread_ranks import run_ranks
 
 
 def test_ranks_are_replica_stage_shard_the_last_fastest() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from bpt.comm.launch import launched, launchers_rank, local_ranks, world
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import run_ranks
 from bpt.errors import UserError
+from tests.doubles.thread_ranks import run_ranks
 
 LAUNCHERS = {
     "Open MPI's mpirun": {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3"},

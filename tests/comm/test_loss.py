@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import Killed, run_ranks
 from bpt.errors import LostRankError
+from tests.doubles.thread_ranks import Killed, run_ranks
 
 Call = Callable[[Communicator], object]
 

@@ -11,9 +11,9 @@ import pytest
 from bpt.comm import power as module
 from bpt.comm.base import Communicator
 from bpt.comm.power import frequency, power, powers
-from bpt.comm.threads import run_ranks
 from bpt.errors import UserError
 from tests.comm.test_cores import V1, system, v1
+from tests.doubles.thread_ranks import run_ranks
 
 NONE: dict[str, str] = {}  # an environment
 

@@ -7,8 +7,8 @@ import pytest
 from bpt.comm import ring
 from bpt.comm.counters import Counters
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import run_ranks
 from tests.comm.ring_checks import CHECKS, Check
+from tests.doubles.thread_ranks import run_ranks
 
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 

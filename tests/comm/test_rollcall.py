@@ -7,8 +7,8 @@ import pytest
 from bpt.comm.base import Buffer, Communicator, Request
 from bpt.comm.rollcall import call_roll
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import ThreadCommunicator, run_ranks
 from bpt.errors import RunError
+from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 HOSTS = ("a", "a", "b", "c", "c")
 

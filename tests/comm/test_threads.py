@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.comm.meeting import AnotherRankError
-from bpt.comm.threads import run_ranks
+from tests.doubles.meeting import AnotherRankError
+from tests.doubles.thread_ranks import run_ranks
 
 
 def test_results_come_by_rank() -> None:

@@ -11,12 +11,12 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import ThreadCommunicator, run_ranks
 from bpt.commands import job as module
 from bpt.commands.job import Job
 from bpt.device import CPU
 from bpt.proto import bpt_pb2 as pb
-from tests.solvers.training import solver_of
+from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
+from tests.solver.training import solver_of
 
 
 @pytest.fixture(autouse=True)

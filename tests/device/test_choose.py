@@ -10,7 +10,7 @@ import torch
 from bpt.device import CPU, choose, choose_device, describe_devices, memory_of, synchronize, use_line
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
-from tests.solvers.training import solver_of
+from tests.solver.training import solver_of
 
 GPUS = [
     SimpleNamespace(name="Big", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132),

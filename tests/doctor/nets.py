@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bpt.proto.solver import SolverSource, read_solver
+from bpt.proto.sources import SolverSource, read_solver
 
 DATA = 'layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param { %s } }'
 BODY = """

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
 from bpt.commands.job import Job
 from bpt.doctor import versions
 from bpt.doctor.examine import Report, Wanted, examine
-from bpt.proto.solver import SolverSource, read_solver
+from bpt.proto.sources import SolverSource, read_solver
 from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, write_run
 from tests.doctor.world import name_hosts, this_rank
+from tests.doubles.thread_ranks import run_ranks
 
 
 def problems(out: str) -> list[str]:

@@ -19,7 +19,7 @@ from bpt.doctor.inputs import Input, inputs_of
 from bpt.doctor.ranks import Ranks
 from bpt.doctor.texts import Texts
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_solver
+from bpt.proto.sources import read_solver
 from tests.data.lmdbs import write_records
 from tests.doctor.nets import write_run
 from tests.doctor.world import on_hosts, only, same, texts_of, this_rank

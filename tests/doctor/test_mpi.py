@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import ThreadCommunicator
 from bpt.doctor import mpi
 from bpt.doctor.findings import Kind
 from bpt.doctor.mpi import check_mpi
 from bpt.doctor.ranks import Ranks
 from tests.doctor.world import on_hosts, only, same, texts_of
+from tests.doubles.thread_ranks import ThreadCommunicator
 
 GOOD = {"library": "X MPI 4", "standard": "MPI 4.0", "threads": "MPI_THREAD_MULTIPLE", "fault tolerance": "on"}
 

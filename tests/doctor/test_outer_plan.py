@@ -14,13 +14,13 @@ from bpt.comm.base import Communicator
 from bpt.doctor import outer_plan, outer_room
 from bpt.doctor.findings import Finding, Kind
 from bpt.doctor.outer_plan import check_outer_plan
-from bpt.doctor.plan import Plan
+from bpt.doctor.parallel_plan import Plan
 from bpt.doctor.ranks import Ranks
 from bpt.doctor.texts import Texts
 from bpt.errors import LayerError, PrototxtError, UserError
 from bpt.net import Net
-from bpt.proto.solver import read_solver
-from bpt.solvers.outer.flat_weights import FlatWeights
+from bpt.proto.sources import read_solver
+from bpt.server.flat_weights import FlatWeights
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, net_text, write_run
 from tests.doctor.world import on_hosts, texts_of

@@ -9,7 +9,7 @@ from bpt.doctor.findings import Kind, Section
 from bpt.doctor.ranks import Ranks
 from bpt.doctor.texts import Texts, check_texts
 from bpt.errors import PrototxtError
-from bpt.proto.solver import SolverSource, read_solver
+from bpt.proto.sources import SolverSource, read_solver
 from tests.doctor.nets import net_text, write_run
 from tests.doctor.world import on_hosts, only, texts_of
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from bpt.comm.threads import ThreadCommunicator, run_ranks
 from bpt.doctor.findings import Finding, Kind, Section
 from bpt.doctor.ranks import Ranks
+from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 T = TypeVar("T")
 

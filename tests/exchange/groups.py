@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bpt.comm.base import Communicator
-from bpt.comm.courier import Courier
+from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU
 from bpt.exchange import Bucket, Exchange
 
@@ -36,8 +36,8 @@ class Rank:
         }
         self._own = comm.Dup()
         self.bucket_of = self._buckets(segments)
-        self.courier = Courier(comm)
-        self.exchange = kind([[bucket] for bucket in self.bucket_of.values()], self.courier, device)
+        self.comm_thread = CommThread(comm)
+        self.exchange = kind([[bucket] for bucket in self.bucket_of.values()], self.comm_thread, device)
 
     def _buckets(self, segments: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Bucket]:
         return {

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from bpt.comm.base import Communicator
-from bpt.comm.courier import Courier
-from bpt.comm.threads import run_ranks
+from bpt.comm.comm_thread import CommThread
 from bpt.exchange import EXCHANGES, Bucket
+from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
 ALLREDUCE = EXCHANGES["ALLREDUCE"]
@@ -34,8 +34,8 @@ def test_a_segment_travels_while_the_caller_goes_on() -> None:
         rank.give(a=1, b=1, c=1)
         rank.exchange.start(1)
         done = comm.Dup()
-        rank.courier.submit(done.Barrier, "")
-        rank.courier.wait()
+        rank.comm_thread.submit(done.Barrier, "")
+        rank.comm_thread.wait()
         rank.exchange.start(0)
         rank.exchange.wait()
         assert rank.gradients == {"a": [2, 2, 2], "b": [2, 2], "c": [2] * 4}
@@ -52,7 +52,7 @@ def test_what_goes_wrong_on_the_way_is_raised_by_wait() -> None:
 
     def run(comm: Communicator) -> None:
         bucket = Broken([("a", nn.Parameter(torch.zeros(2)))], comm.Dup())
-        exchange = ALLREDUCE([[bucket]], Courier(comm))
+        exchange = ALLREDUCE([[bucket]], CommThread(comm))
         exchange.start(0)
         exchange.wait()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
 from bpt.errors import UserError
 from bpt.exchange import EXCHANGES, broadcast
+from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
 from bpt.exchange import EXCHANGES
+from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
 HOSTS = [None, ["a", "a", "b"], ["a", "b", "a"], ["a", "b", "c"]]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
 from bpt.exchange import EXCHANGES
+from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
 RING = EXCHANGES["RING"]
@@ -36,8 +36,8 @@ def test_a_segment_travels_while_the_caller_goes_on() -> None:
         rank.give(a=1, b=1, c=1)
         rank.exchange.start(1)
         done = comm.Dup()
-        rank.courier.submit(done.Barrier, "")
-        rank.courier.wait()
+        rank.comm_thread.submit(done.Barrier, "")
+        rank.comm_thread.wait()
         rank.exchange.start(0)
         rank.exchange.wait()
         assert rank.gradients == {"a": [3, 3, 3], "b": [3, 3], "c": [3] * 4}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
 from bpt.exchange import EXCHANGES
+from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
 TREE = EXCHANGES["TREE"]

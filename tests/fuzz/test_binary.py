@@ -15,18 +15,18 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from bpt import state as snapshot
 from bpt.data.cifar10 import RECORD, read_batch
 from bpt.data.mean import read_mean
 from bpt.data.mnist import read_idx
 from bpt.errors import FileError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.rewrite import rewrite_net_binary
-from bpt.solvers import snapshot
 from tests.fuzz import seeds
 from tests.fuzz.engine import MIB, Target, run_cases, run_one
 from tests.fuzz.messages import Changer
 from tests.fuzz.mutations import ODD_TEXTS, mutate_bytes
-from tests.solvers.snapshot.small import Small
+from tests.state.small import Small
 
 _NET = """
 layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 2 dim: 6 dim: 6 } } }

@@ -13,16 +13,16 @@ from google.protobuf.descriptor import FieldDescriptor
 from bpt.context import RunContext
 from bpt.device import CPU
 from bpt.errors import RunError
+from bpt.execute.local import LocalOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
 from bpt.graph.spec import count
 from bpt.layers import LAYERS
-from bpt.operators.local import LocalOperator
+from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.format import to_text
 from bpt.proto.parse import parse_text
-from bpt.solvers import making
-from bpt.solvers.nets import NetPlan, file_plan
+from bpt.runtime import net_on_device as making
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases
 from tests.fuzz.messages import Changer

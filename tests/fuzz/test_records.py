@@ -14,9 +14,9 @@ import pytest
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_source import LmdbSource, Record
 from bpt.device import CPU
+from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.solvers.making import make_net
-from bpt.solvers.nets import file_plan
+from bpt.runtime.net_on_device import make_net
 from tests.data.lmdbs import write_records
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from bpt.plan import nets
+from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.format import to_text
 from bpt.proto.merge import apply_set
 from bpt.proto.parse import parse_text
 from bpt.proto.rewrite import rewrite_net_text
-from bpt.proto.solver import read_solver
-from bpt.solvers import nets
-from bpt.solvers.cluster_file import ClusterSource
-from bpt.solvers.outer.check import check_text
+from bpt.proto.sources import read_solver
+from bpt.server.legality import check_text
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.mutations import mutate_text

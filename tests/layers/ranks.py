@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
 from bpt.context import RunContext
 from bpt.layers import Layer
 from bpt.share import Share
+from tests.doubles.thread_ranks import run_ranks
 from tests.one_layer import tops_of
 
 T = TypeVar("T")

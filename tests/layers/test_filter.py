@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from bpt.errors import LayerError
+from bpt.execute.local import LocalOperator
 from bpt.graph.segments import per_layer
 from bpt.layers.filter import behind_filters
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal

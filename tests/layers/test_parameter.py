@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from bpt.errors import LayerError
+from bpt.execute.local import LocalOperator
 from bpt.graph.segments import per_layer
 from bpt.layers import Layer
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 from tests.golden_cases import graph_of
 from tests.layers.refusals import check_refusal
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bpt.errors import RunError
+from bpt.execute.local import LocalOperator
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 from tests.layers.written import CLASS, NN, Write, body, run_error

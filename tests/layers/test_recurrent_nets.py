@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
-from bpt.comm.threads import run_ranks
 from bpt.errors import LayerError
-from bpt.proto.solver import read_solver
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import read_solver
+from bpt.solver.solver import Solver
+from tests.doubles.thread_ranks import run_ranks
 
 # The third word of a sentence is the same in both; what comes then only the first one tells.
 SENTENCES = ((1, 2, 3, 4), (5, 2, 3, 6))

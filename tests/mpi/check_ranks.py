@@ -13,14 +13,14 @@ import torch
 from bpt.balance.precision import Estimate
 from bpt.balance.profile import Profile, RankSpeed
 from bpt.balance.profile_file import write_profile
+from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
 from bpt.comm.launch import world
-from bpt.commands.comparison import Compared, compare
 from bpt.errors import BptError
+from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import SolverSource, read_solver
-from bpt.solvers.nets import train_plan
-from bpt.solvers.speeds.profiling import facts
+from bpt.proto.sources import SolverSource, read_solver
+from bpt.runtime.rank_facts import facts
 
 PROTOTXT = Path(__file__).parents[2] / "prototxt"
 CPU = torch.device("cpu")

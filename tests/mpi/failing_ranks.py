@@ -16,7 +16,7 @@ import numpy as np
 
 from bpt.comm import failure
 from bpt.comm.base import Communicator
-from bpt.comm.courier import Courier
+from bpt.comm.comm_thread import CommThread
 from bpt.data.prefetch import Prefetcher
 from bpt.errors import DataError, UsageError
 
@@ -64,20 +64,20 @@ def none_until_the_launcher_is_killed(comm: Communicator, who: int) -> None:
 
 
 def train(comm: Communicator, work: Callable[[], object], waits: bool = True) -> None:
-    """Do ``work`` with what a rank in training has: a thread that loads data, and a courier.
+    """Do ``work`` with what a rank in training has: a thread that loads data, and a comm_thread.
 
     Args:
-        waits: whether the courier is in a call meanwhile, which does not end before rank 0 has done its work.
+        waits: whether the comm_thread is in a call meanwhile, which does not end before rank 0 has done its work.
     """
     prefetcher = Prefetcher(lambda position: position, step=1, depth=2)
     prefetcher.next()
-    courier = Courier(comm)
+    comm_thread = CommThread(comm)
     twin = comm.Dup()
     if waits and comm.rank != 0:
-        courier.submit(lambda: twin.Allreduce(np.zeros(1)), "X0")
+        comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), "X0")
     work()
-    courier.submit(lambda: twin.Allreduce(np.zeros(1)), "X0")
-    courier.wait()
+    comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), "X0")
+    comm_thread.wait()
 
 
 def compute() -> None:

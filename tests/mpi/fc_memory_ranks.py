@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from bpt.comm.launch import world
-from bpt.proto.solver import read_solver
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import read_solver
+from bpt.solver.solver import Solver
 
 SOLVER = """
 net_param {{

@@ -17,7 +17,7 @@ from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.commands.job import Job
 from bpt.report.outer import RunRecord
-from bpt.solvers.outer import serving
+from bpt.server import serving
 
 
 def no_figures(record: RunRecord, folder: str) -> list[str]:

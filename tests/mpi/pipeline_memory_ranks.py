@@ -12,8 +12,8 @@ import torch
 
 from bpt.comm.launch import world
 from bpt.commands.training import keep_memory
-from bpt.proto.solver import read_solver
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import read_solver
+from bpt.solver.solver import Solver
 
 NET = Path(__file__).parents[2] / "prototxt" / "vgg16" / "train_val.prototxt"
 DATA = """layer {{ name: "data" type: "DummyData" top: "data" top: "label"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.mpi.mpirun import mpirun, needs_mpi
-from tests.solvers.spread_runs import Saved, set_up, train
+from tests.solver.spread_runs import Saved, set_up, train
 
 pytestmark = needs_mpi
 

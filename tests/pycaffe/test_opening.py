@@ -17,7 +17,7 @@ from bpt.errors import FileError, UserError
 from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
-from tests.solvers.snapshot.recorded import caffe_class
+from tests.state.recorded import caffe_class
 
 TEXT = inputs(x=(2, 3)) + inner_product("x", "ip", 4)
 

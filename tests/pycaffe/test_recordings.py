@@ -16,8 +16,8 @@ from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import assert_close, recorded
 from tests.net_cases import NETS, formula, read_net, with_inputs
 from tests.pycaffe.texts import write
-from tests.solvers.snapshot.recorded import bring, caffe_class
-from tests.solvers.training import SNAPSHOTS, SOLVERS
+from tests.solver.training import SNAPSHOTS, SOLVERS
+from tests.state.recorded import bring, caffe_class
 
 TOLERANCE = 1e-4  # of whole runs; rounding differs from one CPU's kernels to another's
 

@@ -14,9 +14,9 @@ from benches import balance
 from benches.balance import Outcome, Turn, ideal_seconds, outcomes, report, write_solver
 
 from bpt.graph.spec import count
+from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_solver
-from bpt.solvers.nets import train_plan
+from bpt.proto.sources import read_solver
 
 
 def test_ideal_seconds() -> None:

@@ -30,11 +30,11 @@ from bpt.data.datum import encode_datum
 from bpt.data.lmdb_source import LmdbSource
 from bpt.data.lmdb_writer import LmdbWriter
 from bpt.graph.spec import count
+from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.solver import read_solver
+from bpt.proto.sources import read_solver
 from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
 from bpt.report.outer import record as rows
-from bpt.solvers.nets import train_plan
 
 
 def node(worker: int, host: str, computed: float, waited: float, idle: float) -> NodeRow:

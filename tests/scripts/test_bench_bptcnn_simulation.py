@@ -14,7 +14,7 @@ from benches import bptcnn_jobs
 from benches.bptcnn_jobs import Work
 from benches.bptcnn_simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
 
-from bpt.commands.simulation import THE_FOUR
+from bpt.simulate.simulation import THE_FOUR
 from tests.scripts.test_bench_bptcnn import FOUR, write_digits
 
 

@@ -20,7 +20,7 @@ from benches.cgdp_results import MODEL, SEARCH
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
-from bpt.solvers.nets import train_plan
+from bpt.plan.nets import train_plan
 from tests.mpi.mpirun import ROOT, needs_mpi
 
 

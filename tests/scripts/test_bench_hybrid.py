@@ -13,11 +13,11 @@ from benches import hybrid, hybrid_memory
 from benches.hybrid_nets import IMAGES, Images, solver_text
 from benches.hybrid_results import Comparison, Result, Seen, Side, results, table, verdict
 
-from bpt.commands.plan import plan_solver
 from bpt.graph.spec import count
-from bpt.proto.solver import read_solver
-from bpt.solvers.cluster_file import ClusterSource
-from bpt.solvers.nets import train_plan
+from bpt.plan.nets import train_plan
+from bpt.planner.plan_layers import plan_solver
+from bpt.predict.cluster_file import ClusterSource
+from bpt.proto.sources import read_solver
 
 TURNS = [
     {"seconds": [2.0, 2.2, 9.0], "computing": [1.0, 1.5], "waiting": [1.0, 0.5]},

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from benches import inner, inner_nets
 
-from bpt.operators.local import LocalOperator
-from bpt.operators.task_dag import TaskDagOperator
+from bpt.execute.local import LocalOperator
+from bpt.execute.task_dag import TaskDagOperator
 
 
 def test_the_goals_networks_are_the_default() -> None:

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from benches.plain import PlainNet
 from benches.sides import CLASSES, SHAPES, solver_source
 
+from bpt.execute.local import LocalOperator
 from bpt.net import Net
-from bpt.operators.local import LocalOperator
-from bpt.solvers.nets import train_plan
+from bpt.plan.nets import train_plan
 
 
 def pairs(net: Net, plain: PlainNet) -> list[tuple[nn.Parameter, nn.Parameter]]:

@@ -16,8 +16,8 @@ from benches import resattnet, resattnet_worker
 from benches.resattnet import Seen, Way
 
 from bpt.comm.serial import SerialCommunicator
-from bpt.comm.threads import run_ranks
-from bpt.proto.solver import read_solver
+from bpt.proto.sources import read_solver
+from tests.doubles.thread_ranks import run_ranks
 from tests.mpi.mpirun import needs_mpi
 
 ROOT = Path(__file__).parents[2]

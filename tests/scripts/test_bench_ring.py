@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from benches import ring, ring_worker
 
-from bpt.comm.threads import run_ranks
+from tests.doubles.thread_ranks import run_ranks
 from tests.mpi.mpirun import ROOT, needs_mpi
 
 

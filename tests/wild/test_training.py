@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.proto.solver import read_solver
-from bpt.solvers.solver import Solver
+from bpt.proto.sources import read_solver
+from bpt.solver.solver import Solver
 from tests.net_cases import PROTOTXT
 
 HERE = Path(__file__).parent

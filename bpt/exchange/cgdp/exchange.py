@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.comm.base import Communicator
-from bpt.comm.courier import Courier
+from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU, Event, Stream, computing_stream, finish, new_stream, synchronize
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
@@ -39,8 +39,10 @@ class Cgdp(Exchange):
     not averaged.
     """
 
-    def __init__(self, buckets: Sequence[Sequence[Bucket]], courier: Courier, device: torch.device = CPU) -> None:
-        super().__init__(buckets, courier, device)
+    def __init__(
+        self, buckets: Sequence[Sequence[Bucket]], comm_thread: CommThread, device: torch.device = CPU
+    ) -> None:
+        super().__init__(buckets, comm_thread, device)
         parameters: dict[Communicator, list[nn.Parameter]] = {}
         for group in self.buckets:
             for bucket in group:
@@ -51,7 +53,7 @@ class Cgdp(Exchange):
         self._computing = computing_stream(device)
         self._d2h, self._host, self._between, self._h2d = self._streams()
         self._ends: dict[str, Event] = {}  # stream → when what it has got in this iteration is done
-        self._counters = courier.comm.counters
+        self._counters = comm_thread.comm.counters
         self._pieces = self._cut()
 
     def regroup(self, buckets: Sequence[Sequence[Bucket]]) -> None:
@@ -60,7 +62,7 @@ class Cgdp(Exchange):
 
     def _streams(self) -> tuple[Stream, Stream, Stream, Stream]:
         """D2H, host, between hosts, H2D; what would only take turns on a core is one."""
-        if not self.courier.comm.concurrent:  # the library wants all calls from one thread, so nothing overlaps
+        if not self.comm_thread.comm.concurrent:  # the library wants all calls from one thread, so nothing overlaps
             return (self._computing,) * 4
         d2h = new_stream(self.device, "D2H")
         on_device = self.device.type != "cpu"
@@ -129,7 +131,7 @@ class Cgdp(Exchange):
         if back is not None:
             self._computing.after(back)
         self._ends.clear()
-        self.courier.wait()
+        self.comm_thread.wait()
         self._turn += 1
 
     def close(self, failed: bool = False) -> None:

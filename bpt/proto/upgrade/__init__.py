@@ -7,6 +7,6 @@ where its fields were written, so that errors that show later still name the lin
 
 from bpt.proto.upgrade.net import upgrade_net
 from bpt.proto.upgrade.note import Note
-from bpt.proto.upgrade.solver import upgrade_solver
+from bpt.proto.upgrade.solver_fields import upgrade_solver
 
 __all__ = ["Note", "upgrade_net", "upgrade_solver"]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from bpt.errors import FileError, WriteError
 from bpt.proto.atomic import atomic_file
 from bpt.report.outer.record import AllocationRow, NodeRow, RunRecord, TestRow, UpdateRow
-from bpt.report.outer.summary import SETTING, Quantity, quantities
+from bpt.report.outer.run_summary import SETTING, Quantity, quantities
 
 Row = TypeVar("Row", UpdateRow, NodeRow, TestRow, AllocationRow, Quantity)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bpt.comm.base import Communicator
-from tests.comm.contract import collectives, counting, couriers, groups, messages, survivors, windows
+from tests.comm.contract import collectives, comm_threads, counting, groups, messages, survivors, windows
 
 Check = Callable[[Communicator], None]
 
 CHECKS: Sequence[Check] = [
     check
-    for module in (collectives, counting, couriers, groups, messages, survivors, windows)
+    for module in (collectives, counting, comm_threads, groups, messages, survivors, windows)
     for name, check in sorted(vars(module).items())
     if name.startswith("check_")
 ]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.testing import assert_array_equal
 
 from bpt.comm.base import Communicator
+from bpt.comm.comm_thread import CommThread
 from bpt.comm.counters import Traffic
-from bpt.comm.courier import Courier
 
 
 def size_of(rank: int) -> int:
@@ -142,15 +142,15 @@ def check_threads_wait_for_threads_while_ranks_are_in_collectives(comm: Communic
     window.Free()
 
 
-def check_the_leaders_of_hosts_have_a_courier(comm: Communicator) -> None:
-    """Ranks 0 and 2 lead, as of two hosts; they sum, by couriers, what the rank after them brings by a window."""
+def check_the_leaders_of_hosts_have_a_comm_thread(comm: Communicator) -> None:
+    """Ranks 0 and 2 lead, as of two hosts; they sum, by threads, what the rank after them brings by a window."""
     leader = comm.rank - comm.rank % 2
     host = comm.Split(leader)
     leaders = comm.Split(0 if comm.rank == leader else 1 + comm.rank)
     window = host.Allocate_shared(64)
     own, total = (window.Shared_query(rank).view(np.int64) for rank in (host.rank, 0))
     others = window.Shared_query(host.size - 1).view(np.int64)
-    courier = Courier(leaders)
+    comm_thread = CommThread(leaders)
     if host.rank:
         own[0] = comm.rank
         window.Sync()
@@ -163,9 +163,9 @@ def check_the_leaders_of_hosts_have_a_courier(comm: Communicator) -> None:
             total[1] = value[0] + 1
             window.Sync()
 
-        courier.submit(add, "X0")
-        courier.wait()
+        comm_thread.submit(add, "X0")
+        comm_thread.wait()
     assert total[1] == comm.size * (comm.size - 1) // 2 + 1
-    courier.close()
+    comm_thread.close()
     comm.Barrier()
     window.Free()

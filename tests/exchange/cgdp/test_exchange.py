@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from bpt.comm.base import Communicator
-from bpt.comm.courier import Courier
-from bpt.comm.threads import run_ranks
+from bpt.comm.comm_thread import CommThread
 from bpt.exchange import EXCHANGES, Bucket
 from bpt.exchange.cgdp import exchange, host_sum
 from tests.device.fake_cuda import pretended_cuda
+from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.cgdp.delays import delay_streams
 from tests.exchange.groups import Rank
 
@@ -152,7 +152,7 @@ def test_what_goes_wrong_between_hosts_is_raised_whichever_piece_came_last(monke
         parameters = [nn.Parameter(torch.zeros(3)) for _ in range(2)]
         own = comm.Split(comm.rank % 2)  # the ranks of one host
         buckets = [[Bucket([("slice", parameters[0])], own)], [Bucket([("whole", parameters[1])], comm.Dup())]]
-        summing = CGDP(buckets, Courier(comm))
+        summing = CGDP(buckets, CommThread(comm))
         summing.start(1)
         summing.start(0)
         summing.wait()

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from bpt.comm.base import Communicator
-from bpt.comm.courier import Courier
-from bpt.comm.threads import run_ranks
+from bpt.comm.comm_thread import CommThread
 from bpt.exchange import EXCHANGES, Bucket
+from tests.doubles.thread_ranks import run_ranks
 
 pytestmark = pytest.mark.gpu
 
@@ -24,7 +24,7 @@ def test_sums_of_gradients_that_are_made_late() -> None:
             parameters = [nn.Parameter(torch.zeros(SIZE, device=CUDA)) for _ in range(2)]
             own = comm.Dup()
             buckets = [[Bucket([(f"p{number}", p)], own)] for number, p in enumerate(parameters)]
-            exchange = EXCHANGES["CGDP"](buckets, Courier(comm), CUDA)
+            exchange = EXCHANGES["CGDP"](buckets, CommThread(comm), CUDA)
             found = []
             for iteration in range(5):
                 for number in (1, 0):

@@ -13,7 +13,7 @@ from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.format import to_text
 from bpt.proto.parse import ParsedText, parse_text
-from bpt.proto.solver import read_net
+from bpt.proto.sources import read_net
 from bpt.proto.upgrade import upgrade_net
 from tests.proto.golden import UPGRADE
 from tests.proto.messages import fill, messages

@@ -1,0 +1,229 @@
+"""What ``bpt check`` does: train on all ranks and on one process from the same start, and compare."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bpt.comm.base import Communicator
+from bpt.errors import PrototxtError
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.part import Part
+from bpt.layers import LAYERS
+from bpt.layers.batch_norm import stored_statistics
+from bpt.plan.dividing import is_dividable
+from bpt.plan.only_training import only_training
+from bpt.plan.stage_placement import syncs
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+from bpt.report.columns import columns
+from bpt.runtime.parallel import Parallel
+from bpt.solver.solver import Solver
+
+LOG = logging.getLogger("bpt")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest difference of a tensor from the same of one process."""
+
+    absolute: float
+    size: float  # of the largest element on one process
+
+    @property
+    def relative(self) -> float:
+        """To the largest element: single small ones are rounding, where large ones are added up."""
+        return self.absolute / self.size if self.size else (float("inf") if self.absolute else 0.0)
+
+    @classmethod
+    def of(cls, tensor: Tensor, reference: Tensor) -> Difference:
+        """NaN, on either side, is an infinite difference."""
+        if not tensor.numel():
+            return cls(0.0, 0.0)
+        absolute = (tensor.double() - reference.double()).abs().max().item()
+        return cls(float("inf") if math.isnan(absolute) else absolute, reference.abs().max().item())
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A parameter: its gradient in the first iteration, its values after the last, and why it may differ."""
+
+    name: str
+    gradient: Difference
+    weight: Difference
+    excepted: str = ""
+
+    def within(self, tolerance: float) -> bool:
+        """Whether the many ranks agree with the one."""
+        return bool(self.excepted) or max(self.gradient.relative, self.weight.relative) <= tolerance
+
+
+def compare(
+    source: SolverSource, device: torch.device, world: Communicator, iterations: int, dtype: torch.dtype = torch.float64
+) -> list[Compared]:
+    """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
+
+    Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise.
+
+    Args:
+        dtype: of all blobs. In float32 the roundings, which differ with the division of the batch, grow from iteration
+            to iteration as fast as the net is unstable, and look like mistakes; in float64 only mistakes do.
+
+    Returns:
+        A line a trained parameter, on rank 0; nothing on the others.
+    """
+    parallel = source.param.parallel_param
+    if parallel.num_stages > 1 and parallel.pipeline_param.schedule == pb.PipelineParameter.DELAYED:
+        raise PrototxtError(
+            "pipeline_param: schedule: DELAYED applies gradients of earlier iterations, and so has a curve of its own, "
+            "which one process cannot be compared with; check another schedule",
+            source.origin("parallel_param", "pipeline_param", "schedule"),
+        )
+    with default_dtype(dtype):
+        return _compare(source, device, world, iterations)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Let torch make tensors of ``dtype`` inside."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _compare(source: SolverSource, device: torch.device, world: Communicator, iterations: int) -> list[Compared]:
+    only_training(source.param)
+    if source.param.engine == pb.SolverParameter.AUTO:
+        source.param.engine = pb.SolverParameter.CONTIGUOUS
+    reference = SolverSource(pb.SolverParameter(), source.path, source.origins)
+    reference.param.CopyFrom(source.param)
+    with Solver(source, device=device, world=world) as solver:
+        cuts = _cuts(solver.parallel, solver.net.graph)
+        spread = _train(solver, iterations)
+        if world.rank != 0:
+            return []
+        seed, replicas = solver.context.seed, solver.parallel.batch_factor
+    LOG.info("Now the same on one process")
+    if cuts and solver.parallel.staging:
+        LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(cuts))
+    reference.param.random_seed = seed
+    reference.param.ClearField("parallel_param")
+    with Solver(reference, device=device, batch_factor=replicas, cuts=cuts) as solver:
+        alone = _train(solver, iterations)
+        return list(_compared(solver.net.graph, spread, alone))
+
+
+def _cuts(parallel: Parallel, graph: LayerGraph) -> tuple[int, ...]:
+    """The micro-batches that one process must have to do what the ranks do; none if all the same.
+
+    Where batches stay whole, each rank's is one. So it is where BatchNorm normalises by micro-batches.
+    """
+    if parallel.grid.replicas > 1 and not is_dividable(graph):
+        _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
+        return (parallel.grid.replicas,)
+    by_batch = any(node.type == "BatchNorm" and not stored_statistics(node.spec) for node in graph.nodes)
+    if not by_batch or parallel.staging is None or parallel.staging.micro_batches == 1:
+        return ()
+    return (parallel.grid.replicas, *parallel.staging.cuts)
+
+
+def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
+    """Refuse nets of which one process cannot train the ranks' whole batches one behind the other."""
+    for node in graph.nodes:
+        layer = LAYERS[node.type]
+        reason = "" if layer.within_batch else layer.counts_by_data(node.spec)
+        if node.type == "BatchNorm" and syncs(node.spec, sync):
+            reason = "it normalises by the batches of all ranks (sync)"
+        if reason:
+            raise node.spec.error(
+                f"{reason}; batches stay whole, so one process would count batch by batch, but the ranks count all of "
+                "theirs together: only a copy of the net without that can be compared"
+            )
+
+
+def _train(solver: Solver, iterations: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """Whole gradients of the first iteration and whole weights after the last, by Param.index; on rank 0."""
+    gradients: dict[int, Tensor] = {}
+
+    def note() -> None:
+        if solver.iter == 0:
+            gradients.update(_whole(solver, gradients=True))
+
+    solver.before_update = note
+    solver.step(iterations)
+    return gradients, _whole(solver, gradients=False)
+
+
+def _whole(solver: Solver, gradients: bool) -> dict[int, Tensor]:
+    """The gradients or values of all trained parameters, put together from the ranks of the first replica."""
+    parallel, net = solver.parallel, solver.net
+    if parallel.grid.replica:
+        return {}
+    parts = parallel.parts(net.graph)
+    whole = {}
+    for param in trained(net.graph):
+        mine = None
+        if net.holds(param):
+            value = net.value(param)
+            mine = (torch.zeros_like(value) if value.grad is None else value.grad) if gradients else value
+        pieces = parallel.grid.in_replica.allgather(None if mine is None else mine.detach().cpu().clone())
+        if parallel.grid.in_replica.rank == 0:
+            whole[param.index] = _joined(param, parts, pieces)
+    return whole
+
+
+def _joined(param: Param, parts: Sequence[Part], pieces: Sequence[Tensor | None]) -> Tensor:
+    """A parameter from what each rank has of it."""
+    held = [(part.slice_of(param), piece) for part, piece in zip(parts, pieces, strict=True) if piece is not None]
+    slices = [(piece, own.axis) for own, piece in held if own is not None]
+    return torch.cat([piece for piece, _ in slices], slices[0][1]) if slices else held[0][1]
+
+
+def trained(graph: LayerGraph) -> list[Param]:
+    """The parameters that a solver changes."""
+    return [param for param in graph.learnable if param.learnable and param.lr_mult]
+
+
+Tensors = tuple[dict[int, Tensor], dict[int, Tensor]]
+
+
+def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Compared]:
+    for param in trained(graph):
+        index = param.index
+        name = f"{graph.nodes[param.layer].name}/{param.blob}"
+        gradient, weight = (Difference.of(a[index], b[index]) for a, b in zip(spread, alone, strict=True))
+        yield Compared(name, gradient, weight, _excepted(graph, param))
+
+
+def _excepted(graph: LayerGraph, param: Param) -> str:
+    """Why a parameter's values are rounding noise, if they are."""
+    node = graph.nodes[param.layer]
+    reader = graph.edges[node.tops[0]].consumer if node.tops else None
+    if param.blob == 1 and node.type in ("Convolution", "InnerProduct") and reader is not None:
+        after = graph.nodes[reader]
+        if after.type == "BatchNorm" and not stored_statistics(after.spec):
+            return f'a bias before BatchNorm "{after.name}": its true gradient is 0, what is there is rounding'
+    return ""
+
+
+def result_lines(compared: Sequence[Compared], tolerance: float) -> Iterator[str]:
+    """The table of ``bpt check``."""
+    head: tuple[str, ...] = ("parameter", "gradient: absolute", "relative", "weight: absolute", "relative", "")
+    rows = [head]
+    for line in compared:
+        numbers = (f"{value:.1e}" for d in (line.gradient, line.weight) for value in (d.absolute, d.relative))
+        verdict = "excepted" if line.excepted else "ok" if line.within(tolerance) else "DIFFERS"
+        rows.append((line.name, *numbers, verdict))
+    yield from columns(rows, left=1)
+    for line in compared:
+        if line.excepted:
+            yield f"{line.name} is excepted: {line.excepted}"

@@ -1,0 +1,1 @@
+"""What ``bpt draw`` does: the picture of a net."""

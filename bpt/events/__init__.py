@@ -1,0 +1,1 @@
+"""What happened when: clocks and counters of instructions."""

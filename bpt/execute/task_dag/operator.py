@@ -1,0 +1,126 @@
+"""TaskDagOperator: runs the passes of a net as task DAGs over the threads of one process."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from bpt.execute.local import LocalOperator
+from bpt.execute.task_dag.costs import GRAIN
+from bpt.execute.task_dag.dag_state import WHOLE, DagState
+from bpt.execute.task_dag.library import release_library_threads
+from bpt.execute.task_dag.memory import share_heap
+from bpt.execute.task_dag.pool import Pool
+from bpt.execute.task_dag.segment_plan import Plan, batches, make_plan
+from bpt.graph.segments import Segment
+from bpt.graph.transfers import wants_diff
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.task_dag import Timeline
+
+
+class TaskDagOperator(LocalOperator):
+    """Executes ``Forward`` and ``Backward`` of a segment as tasks side by side (BPT-CNN, section 4).
+
+    Results are LocalOperator's up to rounding, and the same in every run: sums have a fixed order. Segments with
+    nothing to run side by side are run as by LocalOperator, with the library's threads.
+
+    Args:
+        net, segments, device, engine: as for LocalOperator; ``device`` must be a CPU.
+        threads: how many; 0: as many as torch uses for the calling thread.
+        grain: what a task should take at least, in seconds as ``costs.py`` estimates them.
+
+    Attributes:
+        inner: TASK_DAG, or LIBRARY to run passes as LocalOperator does; may change between iterations.
+        timelines: what the threads did in the last forward and backward of each segment, by ``(index, "forward")``
+            and ``(index, "backward")``.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        segments: Sequence[Segment] | None = None,
+        device: torch.device | str = "cpu",
+        engine: int = pb.SolverParameter.CONTIGUOUS,
+        *,
+        threads: int = 0,
+        grain: float = GRAIN,
+    ) -> None:
+        super().__init__(net, segments, device, engine)
+        assert self.device.type == "cpu" and threads >= 0, (device, threads)
+        self.threads = threads or torch.get_num_threads()
+        self.grain = grain
+        self.inner: int = pb.InnerParameter.TASK_DAG
+        self.timelines: dict[tuple[int, str], Timeline] = {}
+        self._plans: dict[tuple[object, ...], Plan] = {}
+        share_heap()
+        self._pool = Pool(self.threads)
+        self._stop = weakref.finalize(self, self._pool.stop)  # also when the program ends
+
+    def close(self) -> None:
+        """End the threads and forget the tasks; another pass would make both again."""
+        self._pool.stop()
+        self._plans.clear()
+
+    def cut_into(self, segments: Sequence[Segment]) -> None:
+        super().cut_into(segments)
+        self._plans.clear()
+        self.timelines.clear()
+
+    def reset(self) -> None:
+        super().reset()
+        self._plans.clear()
+
+    def plan(self, index: int) -> Plan:
+        """The tasks of segment ``index``, for the blobs' shapes as they are now."""
+        key = (index, self.net.graph, batches(self.net) if self.net.context.is_divided else ())
+        if key not in self._plans:
+            self._plans[key] = make_plan(self.net, self.segments[index], self.threads, self.grain)
+        return self._plans[key]
+
+    def _run(self, index: int, bottoms: Mapping[int, Tensor], grad: bool) -> dict[int, Tensor]:
+        if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1 or not self.plan(index).parallel:
+            return super()._run(index, bottoms, grad)
+        plan = self.plan(index)
+        run = DagState(grad=grad, place=self._place)
+        for edge, bottom in bottoms.items():
+            run.leaves[edge] = bottom.detach().requires_grad_(grad and wants_diff(self.net.graph, edge))
+            run.values[edge, WHOLE] = bottom.detach()
+            run.flows[edge] = run.leaves[edge].requires_grad
+        release_library_threads()
+        works = [partial(work, run) for work in plan.forward_works]
+        self.timelines[index, "forward"] = self._pool.run(plan.forward, works)
+        tops = {edge: _there(run.values[edge, WHOLE]) for edge in self.segments[index].outputs}
+        if grad:
+            run.tops = {edge: top for edge, top in tops.items() if run.flows[edge]}
+            run.forget()
+            self._states[index] = run
+        return tops
+
+    def _run_back(self, index: int, diffs: Mapping[int, Tensor | None]) -> dict[int, Tensor]:
+        run = self._states[index]
+        if not isinstance(run, DagState):
+            return super()._run_back(index, diffs)
+        del self._states[index]
+        plan = self.plan(index)
+        run.starts = diffs
+        run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
+        release_library_threads()
+        if any(diff is not None for diff in diffs.values()):
+            works = [partial(work, run) for work in plan.backward_works]
+            self.timelines[index, "backward"] = self._pool.run(plan.backward, works)
+        handed_back = {}
+        for edge, leaf in run.leaves.items():
+            if leaf.requires_grad:
+                diff = diffs.get(edge) if edge in run.tops else run.diffs.get((edge, WHOLE))
+                handed_back[edge] = torch.zeros_like(leaf) if diff is None else diff
+        return handed_back
+
+
+def _there(value: Tensor | None) -> Tensor:
+    assert value is not None
+    return value

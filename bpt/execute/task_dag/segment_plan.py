@@ -1,0 +1,130 @@
+"""The tasks of a segment: of its forward and of its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+from torch import nn
+
+from bpt.execute.task_dag import batch_moments, convolution_areas, filters, layers_block, neurons
+from bpt.execute.task_dag.blob_tasks import Work
+from bpt.execute.task_dag.blocks import Block, group
+from bpt.execute.task_dag.costs import forward_seconds
+from bpt.execute.task_dag.draft import Draft
+from bpt.execute.task_dag.split_strategy import Kind, SplitStrategy, choose
+from bpt.execute.task_dag.weights import gradient_tasks
+from bpt.graph.layer_graph import Node
+from bpt.graph.segments import Segment
+from bpt.graph.spec import Shape, count
+from bpt.net import Net
+from bpt.schedule.task_dag import TaskDag
+
+BUILDERS: Mapping[Kind, ModuleType] = {
+    Kind.WHOLE: layers_block,
+    Kind.SAMPLES: layers_block,
+    Kind.AREAS: convolution_areas,
+    Kind.NEURONS: neurons,
+    Kind.MOMENTS: batch_moments,
+    Kind.FILTERS: filters,
+}
+SIDE_BY_SIDE = 1.05  # a DAG with less work than this over its critical path has nothing for a second thread
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run for a segment; it holds for every pass with blobs of the same shapes.
+
+    Attributes:
+        forward, backward: the tasks.
+        forward_works, backward_works: what they do, by task.
+        parameters: the trained ones, by the index of the Param that owns them.
+        blocks: the layers as they are split, in order.
+    """
+
+    forward: TaskDag
+    forward_works: tuple[Work, ...]
+    backward: TaskDag
+    backward_works: tuple[Work, ...]
+    parameters: Mapping[int, nn.Parameter]
+    blocks: tuple[Block, ...]
+
+    @property
+    def parallel(self) -> bool:
+        """Whether there is anything to run side by side."""
+        work = self.forward.work
+        return work > SIDE_BY_SIDE * self.forward.critical_path()[0] and len(self.forward) > 1
+
+
+def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
+    """Decompose a segment for so many threads, into tasks of at least ``grain`` seconds."""
+    nodes = [
+        node
+        for node in net.graph.nodes[segment.start : segment.end]
+        if node.type != "Input" and (node.bottoms or not net.sources_apart)
+    ]
+    strategies, seconds = _strategies(net, nodes, threads, grain)
+    blocks = group(net.graph, nodes, strategies, seconds, segment.outputs)
+    given = {edge for block in blocks for edge in block.bottoms} - {edge for block in blocks for edge in block.tops}
+    forward = Draft(net, segment, threads, grain)
+    for edge in given:
+        forward.values.note(edge, [[]])
+    for block in blocks:
+        BUILDERS[block.strategy.kind].forward_tasks(block, forward)
+    for edge in segment.outputs:
+        if edge in forward.values:
+            forward.values.whole(edge)
+    backward = Draft(net, segment, threads, grain)
+    for block in reversed(blocks):
+        if block.needs_backward:
+            BUILDERS[block.strategy.kind].backward_tasks(block, backward)
+    for edge in given:
+        if edge in backward.diffs:
+            backward.diffs.whole(edge)
+    gradient_tasks(backward)
+    return Plan(
+        forward=forward.dag(),
+        forward_works=tuple(forward.tasks.works),
+        backward=backward.dag(),
+        backward_works=tuple(backward.tasks.works),
+        parameters=backward.parameters,
+        blocks=tuple(blocks),
+    )
+
+
+def batches(net: Net) -> tuple[tuple[int, int], ...]:
+    """The numbers of samples that layers without bottoms hand out: in the whole batch, and to this rank."""
+    edges = [net.graph.edges[edge] for node in net.graph.nodes if not node.bottoms for edge in node.tops]
+    wholes = sorted({edge.shape[0] for edge in edges if edge.shape})
+    return tuple((whole, net.context.own_shape((whole,))[0]) for whole in wholes)
+
+
+def _own_shapes(net: Net) -> dict[int, Shape]:
+    """The shapes of this rank's blobs, by edge."""
+    own = dict(batches(net))
+    return {
+        edge.index: (own.get(edge.shape[0], edge.shape[0]), *edge.shape[1:]) if edge.shape else ()
+        for edge in net.graph.edges
+    }
+
+
+def _strategies(
+    net: Net, nodes: list[Node], threads: int, grain: float
+) -> tuple[dict[int, SplitStrategy], dict[int, float]]:
+    """How each layer is split, and what its forward may take on one core, by layer."""
+    graph = net.graph
+    shapes = _own_shapes(net)
+    maker: dict[int, SplitStrategy] = {}
+    strategies, seconds = {}, {}
+    for node in nodes:
+        whole = graph.edges[(*node.bottoms, *node.tops)[0]].shape
+        own = shapes[(*node.bottoms, *node.tops)[0]]
+        parameters = sum(count(graph.params[index].shape) for index in node.params)
+        share = own[0] / whole[0] if whole and whole[0] else 1.0
+        seconds[node.index] = forward_seconds(node, shapes, parameters, share)
+        before = [maker[edge] for edge in node.bottoms if edge in maker]
+        strategy = choose(node, net.layer(node), shapes, before, seconds[node.index], threads, grain)
+        strategies[node.index] = strategy
+        maker.update(dict.fromkeys(node.tops, strategy))
+    return strategies, seconds

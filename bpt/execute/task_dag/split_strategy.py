@@ -1,0 +1,159 @@
+"""Which layers are split, and how: by samples, by areas of a convolution's top, by neurons, or not at all."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bpt.execute.task_dag.areas import Rows
+from bpt.graph.layer_graph import Node
+from bpt.graph.model_parallel import ELEMENT_WISE
+from bpt.graph.spec import Shape, count
+from bpt.layers.base import Layer
+from bpt.layers.batch_norm import BatchNorm
+from bpt.layers.convolution import Convolution
+from bpt.layers.inner_product import InnerProduct
+from bpt.proto import bpt_pb2 as pb
+
+POINTWISE = ELEMENT_WISE - {"Dropout"}  # it draws numbers for the samples that it sees
+# Types that give each sample what they would give it alone. Others are run on all samples, by one thread.
+BY_SAMPLE = POINTWISE | frozenset(
+    """
+    Axpy Bias Concat Convolution Deconvolution DepthwiseConvolution Eltwise Flatten Im2col InnerProduct Interp LRN MVN
+    Normalize PReLU Pooling Scale ShuffleChannel Slice Softmax Split Upsample
+    """.split()  # noqa: SIM905
+)
+SILENT = BY_SAMPLE | {"BatchNorm", "Dropout", "Silence"}  # types that never talk to other ranks; but see ``talks``
+HEAVY = 2.0  # a convolution with more weights than its blobs have elements, over this, is split by filters
+CHANNELS = 32  # and has at least so many channels, or the slices would be too thin for the kernels
+EVEN = 0.75  # parts that keep the threads busy for less than this share of the time are too unequal
+
+
+class Kind(enum.Enum):
+    WHOLE = "whole"
+    SAMPLES = "samples"
+    AREAS = "areas"
+    NEURONS = "neurons"
+    FILTERS = "filters"
+    MOMENTS = "moments"  # by samples, which agree on the moments of all
+
+
+@dataclass(frozen=True)
+class SplitStrategy:
+    """How a layer is split.
+
+    Attributes:
+        parts: into how many tasks a pass; 1 for WHOLE.
+        samples: how many there are, under SAMPLES and MOMENTS; else 0.
+        pinned: whether only the calling thread may run it.
+    """
+
+    kind: Kind = Kind.WHOLE
+    parts: int = 1
+    samples: int = 0
+    pinned: bool = False
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Where the parts begin and end on axis 0, one number more than parts; empty where samples stay together."""
+        if not self.samples:
+            return ()
+        return tuple(self.samples * part // self.parts for part in range(self.parts + 1))
+
+
+def choose(
+    node: Node,
+    layer: Layer,
+    shapes: Mapping[int, Shape],
+    before: Sequence[SplitStrategy],
+    seconds: float,
+    threads: int,
+    grain: float,
+) -> SplitStrategy:
+    """How ``layer`` is to be split.
+
+    Args:
+        shapes: of this rank's blobs, by edge.
+        before: the strategies of the layers of this segment that make its bottoms.
+        seconds: what its forward may take on one core.
+        grain: what a task should take at least.
+    """
+    if not node.bottoms or talks(layer):
+        return SplitStrategy(pinned=True)
+    return SplitStrategy() if threads == 1 else _split(node, layer, shapes, before, seconds, threads, grain)
+
+
+def _split(
+    node: Node,
+    layer: Layer,
+    shapes: Mapping[int, Shape],
+    before: Sequence[SplitStrategy],
+    seconds: float,
+    threads: int,
+    grain: float,
+) -> SplitStrategy:
+    kind, samples, bottom = Kind.SAMPLES, samples_of(node, layer, shapes), shapes[node.bottoms[0]]
+    if isinstance(layer, BatchNorm) and not samples and len(bottom) > 1 and count(bottom):
+        kind, samples = Kind.MOMENTS, bottom[0]
+    worth = min(threads, int(seconds / grain))  # tasks
+    if isinstance(layer, InnerProduct) and samples:
+        weights, blobs = count(layer.blob(0).shape), count(bottom) + count(shapes[node.tops[0]])
+        # By samples, each task would make a gradient of all weights, to be added up.
+        if weights > blobs and layer.axis == 1 and not layer.transpose:
+            return SplitStrategy(Kind.NEURONS, worth) if worth > 1 else SplitStrategy()
+    if isinstance(layer, Convolution) and samples and worth > 1 and _heavy(layer, node, shapes):
+        return SplitStrategy(Kind.FILTERS, worth)
+    even = samples >= 2 and samples / (threads * -(-samples // threads)) >= EVEN
+    if even:
+        strategy = SplitStrategy(kind, min(threads, samples), samples)
+        return (
+            strategy
+            if seconds / threads >= grain or any(strategy.bounds == other.bounds for other in before)
+            else SplitStrategy()
+        )
+    if isinstance(layer, Convolution) and worth > 1 and layer.axis == 1 and len(node.bottoms) == 1:
+        parts = min(worth, shapes[node.tops[0]][2])
+        return SplitStrategy(Kind.AREAS, parts) if parts > 1 and samples else SplitStrategy()
+    return SplitStrategy()
+
+
+def _heavy(layer: Convolution, node: Node, shapes: Mapping[int, Shape]) -> bool:
+    """Whether going through all weights, in every part of the samples, would cost more than splitting the filters."""
+    if layer.group != 1 or layer.axis != 1 or len(node.bottoms) != 1:
+        return False
+    bottom, top = shapes[node.bottoms[0]], shapes[node.tops[0]]
+    heavy = HEAVY * layer.blobs[0].numel() > count(bottom) + count(top)
+    return heavy and max(layer.window.kernel) > 1 and bottom[1] >= CHANNELS
+
+
+def samples_of(node: Node, layer: Layer, shapes: Mapping[int, Shape]) -> int:
+    """How many samples the layer computes independently of each other; 0 if it must see them together."""
+    blobs = [shapes[edge] for edge in (*node.bottoms, *node.tops)]
+    if not all(blobs) or len({shape[0] for shape in blobs}) > 1:
+        return 0
+    if isinstance(layer, BatchNorm):
+        return blobs[0][0] if layer.uses_stored and len(blobs[0]) > 1 else 0
+    if node.type not in BY_SAMPLE or layer.mixes_samples(node.spec, [shapes[edge] for edge in node.bottoms]):
+        return 0
+    if node.type == "Pooling" and node.spec.param.pooling_param.pool == pb.PoolingParameter.STOCHASTIC:
+        return 0  # it draws numbers for the samples that it sees
+    return blobs[0][0]
+
+
+def talks(layer: Layer) -> bool:
+    """Whether the layer may call the other ranks, which must then hear its calls in one order."""
+    if layer.context.ranks == 1:
+        return False
+    return layer.spec.type not in SILENT or (isinstance(layer, BatchNorm) and layer.sync)
+
+
+def rows_of(layer: Convolution, bottom: Shape) -> Rows:
+    """The first spatial axis of a convolution whose channels stand on axis 1."""
+    window = layer.window
+    axes = len(bottom) - 2
+    kernel, stride, pad, dilation = (
+        (values * axes if len(values) == 1 else values)[0]
+        for values in (window.kernel, window.stride, window.pad, window.dilation)
+    )
+    return Rows(bottom[2], dilation * (kernel - 1) + 1, stride, pad)

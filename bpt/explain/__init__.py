@@ -1,0 +1,1 @@
+"""What ``bpt explain`` does: Grad-CAM."""

@@ -1,0 +1,146 @@
+"""``bpt explain``: what in a scan or an image has made a net decide for a class."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bpt.errors import FileError, UserError
+from bpt.explain.explained_net import ExplainedNet, explained_net, find_layer, layer_of
+from bpt.explain.grad_cam import Explanation, grad_cam, spread
+from bpt.explain.model_input import Rule, Subject, check_outputs, peak, prefix_of, rule_of
+from bpt.explain.picture import Picture
+from bpt.explain.scan import Scan
+from bpt.graph.layer_graph import Edge
+from bpt.net import Net
+from bpt.report.outer.style import check_matplotlib
+from bpt.runtime.net_on_device import make_net
+from bpt.state import load_weights, weight_files
+
+LOG = logging.getLogger("bpt")
+VOLUMES = (".nii", ".nii.gz")
+MOST = 5  # classes that are listed, besides the explained one
+SUBJECTS: dict[int, type[Scan] | type[Picture]] = {2: Picture, 3: Scan}  # by the number of spatial axes
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for; empty and ``None``: the default.
+
+    Attributes:
+        model, weights: the network's text and the trained weights.
+        input: a NIfTI or an image file.
+        layer: whose maps; by the name of the layer or of its top.
+        chosen: which class, from 0.
+        output: how the written files' names begin.
+        intensity, mean, scale: what is done to the input's numbers; see ``rule_of``.
+    """
+
+    model: str
+    weights: Sequence[str]
+    input: str
+    layer: str = ""
+    chosen: int | None = None
+    output: str = ""
+    intensity: str = ""
+    mean: Sequence[float] = ()
+    scale: float | None = None
+    level: int = 0
+    stages: tuple[str, ...] = ()
+
+
+def explain(request: Request, device: torch.device) -> Iterator[str]:
+    """Explain a class, write the map and its picture, and yield lines that tell what was found.
+
+    Raises:
+        UserError: what the user gave is wrong; the message says what and where.
+        RunError: numbers that are not finite, too little memory, or a file could not be written.
+    """
+    check_matplotlib()
+    explained = explained_net(request.model, request.level, request.stages)
+    layer = find_layer(explained, request.layer)
+    rule = rule_of(explained, request.intensity, request.mean, request.scale)
+    subject = _read(request.input, explained, rule)
+    prefix = prefix_of(request.output, request.input)
+    outputs = subject.outputs(prefix)
+    check_outputs(outputs, request.input)
+    net = _load(explained, request.weights, device)
+    sample = torch.from_numpy(subject.sample)[None].to(device)
+    found = grad_cam(net, sample, layer, explained.scores, request.chosen)
+    probabilities = torch.softmax(found.scores, 0) if explained.by_softmax else None
+
+    yield subject.told
+    yield f'Class scores: blob "{explained.scores.blob}", {explained.found}'
+    if explained.left_out:
+        yield f"Left out, as they need more than the input: {', '.join(explained.left_out)}"
+    yield _about(explained, layer, request.layer)
+    yield ""
+    yield from _table(found, probabilities)
+    yield ""
+
+    heat = spread(found.heat, explained.input.shape[2:], subject.positions)
+    place = peak(heat)
+    if not heat.any():
+        yield f"Nothing that the layer has found speaks for class {found.chosen}: the map is 0 everywhere"
+    else:
+        yield f"The map of class {found.chosen} is largest at {subject.where(place)}"
+    title = f"{Path(request.input).name}: {_told(found, probabilities)}, layer {layer_of(explained.graph, layer)}"
+    subject.write(prefix, heat, place, title)
+    yield f"Wrote {' and '.join(map(str, outputs))}"
+
+
+def _read(path: str, net: ExplainedNet, rule: Rule) -> Subject:
+    if net.axes not in SUBJECTS:
+        raise UserError(
+            f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; '
+            "explained are nets for images (2) and for scans (3)"
+        )
+    if os.path.isfile(path) and path.lower().endswith(VOLUMES) != (net.axes == 3):
+        wanted = "an image" if net.axes == 2 else f"a volume ({' or '.join(VOLUMES)})"
+        raise FileError(path, f'is not what the net takes: its input "{net.input.blob}" {net.input.shape} is {wanted}')
+    return SUBJECTS[net.axes](path, net.input.shape[1:], rule)
+
+
+def _load(explained: ExplainedNet, weights: Sequence[str], device: torch.device) -> Net:
+    net = make_net(explained.graph, device)
+    net.requires_grad_(False)  # only the layer's own gradient is wanted
+    trained: set[str] = set()
+    for path in weight_files(weights):
+        trained |= load_weights(net, path)
+    for node in explained.graph.nodes:
+        if node.params and node.name not in trained:
+            LOG.warning("Layer %s is in none of the weights; it is as its fillers made it", node.name)
+    return net
+
+
+def _about(net: ExplainedNet, layer: Edge, named: str) -> str:
+    name, shape = layer_of(net.graph, layer), "×".join(map(str, layer.shape[2:]))
+    how = "" if named else f"; the last before the scores with {net.axes} spatial axes"
+    return f'Layer: {name}, blob "{layer.blob}" with {layer.shape[1]} maps of {shape}{how}'
+
+
+def _table(found: Explanation, probabilities: Tensor | None) -> Iterator[str]:
+    yield f"{'class':>6}{'score':>12}" + (f"{'probability':>14}" if probabilities is not None else "")
+    order = found.scores.argsort(descending=True, stable=True).tolist()
+    listed = sorted({*order[:MOST], found.chosen})
+    for number in listed:
+        words = [word for word, fits in (("predicted", found.best), ("explained", found.chosen)) if number == fits]
+        line = f"{number:>6}{found.scores[number].item():>12.5g}"
+        if probabilities is not None:
+            line += f"{probabilities[number].item():>14.5f}"
+        yield line + (f"  {', '.join(words)}" if words else "")
+    if len(order) > len(listed):
+        yield f"   and {len(order) - len(listed)} classes with lower scores"
+
+
+def _told(found: Explanation, probabilities: Tensor | None) -> str:
+    """The predicted class, how sure the net is, and, if it is another one, the class that is explained."""
+    sure = "" if probabilities is None else f" (probability {probabilities[found.best].item():.3f})"
+    other = "" if found.chosen == found.best else f", explained: class {found.chosen}"
+    return f"predicted class {found.best}{sure}{other}"

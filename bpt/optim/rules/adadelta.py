@@ -1,0 +1,43 @@
+"""AdaDelta: rates from the sizes of past gradients and of past updates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.optim.tensor_group import Batch
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.field_errors import Locate, check_number
+
+
+@UPDATE_RULES.register("AdaDelta")
+class AdaDelta(UpdateRule):
+    """``momentum``, short m, is the weight of the past::
+
+    h ← m · h + (1 - m) · g²
+    u = g · √((k + delta) / (h + delta))
+    k ← m · k + (1 - m) · u²
+    w ← w - rate · u
+    """
+
+    moments = 2
+
+    @classmethod
+    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
+        check_number(param, "delta", origin, above=0)
+
+    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+        update, (gradient_squares, update_squares) = batch.gradients, batch.moments
+        self._remember(gradient_squares, update)
+        ratio = torch._foreach_add(update_squares, self.param.delta)
+        torch._foreach_div_(ratio, torch._foreach_add(gradient_squares, self.param.delta))
+        torch._foreach_sqrt_(ratio)
+        torch._foreach_mul_(update, ratio)
+        self._remember(update_squares, update)
+        torch._foreach_mul_(update, step.rate)
+        return update
+
+    def _remember(self, squares: list[Tensor], values: list[Tensor]) -> None:
+        torch._foreach_mul_(squares, self.param.momentum)
+        torch._foreach_addcmul_(squares, values, values, value=1 - self.param.momentum)

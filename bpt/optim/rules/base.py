@@ -1,0 +1,150 @@
+"""The base of all update rules: what comes before and after the rule's own arithmetic, and the registry.
+
+Caffe's order of an update (``SGDSolver::ApplyUpdate``), on the gradients summed over ``iter_size`` passes:
+clip, divide by ``iter_size``, add weight decay, compute the update, subtract it from the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bpt.optim.gradients import LearnableParam, gradient_scale, l2_norm
+from bpt.optim.shard_info import ALONE
+from bpt.optim.tensor_group import Batch
+from bpt.optim.tensor_layout import laid_out_like
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.field_errors import Locate
+from bpt.registry import Registry
+
+
+@dataclass(frozen=True)
+class Step:
+    """The numbers of one update of parameters with the same multipliers."""
+
+    rate: float  # learning rate, times lr_mult
+    decay: float  # weight decay, times decay_mult
+    scale: float  # factor on the gradients: clipping and 1 / iter_size
+    iteration: int  # from 0
+
+
+class UpdateRule:
+    """One solver ``type``: how weights follow from gradients, and what it remembers between updates.
+
+    ``history`` holds ``moments`` tensors a parameter in Caffe's order: the first moments of all parameters, then
+    all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone. ``shard_info`` tells of
+    other ranks; a rule is alone until it is set.
+
+    Args:
+        param: the solver, already checked.
+        parameters: what to train, in Caffe's order.
+        keep_updates: keep what was last subtracted from each parameter in ``updates``, as Caffe does in its
+            diffs; slower.
+    """
+
+    moments: ClassVar[int] = 1
+
+    def __init__(
+        self, param: pb.SolverParameter, parameters: Sequence[LearnableParam], keep_updates: bool = False
+    ) -> None:
+        self.param = param
+        self.parameters = tuple(parameters)
+        self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.moments) for p in parameters]
+        self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
+        self.shard_info = ALONE
+
+    @classmethod
+    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
+        """Raise a PrototxtError if a number that the rule uses makes no sense."""
+
+    @torch.no_grad()
+    def update(self, rate: float, iteration: int) -> None:
+        """Update all parameters from their ``.grad``, and drop that.
+
+        A parameter that got no gradient counts as having a zero one, as in Caffe: weight decay and momentum
+        still move it. Gradients are used as scratch memory.
+
+        Args:
+            rate: the learning rate.
+            iteration: from 0.
+        """
+        if self.shard_info.updates:
+            self._update(rate, iteration)
+        for parameter in self.parameters:
+            parameter.value.grad = None
+
+    def _update(self, rate: float, iteration: int) -> None:
+        scale = gradient_scale(self._norm, self.param)
+        for (lr_mult, decay_mult), members in self._groups():
+            step = Step(rate * lr_mult, self.param.weight_decay * decay_mult, scale, iteration)
+            self._apply(members, step)
+
+    def _norm(self) -> float:
+        """The L2 norm of all gradients of the net."""
+        own = [p.value.grad for p in self.parameters if p.value.grad is not None and self.shard_info.counts(p)]
+        return math.sqrt(self.shard_info.total(l2_norm(own) ** 2))
+
+    def _groups(self) -> Iterator[tuple[tuple[float, float], list[int]]]:
+        """Multipliers, and the indices of the parameters that have them."""
+        groups: dict[tuple[float, float], list[int]] = {}
+        for index, parameter in enumerate(self.parameters):
+            if parameter.lr_mult and id(parameter.value) not in self.shard_info.frozen:
+                groups.setdefault((parameter.lr_mult, parameter.decay_mult), []).append(index)
+        yield from groups.items()
+
+    def _apply(self, members: Sequence[int], step: Step) -> None:
+        batch = self._batch(members)
+        if self.updates is not None:
+            for index, update in zip(members, self._subtract(batch, step), strict=True):
+                self.updates[index] = update
+        elif not self._fuse(batch, step):
+            for piece in batch.pieces():
+                self._subtract(piece, step)
+
+    def _batch(self, members: Sequence[int]) -> Batch:
+        weights = [self.parameters[index].value.detach() for index in members]
+        count = len(self.parameters)
+        for index, weight in zip(members, weights, strict=True):
+            for place in range(index, len(self.history), count):  # the weights may have moved
+                self.history[place] = laid_out_like(self.history[place], weight)
+        gradients = [self._gradient(index) for index in members]
+        moments = tuple([self.history[m * count + index] for index in members] for m in range(self.moments))
+        return Batch(weights, gradients, moments)
+
+    def _gradient(self, index: int) -> Tensor:
+        value = self.parameters[index].value
+        return torch.zeros_like(value) if value.grad is None else laid_out_like(value.grad, value)
+
+    def _subtract(self, batch: Batch, step: Step) -> list[Tensor]:
+        if step.scale != 1:
+            torch._foreach_mul_(batch.gradients, step.scale)
+        if step.decay:
+            toward = batch.weights if self._l2 else torch._foreach_sign(batch.weights)
+            torch._foreach_add_(batch.gradients, toward, alpha=step.decay)
+        update = self._compute(batch, step)
+        torch._foreach_sub_(batch.weights, update)
+        return update
+
+    @property
+    def _l2(self) -> bool:
+        return self.param.regularization_type == "L2"
+
+    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+        """What to subtract from the weights. Moments are brought up to date; gradients may be overwritten."""
+        raise NotImplementedError
+
+    def _fuse(self, batch: Batch, step: Step) -> bool:
+        """Do all of the update, decay included, in one pass over memory, if torch has a kernel for that.
+
+        Returns:
+            Whether it was done; if not, nothing has changed.
+        """
+        return False
+
+
+UPDATE_RULES: Registry[type[UpdateRule]] = Registry("solver type")

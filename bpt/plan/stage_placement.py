@@ -1,0 +1,137 @@
+"""Decides which stage runs which layers of a run's nets, as ``pipeline_param`` says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from bpt.errors import FileError, LayerError, PrototxtError
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.spec import LayerSpec
+from bpt.graph.stages import spread_over
+from bpt.layers import LAYERS
+from bpt.layers.batch_norm import stored_statistics
+from bpt.optim.rules import UPDATE_RULES
+from bpt.placement.allocate import allocate
+from bpt.placement.idle import idle_stages
+from bpt.placement.infeasible import LittleMemoryError
+from bpt.placement.partition import TooManyStagesError
+from bpt.placement.placement import Placement
+from bpt.placement.problem import Problem, problem_of
+from bpt.plan.staging import Staging
+from bpt.predict.devices import devices_of
+from bpt.predict.measured_costs import PATH, measured_costs
+from bpt.predict.pipeline_clock import clock_of
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+
+LOG = logging.getLogger("bpt")
+DELAYED = pb.PipelineParameter.DELAYED
+
+
+def stage(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> Staging | None:
+    """The stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
+
+    A stage with next to no work is warned of in the log.
+
+    Args:
+        replicas: as for ``place``.
+
+    Raises:
+        PrototxtError: the net cannot be placed on ``num_stages`` devices, or not in micro-batches.
+        FileError: that of the devices or of the costs is missing or damaged.
+    """
+    parallel = source.param.parallel_param
+    if parallel.num_stages == 1:
+        return None
+    param = parallel.pipeline_param
+    cuts = (1,) if param.schedule == DELAYED else (param.micro_batches,)
+    if cuts[0] > 1:
+        check_micro_batches(graph, parallel.sync_batch_norm)
+    problem, placement = place(source, graph, replicas)
+    for remark in idle_stages(problem, placement.starts, placement.stages):
+        LOG.warning("Pipeline: %s", remark)
+    of_layers = spread_over(graph, placement.starts, placement.stages)
+    if param.schedule == DELAYED and list(of_layers) != sorted(of_layers):
+        raise PrototxtError(
+            "pipeline_param: schedule: DELAYED needs stages of consecutive layers, in order; set allocator: BLOCK",
+            source.origin("parallel_param", "pipeline_param", "schedule"),
+        )
+    return Staging(tuple(node.name for node in graph.nodes), of_layers, param.schedule, cuts)
+
+
+def place(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
+    """What the allocator of ``pipeline_param`` makes of the training net, and what it was asked.
+
+    Args:
+        replicas: how many pipelines there are. They divide the net's batch, unless ``batch_scope`` is REPLICA.
+
+    Raises:
+        TooManyStagesError: at what says how many stages there are.
+        PrototxtError, FileError: as for ``stage``; of too little memory, it names the file of devices.
+    """
+    parallel = source.param.parallel_param
+    param = parallel.pipeline_param
+    devices, link = devices_of(source, graph, parallel.num_stages)
+    moments = UPDATE_RULES[source.param.type].moments
+    shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
+    costs, passes = measured_costs(source, graph), source.param.iter_size
+    problem = problem_of(graph, devices, link, param, costs, moments, passes=passes, replicas=shares)
+    try:
+        return problem, allocate(problem, param, manual_stages(graph), clock_of(source, graph, problem))
+    except LayerError as error:
+        spec = graph.nodes[graph.index_of[error.layer]].spec
+        message = str(error).removeprefix(f'layer "{error.layer}": ')
+        raise spec.error(message, "parallel_param", "stage") from None
+    except TooManyStagesError as error:
+        counted = ("parallel_param", "num_stages")
+        devices_named = counted not in source.origins and param.devices
+        raise error.at(source.origin(*((*PATH, "devices") if devices_named else counted))) from None
+    except LittleMemoryError as error:  # which only a file of devices tells of
+        told = f"{param.devices}: {error}"
+        if (*PATH, "devices") not in source.origins:  # a flag's
+            raise FileError(param.devices, str(error)) from None
+        raise PrototxtError(f"pipeline_param: devices: {told}", source.origin(*PATH, "devices")) from None
+    except PrototxtError as error:  # it knows of no place
+        raise PrototxtError(f"pipeline_param: {error}", source.origin(*PATH, "allocator")) from None
+
+
+def manual_stages(graph: LayerGraph) -> list[int | None]:
+    """The stage that each layer's text names."""
+    params = (node.spec.param.parallel_param for node in graph.nodes)
+    return [param.stage if param.HasField("stage") else None for param in params]
+
+
+def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
+    """Refuse layers that need all samples of a batch at the same time."""
+    for node in graph.nodes:
+        if node.type == "BatchNorm" and not stored_statistics(node.spec) and syncs(node.spec, sync_batch_norm):
+            raise node.spec.error(
+                "is to normalise by the whole batch (sync), whose micro-batches are never there together; set "
+                "pipeline_param { micro_batches: 1 }, or leave sync out: then each micro-batch is normalised by itself"
+            )
+        counts = LAYERS[node.type].counts_by_data(node.spec)
+        if counts:
+            raise node.spec.error(
+                f"{counts}, so what a micro-batch counts for is known only when all of them are there; set "
+                "pipeline_param { micro_batches: 1 }"
+            )
+
+
+def syncs(spec: LayerSpec, by_default: bool) -> bool:
+    """Whether a BatchNorm layer is to normalise by the whole batch; ``parallel_param`` says what is the default."""
+    param = spec.param.batch_norm_param
+    return param.sync if param.HasField("sync") else by_default
+
+
+def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
+    """A line a stage: its first and last layer, and their number; and one for what the log shows late."""
+    for number in range(max(staging.of_layers) + 1):
+        names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
+        device = f" ({devices[number]})" if devices else ""
+        layers = f"{len(names)} layer{'s' * (len(names) != 1)}"
+        yield f"Stage {number}{device}: {layers}, {names[0]} … {names[-1]}" if len(names) > 1 else (
+            f"Stage {number}{device}: layer {names[0]}"
+        )
+    if staging.rule == DELAYED and (late := max(staging.of_layers)):
+        yield f"Losses and outputs are shown {late} iteration{'s' * (late != 1)} late: no stage waits for them"

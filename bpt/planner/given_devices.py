@@ -1,0 +1,83 @@
+"""Which devices ``bpt plan`` plans for: those of its flag, of the solver, or so many that are alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from bpt.errors import UsageError
+from bpt.placement.partition import TooManyStagesError
+from bpt.predict.devices import count_devices
+from bpt.proto.sources import SolverSource, resolve_path
+
+FIELD = ("parallel_param", "pipeline_param", "devices")
+
+
+class Chosen(NamedTuple):
+    """A solver that knows its devices.
+
+    Attributes:
+        source: the solver.
+        stages: of the devices, if the flag tells them, or the solver does and says nothing of stages; else num_stages.
+            0: nothing is known of devices.
+        remarks: which settings of the solver the flag overrides, in words.
+    """
+
+    source: SolverSource
+    stages: int
+    remarks: tuple[str, ...] = ()
+
+
+def choose_devices(source: SolverSource, devices: str) -> Chosen:
+    """Let the solver name the devices of the flag ``--devices``, if it was given.
+
+    Raises:
+        UsageError: the flag is a number below 1, or neither a number nor a file.
+        PrototxtError, FileError: a file of devices is missing or wrong.
+    """
+    parallel = source.param.parallel_param
+    if not devices:
+        if parallel.num_stages <= 1 and parallel.pipeline_param.devices:
+            parallel.num_stages = count_devices(source)
+        return Chosen(source, parallel.num_stages if parallel.num_stages > 1 else 0)
+    before = parallel.num_stages
+    if devices.lstrip("+-").isdigit():
+        if int(devices) < 1:
+            raise UsageError(f"--devices {devices}: there must be at least 1")
+        parallel.pipeline_param.ClearField("devices")
+        parallel.num_stages = int(devices)
+    else:
+        if not os.path.exists(resolve_path(devices, source.path)):
+            raise UsageError(
+                f"--devices {devices}: takes a number of devices or a file that describes them, and there is no such "
+                f"file (looked for {os.path.abspath(devices)})"
+            )
+        parallel.pipeline_param.devices = devices
+        # What is wrong with the file is not the solver's fault.
+        source = replace(source, origins={way: place for way, place in source.origins.items() if way != FIELD})
+        parallel.num_stages = count_devices(source)
+    now, remarks = parallel.num_stages, []
+    if before > 1 and before != now:
+        remarks.append(
+            f"--devices {devices}: {now} stage{'s' * (now != 1)}, in place of num_stages: {before} of the solver; to "
+            f"train like that, set num_stages: {now}"
+        )
+    return Chosen(source, now, tuple(remarks))
+
+
+@contextmanager
+def blamed(devices: str) -> Iterator[None]:
+    """Let errors about the number of stages inside name the flag ``--devices``, if it was given.
+
+    Raises:
+        UsageError: in place of a TooManyStagesError.
+    """
+    try:
+        yield
+    except TooManyStagesError as error:
+        if not devices:
+            raise
+        raise UsageError(f"--devices {devices}: {error.reason}; give {error.possible} or fewer") from None

@@ -1,0 +1,87 @@
+"""What ``bpt plan --measure`` does: times each layer of a solver's training net here, and writes that to a file."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from dataclasses import replace
+
+import torch
+
+from bpt.errors import FileError
+from bpt.execute.layout import LayoutChoice
+from bpt.execute.staged import StagedOperator
+from bpt.graph.segments import cut
+from bpt.layers.batch_size import batch_of
+from bpt.plan.nets import train_plan
+from bpt.plan.only_training import only_training
+from bpt.plan.stage_placement import DELAYED, check_micro_batches
+from bpt.predict.costs_file import Costs, LayerCost, write_costs
+from bpt.proto.sources import SolverSource
+from bpt.runtime.rank_facts import model_of
+from bpt.server.legality import apart
+from bpt.solver.solver import Solver
+from bpt.speeds.profiling import no_place_for
+from bpt.speeds.step_benchmark import RATE
+from bpt.timing.layer_times import choose_layout
+from bpt.timing.micro_batch_times import time_parts
+
+LOG = logging.getLogger("bpt")
+
+
+def measure(source: SolverSource, device: torch.device, iterations: int, path: str) -> Costs:
+    """Time the layers of the training net, the net in one piece, and its update; write the medians to ``path``.
+
+    It runs as a process that is alone, in the net's batch, cut into the micro-batches of ``pipeline_param``, and in the
+    layout that training would choose. Nothing is tested, and nothing is learned.
+
+    Raises:
+        PrototxtError: the solver or its net is wrong, or the net does not go in micro-batches.
+        FileError: there is no such folder to write to.
+        WriteError: the file could not be written.
+    """
+    if problem := no_place_for(path):
+        raise FileError(path, problem)
+    alone = apart(source)
+    only_training(alone.param)
+    for field in ("display", "weights", "parallel_param"):
+        alone.param.ClearField(field)
+    alone = replace(alone, notes=())
+    micro_batches = _micro_batches(source)
+    if micro_batches > 1:
+        check_micro_batches(train_plan(alone).graph(), source.param.parallel_param.sync_batch_norm)
+    with Solver(alone, device=device, cuts=(micro_batches,)) as solver:
+        graph, operator = solver.net.graph, solver.train.operator
+        assert isinstance(operator, StagedOperator)
+
+        def update() -> object:
+            return solver.rule.update(RATE, 0)
+
+        layout = LayoutChoice(solver.param.engine)
+        choose_layout(operator, layout, update)
+        LOG.info("Engine: %s", layout)
+        LOG.info(
+            "Measuring %d batch%s%s: %d layers, each by itself, and the whole net",
+            iterations, "es" * (iterations != 1),
+            f", each in {micro_batches} micro-batches" if micro_batches > 1 else "", len(graph),
+        )  # fmt: skip
+        whole = time_parts(operator, iterations, update)
+        operator.cut_into(cut(graph, range(len(graph)), sources_apart=True))
+        layers = time_parts(operator, iterations, update)
+        machine = f"{platform.node()}: {model_of(device)}"
+        costs = Costs(
+            graph.name, batch_of(graph), micro_batches, machine, torch.get_num_threads(),
+            whole.forward[0].median, whole.backward[0].median, whole.update.median,
+            tuple(
+                LayerCost(node.name, node.type, node.flops, forward.median, backward.median)
+                for node, forward, backward in zip(graph.nodes, layers.forward, layers.backward, strict=True)
+            ),
+        )  # fmt: skip
+    write_costs(costs, path)
+    return costs
+
+
+def _micro_batches(source: SolverSource) -> int:
+    """In which a batch travels."""
+    param = source.param.parallel_param.pipeline_param
+    return 1 if param.schedule == DELAYED else param.micro_batches

@@ -1,0 +1,1 @@
+"""What ``bpt plot`` does: logs read, and drawn."""

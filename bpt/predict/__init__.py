@@ -1,0 +1,1 @@
+"""How long things will take: costs of layers, devices, virtual clocks."""

@@ -1,0 +1,1 @@
+"""A run on the ranks and devices that there are: nets, operators, communicators."""

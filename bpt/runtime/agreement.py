@@ -1,0 +1,83 @@
+"""Whether all ranks are about to do the same: each reads the texts for itself, perhaps on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+import bpt
+from bpt.comm.base import Communicator
+from bpt.errors import BptError, UserError
+from bpt.graph.layer_graph import LayerGraph
+from bpt.net import Net
+from bpt.plan.digest import net_digest, solver_digest
+from bpt.proto import bpt_pb2 as pb
+
+T = TypeVar("T")
+
+
+def facts_of(param: pb.SolverParameter, graph: LayerGraph, *tests: LayerGraph) -> dict[str, str]:
+    """What must be equal on all ranks: versions of what computes, and digests of the texts.
+
+    Args:
+        graph: the training net.
+        tests: the test nets.
+    """
+    facts = {
+        "bpt version": bpt.__version__,
+        "torch version": torch.__version__,
+        "numpy version": np.__version__,
+        "solver text": solver_digest(param),
+        "network text": net_digest(graph),
+    }
+    return facts | {f"text of test net #{index}": net_digest(test) for index, test in enumerate(tests)}
+
+
+def data_facts(nets: Mapping[str, Net]) -> dict[str, str]:
+    """The size of each data set that ``nets`` read."""
+    layers = ((name, layer, source) for name, net in nets.items() for layer, source in net.data_layers().items())
+    return {f'the data of layer "{layer}" of {name}': f"{source.epoch} samples" for name, layer, source in layers}
+
+
+def check_same(world: Communicator, facts: Mapping[str, str]) -> None:
+    """Raise, on all ranks, unless all have the same facts; a collective call.
+
+    Raises:
+        UserError: it names a rank that differs from the first, its host, what differs, and what to do.
+    """
+    everybody = world.allgather((world.host, dict(facts)))
+    first_host, first = everybody[0]
+    for rank, (host, theirs) in enumerate(everybody):
+        named = ((name, theirs.get(name, "none"), first.get(name, "none")) for name in {**first, **theirs})
+        different = [f"{name} ({has}, not {value})" for name, has, value in named if has != value]
+        if different:
+            raise UserError(
+                f"rank {rank} on host {host} differs from rank 0 on host {first_host} in {', '.join(different)}; "
+                "copy the same files and install the same packages on all hosts (bpt doctor shows them)"
+            )
+
+
+def outcome_of_first(world: Communicator, work: Callable[[], T] | None) -> T:
+    """What ``work`` returns on rank 0, on all ranks; a collective call.
+
+    Args:
+        work: called on the ranks that have some. Ranks but the first may have a part in it, whose result counts for
+            nothing; they raise an error only if the first one raises it too.
+
+    Raises:
+        BptError: what ``work`` raised on rank 0; all ranks raise the same.
+    """
+    result: T | None = None
+    failure: BptError | None = None
+    if work is not None:
+        try:
+            result = work()
+        except BptError as error:
+            failure = error
+    result, failure = world.bcast((result, failure))
+    if failure is not None:
+        raise failure
+    return result

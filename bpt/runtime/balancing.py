@@ -1,0 +1,91 @@
+"""The balance of a run: shares from a profile of measured speeds, if it is of this run, and what became of them."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from bpt.balance import Static
+from bpt.balance.profile import Profile, check, static_from
+from bpt.balance.profile_file import read_profile
+from bpt.balance.report import lines
+from bpt.comm.grid import ProcessGrid
+from bpt.events.phase_clock import Clock, computing
+from bpt.graph.layer_graph import LayerGraph
+from bpt.layers.batch_size import batch_of
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource, resolve_path
+from bpt.runtime.agreement import outcome_of_first
+from bpt.runtime.parallel import Parallel
+from bpt.runtime.rank_facts import facts
+
+LOG = logging.getLogger("bpt")
+
+
+def static_balance(solver: SolverSource, graph: LayerGraph, grid: ProcessGrid, device: torch.device) -> Static:
+    """STATIC, from the profile that the solver names; a collective call. Only the first rank reads it.
+
+    Raises:
+        FileError: the profile is missing or damaged, or was not measured for this run; it says what differs.
+    """
+    param = solver.param
+    path = resolve_path(param.parallel_param.balance_param.profile, solver.path)
+    now = facts(param, graph, device, grid.world)
+
+    def read() -> Profile:
+        profile = read_profile(path)
+        check(profile, now, path, solver.path)
+        return profile
+
+    profile = outcome_of_first(grid.world, None if grid.world.rank else read)
+    masters_only = param.parallel_param.fc_param.scheme == pb.FcParameter.MASTER_SLAVE and grid.shards > 1
+    return static_from(profile, range(0, grid.world.size, grid.shards) if masters_only else None)
+
+
+class SeenBalance:
+    """Compares how long each rank is predicted to compute for its share of a batch with how long it does.
+
+    Logs the shares and the predictions when it is made; a collective call, like ``log``.
+    """
+
+    def __init__(self, parallel: Parallel, graph: LayerGraph, clock: Clock) -> None:
+        self._parallel = parallel
+        self._batch = batch_of(graph)
+        self._clock = clock
+        self._from = 0
+        self._log(None)
+        balance = parallel.balance
+        if isinstance(balance, Static) and self._batch:
+            for line in balance.remarks(parallel.shares(self._batch)):
+                LOG.warning("Balance: %s", line)
+
+    def start(self, iteration: int) -> None:
+        """Forget what was seen before ``iteration``."""
+        self._from = iteration
+        self._take()
+
+    def log(self, iteration: int) -> None:
+        """Log what was seen until ``iteration``."""
+        if iteration > self._from:
+            self._log(self._take() / (iteration - self._from))
+
+    def _take(self) -> float:
+        return computing(self._clock.take(), self._parallel.grid.world.counters.take())
+
+    def _log(self, computing: float | None) -> None:
+        parallel = self._parallel
+        if parallel.samples.size == 1 or not self._batch or not parallel.has_outputs:
+            return
+        shares = parallel.shares(self._batch)
+        balance = parallel.balance
+        predicted = balance.predicted_seconds(shares) if isinstance(balance, Static) else None
+        seen = None if computing is None else parallel.samples.allgather(computing)
+        for line in lines(shares, predicted, seen, parallel.ranks_with_samples):
+            LOG.info("%s", line)
+        idle = sum(not share.count for share in shares)
+        if idle and computing is None:
+            LOG.warning(
+                "Balance: %d of %d ranks have no samples of a batch of %d and only wait; start fewer ranks, or enlarge "
+                "batch_size", idle, len(shares), shares[0].total,
+            )  # fmt: skip

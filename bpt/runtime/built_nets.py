@@ -1,0 +1,91 @@
+"""Builds the nets of a solver, each with the operator that runs it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from bpt.context import RunContext
+from bpt.execute.local import LocalOperator
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import per_layer
+from bpt.net import Net
+from bpt.plan.dividing import is_dividable
+from bpt.plan.nets import NetPlan
+from bpt.proto import bpt_pb2 as pb
+from bpt.runtime.net_on_device import make_net
+from bpt.runtime.outputs import Outputs
+from bpt.runtime.parallel import Parallel
+
+LOG = logging.getLogger("bpt")
+
+MakeOperator = Callable[[Net, torch.device], LocalOperator]
+
+
+class Built(NamedTuple):
+    """A net that is ready to run."""
+
+    plan: NetPlan
+    operator: LocalOperator
+    outputs: Outputs
+
+
+class Builder:
+    """Makes nets of one run.
+
+    Args:
+        parallel: which part of a net this rank gets, and what runs it.
+        observable: cut nets into one segment a layer.
+        make_operator: makes the operator of a net, instead of ``parallel``.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        context: RunContext,
+        parallel: Parallel,
+        observable: bool = False,
+        make_operator: MakeOperator | None = None,
+    ) -> None:
+        self._device = device
+        self._context = context
+        self._test_context = replace(context)  # its own: other shares, and never turned
+        parallel.set_up(self._test_context, pb.TEST)
+        self._alone = RunContext(seed=context.seed)  # of test nets whose batches stay whole: each rank tests them
+        self._parallel = parallel
+        self._observable = observable
+        self._make_operator = make_operator or self._operator
+
+    def build(
+        self,
+        what: str,
+        plan: NetPlan,
+        graph: LayerGraph,
+        shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+    ) -> Built:
+        """The net of ``plan``, whose graph is ``graph``; see Net for ``shared``."""
+        LOG.info("Creating %s %s", what, plan.described_by)
+        for note in plan.source.notes:
+            LOG.info("%s", note)
+        part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
+        alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
+        context = self._alone if alone else self._context if graph.phase == pb.TRAIN else self._test_context
+        net = make_net(graph, self._device, context, shared, part)
+        outputs = ", ".join(edge.blob for edge in graph.outputs)
+        LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
+        operator = self._make_operator(net, self._device)
+        parallel = self._parallel
+        samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
+        return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))
+
+    def _operator(self, net: Net, device: torch.device) -> LocalOperator:
+        graph = net.graph
+        if self._observable:
+            return LocalOperator(net, per_layer(graph), device)
+        segments = self._parallel.segments(graph, overlap=graph.phase == pb.TRAIN)
+        return self._parallel.operator(net, segments, device)

@@ -1,0 +1,1 @@
+"""Which layers' gradients travel together under ``exchange: CGDP``: measured, searched, kept."""

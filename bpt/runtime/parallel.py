@@ -1,0 +1,275 @@
+"""Parallel: how a run is spread over ranks. Who has which samples, layers and parameters, who agrees with whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from functools import cached_property, lru_cache, partial
+
+import torch
+from torch import Tensor, nn
+
+from bpt.balance import Balance, Static
+from bpt.comm.comm_thread import CommThread
+from bpt.comm.grid import ProcessGrid
+from bpt.context import RunContext
+from bpt.device import CPU
+from bpt.exchange import EXCHANGES, Bucket, Exchange, broadcast
+from bpt.execute.late_status import LateStatus
+from bpt.execute.local import LocalOperator
+from bpt.execute.master_slave import MasterSlaveOperator
+from bpt.execute.peer import PeerOperator
+from bpt.execute.stage_links import Links
+from bpt.execute.status import Status
+from bpt.execute.task_dag import TaskDagOperator
+from bpt.graph import model_parallel
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.part import WHOLE, Part
+from bpt.graph.segments import Segment, cut, starts_by_chunks, starts_by_size
+from bpt.graph.stages import borders, part_of
+from bpt.layers.batch_size import batch_of
+from bpt.net import Net
+from bpt.optim.shard_info import ShardInfo
+from bpt.plan.staging import Staging
+from bpt.proto import bpt_pb2 as pb
+from bpt.runtime.stage_operators import staged_operator, wants_tasks
+from bpt.share import Share
+from bpt.signals import SignalActions
+
+SEGMENT = 2**20  # parameters whose gradients are worth an exchange of their own while backward goes on
+
+PEER = pb.FcParameter.PEER
+
+
+class Parallel:
+    """The parallelisation that ``parallel_param`` asks for, on the ranks that there are. One rank is the simplest case.
+
+    Args:
+        param: the solver's ``parallel_param``, already checked.
+        grid: the ranks.
+        balance: says which rank gets how many samples.
+        batch_factor: a batch has so many times the samples that the text says; by default as many as there are
+            replicas under ``batch_scope: REPLICA``, else 1.
+        staging: which stage of a pipeline runs which layers; ``None``: there are no stages.
+        keeps_batches: the training net's batches stay whole; see RunContext.
+    """
+
+    def __init__(
+        self,
+        param: pb.ParallelParameter,
+        grid: ProcessGrid,
+        balance: Balance,
+        batch_factor: int | None = None,
+        staging: Staging | None = None,
+        keeps_batches: bool = False,
+    ) -> None:
+        self.param = param
+        self.grid = grid
+        self.balance = balance
+        multiplies = param.batch_scope == pb.ParallelParameter.REPLICA
+        self.batch_factor = batch_factor or (grid.replicas if multiplies else 1)
+        peer = param.fc_param.scheme == PEER
+        # The ranks that have samples, and run all layers but the model-parallel ones.
+        self.samples = grid.across_samples if peer else grid.across_replicas
+        self._group = grid.shards if peer else 1  # ranks of a replica that have samples
+        self._rank = grid.replica * self._group + (grid.shard if peer else 0)  # a slave counts as its master
+        self._for_samples = self.samples.Dup()
+        self._for_slices = grid.across_replicas.Dup()
+        self.comm_thread = CommThread(grid.world)
+        self.staging = staging
+        self._keeps_batches = keeps_batches
+        self._links = Links(grid.across_stages.Dup()) if staging else None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one rank only."""
+        return self.grid.world.size == 1
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether this rank runs the layers that make the net's outputs; a slave does not."""
+        return self.grid.shards == 1 or self.param.fc_param.scheme == PEER or self.grid.shard == 0
+
+    @property
+    def ranks_with_samples(self) -> range:
+        """The ranks that share a batch and run this one's layers, by their number in the world."""
+        grid = self.grid
+        if self._group == grid.shards and grid.stages == 1:
+            return range(grid.world.size)
+        return range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
+
+    @lru_cache(maxsize=64)  # noqa: B019  one object a run
+    def shares(self, samples: int, phase: int = pb.TRAIN) -> tuple[Share, ...]:
+        """The shares of the ranks that have samples, of a batch whose text says ``samples``.
+
+        A test has the text's batch, as in Caffe, and no limits of memory.
+        """
+        ranks = self.grid.replicas * self._group
+        if phase == pb.TRAIN:
+            return self.balance.shares(samples * self.batch_factor, ranks)
+        balance = self.balance.without_caps() if isinstance(self.balance, Static) else self.balance
+        return balance.shares(samples, ranks)
+
+    def set_up(self, context: RunContext, phase: int = pb.TRAIN) -> None:
+        """Let the layers of nets in ``phase`` know what they have to."""
+        context.ranks = self.samples.size
+        context.split = lambda samples: self.shares(samples, phase)[self._rank]
+        context.total = self._total
+        context.keeps_batches = self._keeps_batches
+        if self.staging and phase == pb.TRAIN:
+            context.cuts = self.staging.cuts
+        context.sync_batch_norm = self.param.sync_batch_norm
+        context.unweighted = self.param.balance_param.normalizer == pb.BalanceParameter.UNIFORM
+
+    def _total(self, tensor: Tensor) -> Tensor:
+        host = tensor.detach().cpu().contiguous()
+        self.samples.Allreduce(host.numpy())
+        return host.to(tensor.device)
+
+    def parts(self, graph: LayerGraph) -> tuple[Part, ...]:
+        """What each rank of a replica holds of a net: each stage, or each shard."""
+        if self.staging:
+            stages = self.staging.stages(graph)
+            return tuple(part_of(graph, stages, stage) for stage in range(self.grid.stages))
+        if self.grid.shards == 1:
+            return (WHOLE,)
+        return model_parallel.parts(graph, self.param.fc_param.scheme, self.grid.shards)
+
+    def segments(self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()) -> tuple[Segment, ...]:
+        """How a net is cut: between stages, at model-parallel layers and, to ``overlap`` the exchange, at enough
+        parameters.
+
+        Args:
+            chunks: their numbers of trained layers, from the top down; instead of enough parameters.
+        """
+        starts = borders(self.staging.stages(graph)) if self.staging else {0}
+        if self.grid.shards > 1:
+            starts |= set(model_parallel.starts(graph, self.param.fc_param.scheme))
+        if overlap and not self.is_alone:
+            starts |= set(starts_by_chunks(graph, chunks) if chunks else starts_by_size(graph, SEGMENT))
+            if self.grid.shards > 1:
+                starts -= model_parallel.inside(graph, self.param.fc_param.scheme)
+        return cut(graph, sorted(starts), sources_apart=self.staging is not None)
+
+    def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> LocalOperator:
+        """What executes the segments of ``net`` on this rank."""
+        if self.staging:
+            assert self._links
+            return staged_operator(self.param, self.staging, self._links, net, segments, device)
+        if self.grid.shards == 1:
+            inner = self.param.inner_param
+            if wants_tasks(self.param, device):
+                return TaskDagOperator(net, segments, device, threads=inner.num_threads)
+            return LocalOperator(net, segments, device)
+        shards = self.grid.across_shards
+        if self.param.fc_param.scheme == PEER:
+            return PeerOperator(net, segments, device, shards=shards, rows_of=partial(self._rows_of, net.graph.phase))
+        return MasterSlaveOperator(net, segments, device, shards=shards)
+
+    def _rows_of(self, phase: int, samples: int) -> list[int]:
+        """The number of samples of each rank that shares this one's model-parallel layers."""
+        first = self.grid.replica * self._group
+        return [share.count for share in self.shares(samples, phase)[first : first + self._group]]
+
+    def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
+        """What sums the gradients of ``net``, cut into ``segments``; a collective call."""
+        way = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
+        return way(self.groups(net, segments), self.comm_thread, device)
+
+    def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
+        """The parameters of ``net`` whose gradients each of ``segments`` completes."""
+        last = last_segments(net.graph, segments)
+        return [
+            self._buckets(net, [p for p in self._trained(net) if last[p.index] == segment.index])
+            for segment in segments
+        ]
+
+    def agree(self, net: Net, everything: bool = False) -> None:
+        """Let all ranks have the first one's blobs that no exchange touches (or ``everything``).
+
+        These are what passes leave, such as a BatchNorm's statistics: of the first rank that has samples.
+        """
+        params = [p for p in net.graph.learnable if net.holds(p)]
+        whole, slices = self._buckets(net, [p for p in params if everything or not net.value(p).requires_grad])
+        broadcast([whole], 0 if everything else self._first_with_samples(net))
+        broadcast([slices])
+
+    def _first_with_samples(self, net: Net) -> int:
+        shares = self.shares(batch_of(net.graph))
+        return next((rank for rank, share in enumerate(shares) if share.count), 0)
+
+    def before_test(self, net: Net, exchange: Exchange) -> None:
+        """Let all ranks have equal nets: a test is divided among them."""
+        if exchange.broadcasts:
+            exchange.broadcast()
+        self.agree(net)
+
+    def shard_info(self, net: Net, exchange: Exchange) -> ShardInfo:
+        """What the update rule of ``net`` must know of the other ranks; a collective call."""
+        frozen = frozenset(exchange.frozen())
+        return ShardInfo(frozen, self.counted(net), self.sum_over_replica, self.updates(net, frozen))
+
+    def counted(self, net: Net) -> frozenset[int]:
+        """``id`` of the parameters that this rank counts in sums over a replica: each is counted by one rank."""
+        params = [p for p in net.graph.learnable if net.holds(p)]
+        return frozenset(id(net.value(p)) for p in params if self.grid.shard == 0 or p.index in net.part.slices)
+
+    def updates(self, net: Net, frozen: Set[int]) -> bool:
+        """Whether any rank of this replica updates parameters of ``net``; a collective call.
+
+        Args:
+            frozen: ``id`` of the parameters that another rank updates.
+        """
+        own = (id(net.value(p)) for p in self._trained(net))
+        return self.sum_over_replica(not frozen or any(own_id not in frozen for own_id in own)) > 0
+
+    @staticmethod
+    def _trained(net: Net) -> list[Param]:
+        return [p for p in net.graph.learnable if net.holds(p) and net.value(p).requires_grad]
+
+    def _buckets(self, net: Net, params: Sequence[Param]) -> list[Bucket]:
+        def values(sliced: bool) -> list[tuple[str, nn.Parameter]]:
+            chosen = (p for p in params if (p.index in net.part.slices) == sliced)
+            return [(f"{net.graph.nodes[p.layer].name}/{p.blob}", net.value(p)) for p in chosen]
+
+        return [Bucket(values(False), self._for_samples), Bucket(values(True), self._for_slices)]
+
+    def status(self, signals: SignalActions | None) -> Status:
+        """What all ranks must know of each iteration before they go on; a collective call."""
+        if self.staging and self.staging.rule == pb.PipelineParameter.DELAYED:
+            return LateStatus(self.grid.world, signals, self.grid.stages - 1)
+        return Status(self.grid.world, self.comm_thread, signals)
+
+    def sum_over_replica(self, value: float) -> float:
+        """The sum of a number over the ranks of this replica."""
+        if self.grid.in_replica.size == 1:
+            return value
+        total = torch.tensor([value], dtype=torch.float64)
+        self.grid.in_replica.Allreduce(total.numpy())
+        return total.item()
+
+    def close(self) -> None:
+        """End what runs beside the solver."""
+        self.comm_thread.close()
+        if self._links:
+            self._links.close()
+
+    @cached_property
+    def described(self) -> str:
+        """The parallelisation in a line."""
+        names = [pb.ParallelParameter.Exchange.Name(self.param.exchange)]
+        names.append(f"balance {pb.ParallelParameter.Balance.Name(self.param.balance)}")
+        if self.grid.shards > 1:
+            names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}")
+        if self.staging:
+            names.append(str(self.staging))
+        return f"{self.grid}; {', '.join(names)}"
+
+
+def last_segments(graph: LayerGraph, segments: Sequence[Segment]) -> dict[int, int]:
+    """Param.index of each own parameter → the segment that finishes its gradient: the first that uses it."""
+    segment_of = {layer: s.index for s in segments for layer in range(s.start, s.end)}
+    first: dict[int, int] = {}
+    for param in graph.params:
+        segment = segment_of[param.layer]
+        first[param.owner] = min(first.get(param.owner, segment), segment)
+    return first

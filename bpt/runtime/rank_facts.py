@@ -1,0 +1,50 @@
+"""What the speeds of a run depend on: its net, its solver, and the devices of its ranks."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+from bpt.balance.network import work_digest
+from bpt.balance.profile import Facts, RankFacts
+from bpt.comm.base import Communicator
+from bpt.graph.layer_graph import LayerGraph
+from bpt.proto import bpt_pb2 as pb
+
+
+def facts(param: pb.SolverParameter, graph: LayerGraph, device: torch.device, world: Communicator) -> Facts:
+    """What the speeds of this run depend on; a collective call.
+
+    Args:
+        graph: the training net.
+        world: all ranks.
+    """
+    ranks = world.allgather(RankFacts(world.host, model_of(device), torch.get_num_threads()))
+    settings: dict[str, str | int] = {
+        "engine": pb.SolverParameter.Engine.Name(param.engine),
+        "type": param.type,
+        "iter_size": param.iter_size,
+        "num_shards": param.parallel_param.num_shards,
+    }
+    if param.parallel_param.num_shards > 1:
+        settings["fc_param { scheme }"] = pb.FcParameter.Scheme.Name(param.parallel_param.fc_param.scheme)
+    return Facts(work_digest(graph), settings, tuple(ranks))
+
+
+def model_of(device: torch.device) -> str:
+    """The kind of a device and its model: a host may have got another one under its old name."""
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return f"cpu ({_processor()})"
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,68 @@
+"""What a run takes over from the run that it resumes: its seed, and how far each data layer has read."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping
+
+from bpt import state as snapshot
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+
+LOG = logging.getLogger("bpt")
+
+
+def start_of(param: pb.SolverParameter, resume: str) -> tuple[str, int]:
+    """The path of the state that a run goes on from ("": it starts anew), and its seed.
+
+    Args:
+        resume: a path, "" or "auto".
+
+    Raises:
+        FileError: the state is missing or damaged.
+    """
+    path = state_to_resume(param, resume)
+    return path, choose_seed(param, path)
+
+
+def state_to_resume(param: pb.SolverParameter, resume: str) -> str:
+    """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
+    if resume != "auto":
+        return resume
+    newest = snapshot.find_newest(param.snapshot_prefix)
+    if newest is None:
+        LOG.info("No snapshot under %s to resume from; starting anew", param.snapshot_prefix)
+    return newest or ""
+
+
+def choose_seed(param: pb.SolverParameter, resume: str) -> int:
+    """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
+    if param.random_seed >= 0:
+        return param.random_seed
+    saved = snapshot.read_state(resume) if resume else pb.SolverState()
+    if saved.HasField("random_seed"):
+        LOG.info("random_seed is not set; going on with that of the snapshot, %d", saved.random_seed)
+        return saved.random_seed
+    seed = secrets.randbits(31)
+    LOG.info("random_seed is not set; using %d", seed)
+    return seed
+
+
+def positions(nets: Mapping[str, Net]) -> Iterator[pb.DataPosition]:
+    """The position of every data layer of ``nets``."""
+    for name, net in nets.items():
+        for layer, source in net.data_layers().items():
+            yield pb.DataPosition(net=name, layer=layer, samples=source.position)
+
+
+def restore_positions(state: pb.SolverState, nets: Mapping[str, Net]) -> None:
+    """Set data layers to the positions in ``state``.
+
+    Layers that it does not name start at their first sample: a state that Caffe wrote names none, and
+    Caffe restarts its data, too.
+    """
+    saved = {(position.net, position.layer): position.samples for position in state.data_position}
+    for name, net in nets.items():
+        for layer, source in net.data_layers().items():
+            source.position = saved.get((name, layer), 0)

@@ -1,0 +1,110 @@
+"""How a run computes, where there is a choice: tried out in the first iterations, by all ranks together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import ClassVar
+
+from bpt.allocator import release_free_memory
+from bpt.comm.base import Communicator
+from bpt.execute.engine_choice import EngineChoice
+from bpt.execute.layout import LayoutChoice
+from bpt.execute.local import LocalOperator
+from bpt.execute.task_dag import InnerChoice, TaskDagOperator
+from bpt.proto import bpt_pb2 as pb
+
+LOG = logging.getLogger("bpt")
+
+
+class TunedSetting:
+    """Has operators follow a choice, from the start and whenever it changes.
+
+    Args:
+        world: the ranks that choose together: since they wait for each other, the slowest one's times count.
+    """
+
+    title: ClassVar[str]
+
+    def __init__(self, choice: EngineChoice, world: Communicator) -> None:
+        self._choice = choice
+        self._world = world
+        self._use(choice.engine)
+
+    def _use(self, engine: int) -> None:
+        raise NotImplementedError
+
+    @property
+    def settled(self) -> bool:
+        """Whether the choice is made."""
+        return self._choice.settled
+
+    def record(self, seconds: float) -> bool:
+        """Note how long this rank's iteration took; whether this settled the choice. A collective call until then."""
+        if self._choice.record(max(self._world.allgather(seconds))):
+            LOG.info("%s: %s", self.title, self._choice)
+        self._use(self._choice.engine)
+        return self.settled
+
+    def take_over(self, engine: int) -> None:
+        """Go on as an earlier run did; a choice that the solver has made stands."""
+        self._choice.settle(engine)
+        self._use(self._choice.engine)
+
+    def settle(self) -> int:
+        """Stop trying, and tell what is used from now on: what has been best so far."""
+        if not self.settled:
+            self._choice.settle()
+            LOG.info("%s: %s, since a snapshot is due before all trials are done", self.title, self._choice)
+        self._use(self._choice.engine)
+        return self._choice.engine
+
+
+class Engine(TunedSetting):
+    """The memory layout of a run's nets.
+
+    Args:
+        engine: the solver's field of this name.
+        operators: of all nets.
+        world: see above.
+    """
+
+    title = "Engine"
+
+    def __init__(self, engine: int, operators: Sequence[LocalOperator], world: Communicator) -> None:
+        self._operators = operators
+        super().__init__(LayoutChoice(engine), world)
+
+    def _use(self, engine: int) -> None:
+        if self._operators[0].engine != engine:
+            release_free_memory()  # blocks of the other layout's sizes would lie idle beside the new ones
+        for operator in self._operators:
+            operator.engine = engine
+
+
+class Inner(TunedSetting):
+    """What runs the passes within a process: torch's threads, or those of the inner layer.
+
+    Args:
+        param: its ``inner_param { engine }`` counts. Only AUTO changes anything: each operator is what the other values
+            ask for. It is LIBRARY from the start if no rank has an operator that can do both.
+        operators: of all nets.
+        world: see above.
+    """
+
+    title = "Inner"
+
+    def __init__(self, param: pb.ParallelParameter, operators: Sequence[LocalOperator], world: Communicator) -> None:
+        engine: int = param.inner_param.engine
+        self._operators: list[TaskDagOperator] = []
+        if engine == pb.InnerParameter.AUTO:
+            self._operators = [each for each in operators if isinstance(each, TaskDagOperator) and each.threads > 1]
+            if not any(world.allgather(bool(self._operators))):
+                engine = pb.InnerParameter.LIBRARY
+        super().__init__(InnerChoice(engine), world)
+
+    def _use(self, engine: int) -> None:
+        for operator in self._operators:
+            operator.inner = engine
+            if self.settled and engine == pb.InnerParameter.LIBRARY:
+                operator.close()

@@ -1,0 +1,98 @@
+"""Scoring a trained model on its TEST phase, with the lines of ``caffe test``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.context import RunContext
+from bpt.device import use_line
+from bpt.execute.local import LocalOperator
+from bpt.graph.segments import per_layer, whole
+from bpt.plan.dividing import is_dividable
+from bpt.plan.nets import file_plan
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+from bpt.report.log import number
+from bpt.report.progress import Progress
+from bpt.runtime.agreement import check_same, facts_of, outcome_of_first
+from bpt.runtime.net_on_device import make_net
+from bpt.runtime.outputs import Outputs
+from bpt.runtime.spreading import spread
+from bpt.runtime.testing import Scores, run_test
+from bpt.runtime.trained_weights import load_trained
+from bpt.score import confusion_file
+from bpt.score.metrics_report import Metrics, MetricsReport
+from bpt.solver.display import loss_note
+
+LOG = logging.getLogger("bpt")
+
+
+def score(
+    model: str,
+    weights: Sequence[str],
+    iterations: int,
+    device: torch.device,
+    level: int = 0,
+    stages: tuple[str, ...] = (),
+    world: Communicator | None = None,
+    metrics: Metrics | None = None,
+) -> Scores:
+    """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
+
+    The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its
+    samples belong together; all get the means. What is asked for in ``metrics`` is logged, too.
+
+    Raises:
+        UserError: a file is wrong, the weights are those of another net, or the confusion matrix has no place.
+    """
+    metrics, world = metrics or Metrics(), world or SerialCommunicator()
+    LOG.info("%s", use_line(device))
+    if metrics.confusion:
+        file = metrics.confusion
+        outcome_of_first(world, None if world.rank else lambda: confusion_file.check_path(file))
+    graph = file_plan(model, pb.TEST, level, stages).graph()
+    check_same(world, facts_of(pb.SolverParameter(), graph))
+    parallel = spread(SolverSource(pb.SolverParameter(), model, {}), graph, world, device)
+    context, samples = RunContext(), parallel.samples
+    if parallel.is_alone or is_dividable(graph):
+        parallel.set_up(context, pb.TEST)
+    else:  # each rank scores whole batches
+        samples = SerialCommunicator()
+    net = make_net(graph, device, context)
+    try:
+        report = MetricsReport(net, metrics, model)
+        if graph.inputs:
+            LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
+        trained = load_trained(net, weights, model, world)
+        for node in graph.nodes:
+            if node.params and node.name not in trained:
+                LOG.warning("Layer %s is in none of the weights; it is scored as its fillers made it", node.name)
+        LOG.info("Running for %d iterations.", iterations)
+        with Progress(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress, report:
+
+            def show(batch: int, outputs: dict[str, Tensor]) -> None:
+                for blob, value in outputs.items():
+                    for element in value.flatten().tolist():
+                        LOG.info("Batch %d, %s = %s", batch, blob, number(element))
+                progress.advance()
+
+            operator = LocalOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
+            outputs = Outputs(net, samples)
+            scores = run_test(operator, iterations, each=show, debug=graph.debug_info, outputs=outputs)
+        assert scores is not None
+        LOG.info("Loss: %s", number(scores.loss))
+        for edge in graph.outputs:
+            for element in scores.outputs[edge.blob].flatten().tolist():
+                LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
+        if world.rank == 0 or samples.size > 1:
+            report.finish(samples)
+        return scores
+    finally:
+        net.close()
+        parallel.close()

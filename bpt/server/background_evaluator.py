@@ -1,0 +1,133 @@
+"""BackgroundEvaluator: tests and snapshots of the global weights beside the server, so that no worker waits."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from bpt.comm.base import Buffer
+from bpt.metrics import ScoreWatch
+from bpt.report.outer import TestRow
+from bpt.server.flat_weights import FlatWeights
+from bpt.solver.solver import Solver
+
+LOG = logging.getLogger("bpt")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of the run.
+
+    Attributes:
+        iteration: the solver's.
+        epoch: passes that it stands for.
+        version: of the weights.
+        weights: flat.
+        seconds: since the start.
+    """
+
+    iteration: int
+    epoch: float
+    version: int
+    weights: Buffer
+    seconds: float
+
+
+class BackgroundEvaluator:
+    """Does one thing after the other, in a thread of its own.
+
+    Args:
+        solver: has the test nets, and writes the snapshots.
+        threads: of torch.
+        apart: whether to work in a thread; otherwise the caller does the work at once (it uses the net itself).
+
+    Attributes:
+        tests: what was seen.
+    """
+
+    def __init__(self, solver: Solver, threads: int, apart: bool = True) -> None:
+        self.tests: list[TestRow] = []
+        self._solver = solver
+        self._flat = FlatWeights(solver.net)
+        self._threads = threads
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._tests_waiting = 0
+        self._thread = threading.Thread(target=self._run, name="background evaluator", daemon=True) if apart else None
+        if self._thread:
+            self._thread.start()
+
+    def test(self, moment: Moment, always: bool = False) -> None:
+        """Test all test nets with the weights of ``moment``, soon.
+
+        Args:
+            always: otherwise the test is left out if the one before has not begun: weights that wait take memory.
+        """
+        if self._tests_waiting and not always:
+            LOG.info("Iteration %d: not tested, since the test before has not begun yet", moment.iteration)
+            return
+        self._tests_waiting += 1
+        self._do(lambda: self._test(moment))
+
+    def snapshot(self, moment: Moment) -> None:
+        """Write a snapshot of ``moment``, soon."""
+        self._do(lambda: self._snapshot(moment))
+
+    def check(self) -> None:
+        """Raise what has gone wrong, if anything."""
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Return when all is done; the evaluator ends.
+
+        Raises:
+            WriteError: a snapshot could not be written.
+        """
+        if self._thread:
+            self._queue.put(None)
+            self._thread.join()
+        self.check()
+
+    def _do(self, work: Callable[[], object]) -> None:
+        if self._thread:
+            self._queue.put(work)
+        else:
+            work()
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._threads)  # of this thread
+        while (work := self._queue.get()) is not None:
+            if self._error is None:
+                try:
+                    work()
+                except BaseException as error:
+                    self._error = error
+
+    def _test(self, moment: Moment) -> None:
+        self._tests_waiting -= 1
+        self._take(moment)
+        for index, built in enumerate(self._solver.tests):
+            with ScoreWatch(built.operator.net) as watch:
+                scores = self._solver.test(index)
+            if scores is None:
+                return
+            result = watch.result()
+            row = TestRow(
+                moment.seconds, moment.iteration, moment.epoch, moment.version, index, scores.loss, result.accuracy,
+                result.auc,
+            )  # fmt: skip
+            self.tests.append(row)
+
+    def _snapshot(self, moment: Moment) -> None:
+        self._take(moment)
+        self._solver.snapshot()
+
+    def _take(self, moment: Moment) -> None:
+        self._flat.load(moment.weights)
+        self._solver.iter = moment.iteration

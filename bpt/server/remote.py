@@ -1,0 +1,272 @@
+"""Links between ranks: heads, samples and weights as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from bpt.comm.base import Buffer, Communicator, Request
+from bpt.data.shipped import Parcel, Shipment
+from bpt.data.shipped_spool import Spool
+from bpt.errors import LostRankError
+from bpt.schedule.outer.instructions import Settled
+from bpt.schedule.outer.messages import Order, Report
+from bpt.server import messages as wire
+from bpt.server.links import Event, Gone, Submission
+from bpt.server.messages import Kind, Progress
+from bpt.server.outcome import Outcome
+from bpt.server.roles import SERVER
+
+_HEAD, _WEIGHTS, _RUNS, _SIZES, _TABLE, _CONTENT = range(1, 7)  # tags
+# Under which Counters count: what Eq. 11 is about, records, and all else.
+WEIGHTS, RECORDS, CONTROL = "weights", "records", "control"
+
+
+class RemoteWorker:
+    """The server's link to a worker on another rank.
+
+    Args:
+        comm: the ranks; used by nobody else.
+        rank: of the worker.
+        worker: its number.
+        size, dtype: of the weights.
+        shipments: of the data layers, to send the worker the records of its samples.
+
+    Attributes:
+        sent, received: bytes of weights.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        rank: int,
+        worker: int,
+        size: int,
+        dtype: np.dtype[np.generic],
+        shipments: Sequence[Shipment] = (),
+    ) -> None:
+        self._comm = comm
+        self._rank = rank
+        self._worker = worker
+        self._size = size
+        self._dtype = dtype
+        self._head = wire.head()
+        self._awaited: Request | None = None
+        self._coming: tuple[Report, Buffer, Request] | None = None
+        self._sent: list[tuple[Request, Buffer]] = []
+        self._shipments = shipments
+        self._pieces: Iterator[Sequence[Buffer]] = iter(())  # still to be sent
+        self._shipping = False
+        self._gone = False
+        self.sent = 0
+        self.received = 0
+        self._listen()
+
+    def poll(self) -> Event | None:
+        """See ToWorker."""
+        if self._gone:
+            return None
+        try:
+            return self._poll()
+        except LostRankError:
+            return self._lost()
+
+    def send(self, order: Order, weights: Buffer | None) -> None:
+        """See ToWorker."""
+        if self._gone:
+            return
+        try:
+            self._send(CONTROL, wire.order_head(order), _HEAD)
+            if order.runs:
+                self._send(CONTROL, wire.runs_buffer(order), _RUNS)
+                self._pieces, self._shipping = self._records(order), bool(self._shipments)
+            if weights is not None:
+                self._send(WEIGHTS, weights, _WEIGHTS)
+                self.sent += weights.nbytes
+        except LostRankError:
+            pass  # the next poll tells
+        if order.stop:
+            self._awaited = None
+
+    def hurry(self) -> None:
+        """See ToWorker."""
+        if self._awaited is not None or self._coming is not None:  # it has not been told to stop
+            self._tell(wire.hurry_head())
+
+    def finish(self, outcome: Outcome) -> None:
+        """See ToWorker."""
+        self._tell(wire.finished_head(outcome))
+
+    def _tell(self, head: Buffer) -> None:
+        if not self._gone:
+            with suppress(LostRankError):  # the next poll tells
+                self._send(CONTROL, head, _HEAD)
+
+    @property
+    def idle(self) -> bool:
+        """See ToWorker."""
+        return self._gone or (self._coming is None and not self._sent and not self._shipping)
+
+    def _listen(self) -> None:
+        with self._comm.counters.during(CONTROL):
+            self._awaited = self._comm.Irecv(self._head, self._rank, _HEAD)
+
+    def _poll(self) -> Event | None:
+        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        if self._shipping and not self._sent:
+            self._ship()
+        if self._coming is not None:
+            report, weights, request = self._coming
+            if not request.Test():
+                return None
+            self._coming = None
+            self.received += weights.nbytes
+            self._listen()
+            return Submission(report, weights)
+        if self._awaited is None or not self._awaited.Test():
+            return None
+        kind = wire.kind_of(self._head)
+        if kind is not Kind.SUBMIT:
+            read = wire.read_progress if kind is Kind.PROGRESS else wire.read_settled
+            word: Event = read(self._head, self._worker)
+            self._listen()
+            return word
+        weights = np.empty(self._size, self._dtype)
+        with self._comm.counters.during(WEIGHTS):
+            request = self._comm.Irecv(weights, self._rank, _WEIGHTS)
+        self._coming = wire.read_report(self._head, self._worker), weights, request
+        return None
+
+    def _ship(self) -> None:
+        """Send the next piece of records, now that the one before is there."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._shipping = False
+            return
+        for buffer, tag in zip(piece, (_SIZES, _TABLE, _CONTENT), strict=False):
+            self._send(RECORDS, buffer, tag)
+
+    def _records(self, order: Order) -> Iterator[Sequence[Buffer]]:
+        """Pieces with their sizes, of one layer after the other; behind each layer sizes of 0 alone."""
+        for shipment in self._shipments:
+            for table, content in shipment.pieces(order.runs):
+                yield np.array([len(table), len(content)]), table, content
+            yield (np.zeros(2, np.int64),)
+
+    def _send(self, what: str, buffer: Buffer, tag: int) -> None:
+        with self._comm.counters.during(what):
+            self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
+
+    def _lost(self) -> Gone:
+        self._gone = True
+        self._coming, self._awaited = None, None
+        self._sent.clear()
+        return Gone(self._worker)
+
+
+class RemoteServer:
+    """A worker's link to the server on rank 0.
+
+    Args:
+        comm: the ranks; used by nobody else.
+        worker: the number of this one.
+        size, dtype: of the weights.
+        spools: of the data layers, where the records go that the server sends.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        worker: int,
+        size: int,
+        dtype: np.dtype[np.generic],
+        spools: Sequence[Spool] = (),
+    ) -> None:
+        self._comm = comm
+        self._worker = worker
+        self._size = size
+        self._dtype = dtype
+        self._spools = spools
+        self._head = wire.head()
+        self._awaited = self._listen()
+        self._sent: list[tuple[Request, Buffer]] = []
+        self._hurried = False
+
+    def tell(self, word: Progress | Settled) -> None:
+        """See ToServer."""
+        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        head = wire.settled_head(word) if isinstance(word, Settled) else wire.progress_head(word)
+        self._send(CONTROL, head, _HEAD)
+
+    def submit(self, report: Report, weights: Buffer) -> None:
+        """See ToServer."""
+        self._send(CONTROL, wire.report_head(report), _HEAD)
+        self._send(WEIGHTS, weights, _WEIGHTS)
+
+    def order(self) -> tuple[Order, Buffer | None]:
+        """See ToServer."""
+        self._awaited.Wait()
+        while wire.kind_of(self._head) is Kind.HURRY:
+            self._awaited = self._listen()
+            self._awaited.Wait()
+        runs = np.empty((wire.number_of_runs(self._head), 2), np.int64)
+        if len(runs):
+            with self._comm.counters.during(CONTROL):
+                self._comm.Recv(runs, SERVER, _RUNS)
+        order = wire.read_order(self._head, self._worker, runs)
+        self._hurried = False
+        weights, coming = None, None
+        if order.weights:
+            weights = np.empty(self._size, self._dtype)
+            with self._comm.counters.during(WEIGHTS):
+                coming = self._comm.Irecv(weights, SERVER, _WEIGHTS)
+        if order.runs:
+            for spool in self._spools:
+                self._fill(spool)
+        if coming is not None:
+            coming.Wait()
+        for request, _ in self._sent:
+            request.Wait()
+        self._sent.clear()
+        if not order.stop:
+            self._awaited = self._listen()
+        return order, weights
+
+    def finished(self) -> Outcome:
+        """See ToServer."""
+        self._listen().Wait()
+        while wire.kind_of(self._head) is not Kind.FINISHED:  # asked to hurry when it had stopped already
+            self._listen().Wait()
+        return wire.read_finished(self._head)
+
+    @property
+    def hurried(self) -> bool:
+        """See ToServer."""
+        if not self._hurried and self._awaited.Test():
+            assert wire.kind_of(self._head) is Kind.HURRY, self._head
+            self._hurried = True
+            self._awaited = self._listen()
+        return self._hurried
+
+    def _fill(self, spool: Spool) -> None:
+        """Receive the records of one layer."""
+        sizes = np.zeros(2, np.int64)
+        with self._comm.counters.during(RECORDS):
+            self._comm.Recv(sizes, SERVER, _SIZES)
+            while sizes.any():
+                records, length = sizes.tolist()
+                parcel = Parcel(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
+                self._comm.Recv(parcel.table, SERVER, _TABLE)
+                self._comm.Recv(parcel.content, SERVER, _CONTENT)
+                spool.append(parcel)
+                self._comm.Recv(sizes, SERVER, _SIZES)
+
+    def _listen(self) -> Request:
+        with self._comm.counters.during(CONTROL):
+            return self._comm.Irecv(self._head, SERVER, _HEAD)
+
+    def _send(self, what: str, buffer: Buffer, tag: int) -> None:
+        with self._comm.counters.during(what):
+            self._sent.append((self._comm.Isend(buffer, SERVER, tag), buffer))

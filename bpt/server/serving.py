@@ -1,0 +1,265 @@
+"""Serving: what rank 0 builds for a run of the outer layer, and what it leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+
+import torch
+
+from bpt.comm.base import Buffer, Communicator
+from bpt.data.shipped import Shipment
+from bpt.errors import UserError
+from bpt.layers.batch_size import batch_of
+from bpt.plan.digest import net_digest, relevant_solver
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+from bpt.proto.text import to_text
+from bpt.report.outer import RunRecord, draw, summary_lines, write_csv
+from bpt.schedule.outer.base import OuterSchedule
+from bpt.schedule.outer.exchanges import passes_of
+from bpt.schedule.outer.replay import Replay
+from bpt.server.assignment import Assignment
+from bpt.server.background_evaluator import BackgroundEvaluator
+from bpt.server.colocated import Colocated
+from bpt.server.flat_weights import FlatWeights
+from bpt.server.global_weights import GlobalWeights
+from bpt.server.legality import samples_of, without_effect
+from bpt.server.links import ToServer, ToWorker
+from bpt.server.monitor import Monitor
+from bpt.server.node_solvers import server_solver, stage_lines
+from bpt.server.nodes import NodeFacts
+from bpt.server.outcome import Outcome
+from bpt.server.outer_schedule import schedule_of
+from bpt.server.remote import RemoteWorker
+from bpt.server.replay_log import RecordedRun, RunFacts, check_replay, remarks, writing
+from bpt.server.roles import SERVER, Roles
+from bpt.server.server import Server
+from bpt.server.server_update import ServerUpdate
+from bpt.server.trainer import Trainer
+from bpt.server.worker import Worker
+from bpt.signals import SignalActions
+from bpt.solver.solver import Solver
+
+LOG = logging.getLogger("bpt")
+
+_Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
+
+
+class Serving:
+    """The server's part of a run, built before the workers know of it.
+
+    Args:
+        source: the solver's text.
+        resume: see Solver.
+        recorded: the run to repeat.
+
+    Attributes:
+        solver: tests and writes.
+        assignment: for the workers.
+
+    Raises:
+        UserError: the texts are wrong, or do not go together with the data or the number of workers.
+    """
+
+    def __init__(
+        self, source: SolverSource, roles: Roles, device: torch.device, resume: str, recorded: RecordedRun | None
+    ) -> None:
+        param = self._param = source.param
+        parallel = param.parallel_param
+        self._roles = roles
+        self._recorded = recorded
+        self.solver = server_solver(source, device, resume, recorded.facts.seed if recorded else None)
+        net = self.solver.net
+        self._samples = samples_of(net, parallel.exchange)
+        self._flat = FlatWeights(net)
+        self._facts = self._facts_now()
+        if recorded:
+            check_replay(recorded, self._facts)
+        first = self.solver.iter
+        left = param.max_iter - first
+        asgd = parallel.exchange == pb.ParallelParameter.ASGD
+        self.assignment = Assignment(self.solver.context.seed, first, max(left, 0), Fraction(1), asgd)
+        if left < 1:
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", first, param.max_iter)
+            return
+        passes = passes_of(left, batch_of(net.graph) * param.iter_size, self._samples)
+        divided = self._fewer_batches(parallel, passes) if first else parallel
+        self._schedule = schedule_of(source, divided, self._samples, len(roles.workers), passes)
+        self._shipments = self._ship() if parallel.ship_data else {}
+        self.assignment = replace(
+            self.assignment,
+            total=self._schedule.total,
+            weigh=parallel.agwu_param.weigh_by_accuracy,
+            engines=recorded.engines if recorded else {},
+            headers={name: shipment.header for name, shipment in self._shipments.items()},
+        )
+        self._server_update = ServerUpdate(self.solver) if asgd else None
+        LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
+        for line in stage_lines(source, net.graph):
+            LOG.info("%s", line)
+        LOG.info(
+            "max_iter %d with batches of %d are %.4g passes over %d samples; each worker makes %.4g over its own",
+            param.max_iter, batch_of(net.graph) * param.iter_size, passes, self._samples, self._schedule.total,
+        )  # fmt: skip
+        if asgd and param.momentum and len(roles.workers) > 1:
+            LOG.warning(
+                "ASGD: gradients of %d workers are stale, which momentum %g amplifies; if the loss grows, lower "
+                "momentum or base_lr", len(roles.workers), param.momentum,
+            )  # fmt: skip
+        for remark in without_effect(parallel):
+            LOG.warning("parallel_param: %s", remark)
+        if parallel.HasField("server") and parallel.server == pb.ParallelParameter.DEDICATED and roles.worker == SERVER:
+            LOG.warning("parallel_param: server: DEDICATED has no effect with one process, which serves and computes")
+
+    @staticmethod
+    def _fewer_batches(parallel: pb.ParallelParameter, passes: Fraction) -> pb.ParallelParameter:
+        """Near the end of a run that goes on there may be fewer passes left than batches to hand out."""
+        wanted, most = parallel.balance_param.num_batches, max(1, int(passes))
+        if parallel.balance != pb.ParallelParameter.IDPA or wanted <= most:
+            return parallel
+        LOG.info("The samples are handed out in %d batches, not %d: %.4g passes are left", most, wanted, passes)
+        lowered = pb.ParallelParameter()
+        lowered.CopyFrom(parallel)
+        lowered.balance_param.num_batches = most
+        return lowered
+
+    def _ship(self) -> dict[str, Shipment]:
+        """The records of each data layer."""
+        return {name: layer.shipment() for name, layer in self.solver.net.data_layers().items()}
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        parallel = self._param.parallel_param
+        return _Exchange.Name(parallel.exchange), _Balance.Name(parallel.balance)
+
+    @property
+    def _folder(self) -> str:
+        """Where reports go."""
+        return f"{self._param.snapshot_prefix}_run"
+
+    def run(
+        self, nodes: Sequence[NodeFacts], comm: Communicator, solver: Solver | None, signals: SignalActions | None
+    ) -> Outcome:
+        """Serve until all is trained.
+
+        Args:
+            nodes: of the workers.
+            comm: all ranks.
+            solver: of the worker in this process, if there is one.
+        """
+        weights = self._flat.pack()
+        facts = replace(self._facts, threads=tuple(node.threads for node in nodes))
+        schedule: OuterSchedule | Replay = self._schedule
+        if self._recorded:
+            for remark in remarks(self._recorded, facts.threads):
+                LOG.warning("Replay: %s", remark)
+            schedule = Replay(self._recorded.instructions, len(nodes), self.assignment.total)
+            LOG.info("Replay: the updates of %s, in their order", self._recorded.path)
+        for node, fact in enumerate(nodes):
+            if fact.frequency is None:
+                LOG.warning(
+                    "%s: its frequency cannot be read; the mean of the others is taken", self._name(node, nodes)
+                )
+        links, colocated = self._links(comm)
+        record = self._record(weights)
+        threads = torch.get_num_threads()
+        evaluator = BackgroundEvaluator(self.solver, threads, apart=self._server_update is None)
+        names = [self._name(node, nodes) for node in range(len(nodes))]
+        silent = self._server_update is not None
+        monitor = Monitor(self._param, names, [n.host for n in nodes], record, self.assignment.first, silent)
+        with ExitStack() as stack:
+            stack.enter_context(self.solver)
+            for shipment in self._shipments.values():
+                stack.callback(shipment.close)
+            if solver:
+                stack.enter_context(solver)
+            log = None
+            if not self._recorded:
+                log = stack.enter_context(writing(os.path.join(self._folder, "replay.jsonl")))
+                log.begin(facts)
+            global_weights = GlobalWeights(weights, self._flat.trained)
+            server = Server(
+                self._param,
+                schedule,
+                global_weights,
+                links,
+                self.assignment,
+                monitor,
+                evaluator,
+                self._server_update,
+                log,
+                signals,
+            )
+            if signals:
+                stack.enter_context(signals)
+            if colocated and solver:
+                colocated.start(lambda link: self._work(solver, link, threads))
+            server.run([node.frequency for node in nodes])
+            if server.stopped:
+                record.iterations = 0  # Eq. 11 by what was submitted
+            self._report(record)
+            outcome = server.end()  # only now: a worker that has ended by SIGTERM gives the others a second
+            if colocated:
+                colocated.join()
+        return outcome
+
+    def _work(self, solver: Solver, link: ToServer, threads: int) -> None:
+        """What the worker's thread does."""
+        torch.set_num_threads(threads)  # torch keeps it by thread
+        number = self._roles.worker
+        assert number is not None
+        Worker(number, Trainer(solver, self.assignment.gradients), link, self.assignment).run()
+
+    def _links(self, comm: Communicator) -> tuple[list[ToWorker], Colocated | None]:
+        links: list[ToWorker] = []
+        colocated = None
+        shipments = tuple(self._shipments.values())
+        for worker, rank in enumerate(self._roles.workers):
+            if rank == SERVER:
+                colocated = Colocated()
+                links.append(colocated)
+            else:
+                links.append(RemoteWorker(comm, rank, worker, self._flat.size, self._flat.dtype, shipments))
+        return links, colocated
+
+    def _name(self, worker: int, nodes: Sequence[NodeFacts]) -> str:
+        return f"worker {worker} ({self._roles.place(worker)}, host {nodes[worker].host})"
+
+    def _facts_now(self) -> RunFacts:
+        """What this run has to have in common with one that it repeats, before the workers are known."""
+        return RunFacts(
+            to_text(relevant_solver(self._param)),
+            net_digest(self.solver.net.graph),
+            hashlib.blake2b(self._flat.pack().tobytes(), digest_size=8).hexdigest(),
+            self._samples,
+            len(self._roles.workers),
+            self.solver.context.seed,
+        )
+
+    def _record(self, weights: Buffer) -> RunRecord:
+        exchange, balance = self._names
+        title = f"{self.solver.net.graph.name}, {exchange} + {balance}, {self._roles.nodes}"
+        outer = self._param.parallel_param.agwu_param
+        submissions = 0 if self._server_update or outer.local_epochs > 1 else math.ceil(self.assignment.total)
+        record = RunRecord(title=title, weights=weights.nbytes, iterations=submissions)
+        record.facts.update({"exchange": exchange, "balance": balance})
+        if self._roles.stages > 1:
+            record.facts["node"] = f"a pipeline of {self._roles.stages} ranks"
+        return record
+
+    def _report(self, record: RunRecord) -> None:
+        for line in summary_lines(record):
+            LOG.info("%s", line)
+        write_csv(record, self._folder)
+        try:
+            draw(record, self._folder)
+        except UserError as error:
+            LOG.info("No figures: %s", error)
+        LOG.info("Report: %s", self._folder)

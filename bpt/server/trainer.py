@@ -1,0 +1,84 @@
+"""Trainer: the net of a computing node in training, as its Worker handles it."""
+
+from __future__ import annotations
+
+from bpt.comm.base import Buffer
+from bpt.metrics import LocalAccuracy, Tally
+from bpt.server.flat_weights import FlatWeights
+from bpt.server.outcome import Outcome
+from bpt.solver.solver import Solver
+
+
+class Trainer:
+    """A whole net on one rank.
+
+    Args:
+        solver: trains by itself; without tests and snapshots.
+        gradients: whether to submit gradients (ASGD), not weights.
+
+    Attributes:
+        layers: those that read a data set.
+        size, dtype: of flat weights; see FlatWeights.
+    """
+
+    def __init__(self, solver: Solver, gradients: bool) -> None:
+        self._solver = solver
+        self._flat = FlatWeights(solver.net)
+        self._accuracy = LocalAccuracy(solver.net)
+        self._sums = self._flat.nothing() if gradients else None
+        if gradients:
+            solver.before_update = self._add
+        self.layers = tuple(solver.net.data_layers().values())
+        self.size = self._flat.size
+        self.dtype = self._flat.dtype
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to try out."""
+        return self._solver.trials.settled
+
+    @property
+    def engines(self) -> tuple[int, ...]:
+        """The memory layout and the inner engine that are used from now on."""
+        return self._solver.trials.engines
+
+    def load(self, weights: Buffer) -> None:
+        """Go on from these weights. History (momentum) stays."""
+        self._flat.load(weights)
+
+    def warm_up(self) -> None:
+        """Train until nothing has to be made ready or tried out any more, and forget what came of it, but weights."""
+        solver = self._solver
+        solver.step(1)
+        solver.settle()
+        for layer in self.layers:
+            layer.position = 0
+        for moment in solver.rule.history:
+            moment.zero_()
+        self._accuracy.take()
+        if self._sums is not None:
+            self._sums = self._flat.nothing()
+
+    def step(self, iteration: int) -> float:
+        """Train what stands for this iteration of the solver; returns its loss."""
+        self._solver.iter = iteration
+        self._solver.step(1)
+        return self._solver.loss
+
+    def tally(self) -> Tally:
+        """The predictions since the last call."""
+        return self._accuracy.take()
+
+    def trained(self) -> Buffer:
+        """What to submit: the weights, or the sum of the gradients since the last call. The buffer is the caller's."""
+        if self._sums is None:
+            return self._flat.pack()
+        sums, self._sums = self._sums, self._flat.nothing()
+        return sums
+
+    def end(self, outcome: Outcome) -> None:
+        """The run has ended so."""
+
+    def _add(self) -> None:
+        assert self._sums is not None
+        self._flat.add_gradients(self._sums)

@@ -1,0 +1,102 @@
+"""Trains with the outer layer: builds this rank's part of it, and runs it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.comm.power import powers
+from bpt.comm.serial import SerialCommunicator
+from bpt.data.shipped_spool import Spool
+from bpt.device import clock_of
+from bpt.proto.sources import SolverSource
+from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.server.assignment import Assignment
+from bpt.server.legality import check_outer, check_ranks
+from bpt.server.node_solvers import worker_solver
+from bpt.server.nodes import NodeFacts
+from bpt.server.outcome import Outcome
+from bpt.server.remote import RemoteServer
+from bpt.server.replay_log import read_log
+from bpt.server.roles import Roles
+from bpt.server.serving import Serving
+from bpt.server.trainer import Trainer
+from bpt.server.worker import Signals, Worker
+from bpt.server.worker_pipeline import Pipeline
+from bpt.signals import SignalActions
+
+
+def train(
+    source: SolverSource,
+    world: Communicator,
+    device: torch.device,
+    signals: SignalActions | None = None,
+    resume: str = "",
+    replay: str = "",
+) -> Outcome:
+    """Train by SGWU, AGWU or ASGD, whichever the solver names; a collective call. Rank 0 logs and writes.
+
+    Args:
+        source: the solver's text.
+        device: where this rank computes.
+        signals: noted while it trains; ``None``: signals keep their usual effect.
+        resume: a solver state to go on from, or "auto".
+        replay: a replay log; the run that left it is repeated.
+
+    Raises:
+        UserError: a text, the log, or the number of ranks is wrong.
+        RunError: the run failed.
+    """
+    check_outer(source)
+    check_ranks(source, world.size)
+    roles = Roles.of(source.param.parallel_param, world)
+    serving: Serving | None = None
+
+    def serve() -> Assignment:
+        nonlocal serving
+        serving = Serving(source, roles, device, resume, read_log(replay) if replay else None)
+        return serving.assignment
+
+    assignment = outcome_of_first(world, serve if roles.serves else None)
+    if not assignment.iterations:
+        return Outcome(assignment.first, terminated=False)
+    stages = _stages(roles, world)
+    with ExitStack() as stack:
+        spools: dict[str, Spool] = {}
+        if not roles.serves:
+            spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
+        solver = None
+        if roles.worker is not None:
+            solver = worker_solver(source, roles.worker, assignment, device, spools, roles.serves, stages)
+        built = solver or (serving and serving.solver)
+        assert built
+        data = stages.bcast(data_facts({"the training net": built.net}))  # of a pipeline its first stage has them
+        check_same(world, facts_of(source.param, built.net.graph) | data)
+        power = powers(world, clock_of(device))[world.rank]
+        nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
+        comm = world.Dup()
+        if serving:
+            parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
+            return serving.run([NodeFacts.joined(each) for each in parts], comm, solver, signals)
+        assert solver and roles.worker is not None
+        stack.enter_context(solver)
+        if signals:
+            stack.enter_context(signals)
+        asked: Signals | None = signals
+        if roles.stages == 1:
+            trainer = Trainer(solver, assignment.gradients)
+        else:
+            trainer = asked = Pipeline(solver, assignment.gradients, stages.Dup(), signals)
+            if not roles.leads:
+                return trainer.follow()
+        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, tuple(spools.values()))
+        return Worker(roles.worker, trainer, link, assignment, asked).run()
+
+
+def _stages(roles: Roles, world: Communicator) -> Communicator:
+    """The ranks that train one net together with this one, in order; a collective call."""
+    if roles.stages == 1:
+        return SerialCommunicator()
+    return world.Split(0 if roles.worker is None else 1 + roles.worker)

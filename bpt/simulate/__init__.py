@@ -1,0 +1,1 @@
+"""What ``bpt simulate`` does."""

@@ -1,0 +1,128 @@
+"""What ``bpt simulate`` needs to know of a solver's training net: its size, its work, its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bpt.context import RunContext
+from bpt.errors import PrototxtError, UsageError, UserError
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.spec import Shape, count
+from bpt.layers import LAYERS, DataLayer
+from bpt.layers.batch_size import batch_of
+from bpt.plan.dividing import check_dealt_out
+from bpt.plan.nets import NetPlan, train_plan
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+
+_FLOAT = 4  # bytes
+_OF_IMAGE = 3  # dimensions
+_BATCH_SIZES = ("data_param", "hdf5_data_param", "volume_data_param")  # where the data layers have their batch_size
+_TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A training net, as far as time depends on it.
+
+    Attributes:
+        name: of the net.
+        samples: N.
+        batch: samples of an iteration, over all its passes (``iter_size``).
+        flops: floating-point operations that training costs for each sample: forward, and twice as many backward.
+        parameters: elements of all weights.
+        record: bytes of a sample that the server sends (``ship_data``): of the first record of the data set or, where
+            that is not looked at, a byte for each element of an image; 0: it sends none.
+    """
+
+    name: str
+    samples: int
+    batch: int
+    flops: float
+    parameters: int
+    record: int
+
+    @property
+    def weights(self) -> int:
+        """c_w, in bytes."""
+        return self.parameters * _FLOAT
+
+
+def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts:
+    """The facts of the training net.
+
+    Args:
+        samples: N; 0: as many as its data layer reads.
+        shape: of a sample; the data are not looked at then. (): that of the data.
+
+    Raises:
+        PrototxtError: the net is wrong, or does not say what a batch is; or its data cannot be sent.
+        UserError: nothing says how many samples there are.
+    """
+    plan = train_plan(source)
+    graph = (without_data(plan, shape) if shape else plan).graph()
+    check_dealt_out(graph)
+    batch = batch_of(graph)
+    if not batch:
+        raise PrototxtError(
+            "the training net has no layer that makes batches; there is nothing to divide", source.origin("net")
+        )
+    ships = source.param.parallel_param.ship_data
+    record = ships * count(shape)
+    if not shape:
+        found, record = _look_at_data(graph, ships)
+        samples = samples or found
+    if not samples:
+        raise UserError("the training net does not read a data set; say how many samples there are: --samples N")
+    return Facts(
+        name=graph.name or "the net",
+        samples=samples,
+        batch=batch * source.param.iter_size,
+        flops=_TRAINING * graph.flops / batch,
+        parameters=graph.num_parameters,
+        record=record,
+    )
+
+
+def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
+    """The samples of the net's data set, and the bytes of its first record if the server sends them; 0: there is none.
+
+    Several data layers have the same number of samples, or a real run would refuse them; their records add up.
+    """
+    samples, record = 0, 0
+    for node in graph.nodes:
+        layer_type = LAYERS[node.type]
+        if not issubclass(layer_type, DataLayer):
+            continue
+        layer = layer_type(node.spec, RunContext())
+        try:
+            samples = samples or layer.epoch
+            if ships:
+                shipment = layer.shipment()
+                shipment.close()
+                record += sum(map(len, shipment.header.first))
+        finally:
+            layer.close()
+    return samples, record
+
+
+def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
+    """The same net with Input layers in place of its data layers; each top but the first is one number a sample.
+
+    Raises:
+        UsageError: a layer reads images, and the shape is not that of one.
+    """
+    param = pb.NetParameter()
+    param.CopyFrom(plan.source.param)
+    for layer in param.layer:
+        if layer.type in LAYERS and issubclass(LAYERS[layer.type], DataLayer):
+            if layer.type == "Data" and len(shape) != _OF_IMAGE:
+                raise UsageError(
+                    f'--shape {"x".join(map(str, shape))}: layer "{layer.name}" reads images, which have channels x '
+                    "height x width: --shape 3x224x224, say"
+                )
+            size = next((getattr(layer, field).batch_size for field in _BATCH_SIZES if layer.HasField(field)), 0)
+            for number in range(len(layer.top)):
+                layer.input_param.shape.add(dim=(size, *shape) if number == 0 else (size,))
+            layer.type = "Input"
+    return replace(plan, source=replace(plan.source, param=param))

@@ -1,0 +1,1 @@
+"""Caffe's schedule: train, display, test, snapshot, stop."""

@@ -1,0 +1,302 @@
+"""The training loop (Caffe: ``Solver::Solve`` and ``Solver::Step``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+
+import torch
+
+from bpt import state as snapshot
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.context import RunContext
+from bpt.device import CPU, use_line
+from bpt.events.phase_clock import Clock
+from bpt.net import Net
+from bpt.optim import lr_policy
+from bpt.optim.rules import make_rule
+from bpt.plan.nets import test_plans, train_plan
+from bpt.plan.solver_rules import check_solver
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+from bpt.proto.text import to_text
+from bpt.report.log import number
+from bpt.report.progress import Progress
+from bpt.runtime import starting_point as state
+from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.autotuner import Autotuner
+from bpt.runtime.balancing import SeenBalance
+from bpt.runtime.built_nets import Builder, MakeOperator
+from bpt.runtime.checkpoint import Checkpoint
+from bpt.runtime.chunks.tuner import Chunks
+from bpt.runtime.iterations import make_iteration
+from bpt.runtime.spreading import spread
+from bpt.runtime.testing import Scores
+from bpt.runtime.tuned_settings import Engine, Inner
+from bpt.signals import Action, SignalActions
+from bpt.solver.display import Lap, output_lines
+from bpt.solver.smoothed_loss import SmoothedLoss
+from bpt.solver.tester import Tester
+
+LOG = logging.getLogger("bpt")
+
+
+class Solver:
+    """Trains the net that a solver text names, tests it and writes snapshots.
+
+    On many ranks each has a Solver of the same text; they train together, as ``parallel_param`` says, and give the
+    losses and weights of one process.
+
+    Args:
+        source: the solver's text, as ``read_solver`` gives it.
+        device: where to compute.
+        world: the ranks that train together; by default this one is alone.
+        signals: where signals are noted; ``None``: signals keep their usual effect.
+        observable: cut the nets into one segment a layer, so that every blob and diff can be looked at
+            between steps (the Python interface and ``debug_info`` want that); costs speed and memory.
+        resume: a solver state to go on from; "auto" takes the newest good one under ``snapshot_prefix``,
+            if there is any.
+        make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
+        batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
+        cuts: train in micro-batches without stages; see Staging.
+    """
+
+    def __init__(
+        self,
+        source: SolverSource,
+        *,
+        device: torch.device = CPU,
+        world: Communicator | None = None,
+        signals: SignalActions | None = None,
+        observable: bool = False,
+        resume: str = "",
+        make_operator: MakeOperator | None = None,
+        batch_factor: int | None = None,
+        cuts: tuple[int, ...] = (),
+    ) -> None:
+        self.param = source.param
+        self.device = device
+        self.iter = 0
+        self.loss = 0.0  # of the last iteration
+        self.before_update: Callable[[], object] = lambda: None  # called when the gradients are those of all ranks
+        self._stopped = False
+        self._debug = False
+        world = world or SerialCommunicator()
+        for note in source.notes:
+            LOG.info("%s", note)
+        LOG.info("%s", use_line(device))
+        LOG.info("Initializing solver from parameters: \n%s", to_text(self.param).rstrip())
+        check_solver(source, writes=world.rank == 0)
+        train, tests = train_plan(source), test_plans(source)  # what is wrong in them shows before anything is built
+        graph, *test_graphs = (plan.graph() for plan in (train, *tests))
+        snapshot.check_names(self.param, graph)
+        check_same(world, facts_of(self.param, graph, *test_graphs))
+        self.parallel = spread(source, graph, world, device, batch_factor, test_graphs, cuts)
+        resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(self.param, resume))
+        self.context = RunContext(seed=seed)
+        self.parallel.set_up(self.context)
+        observable = observable or self.param.debug_info
+        builder = Builder(device, self.context, self.parallel, observable, make_operator)
+        self.train = builder.build("training net from", train, graph)
+        if not self.net.graph.losses:
+            LOG.warning("The training net has no loss: nothing will be learned")
+        shared = self.net.values_by_name()
+        self.tests = [
+            builder.build(f"test net (#{index}) specified by", plan, test_graph, shared)
+            for index, (plan, test_graph) in enumerate(zip(tests, test_graphs, strict=True))
+        ]
+        nets = {"train": self.net} | {f"test#{index}": built.operator.net for index, built in enumerate(self.tests)}
+        if self.parallel.has_outputs:
+            check_same(self.parallel.samples, data_facts(nets))
+        for path in snapshot.weight_files(self.param.weights, source.path):
+            LOG.info("Finetuning from %s", path)
+            for net in nets.values():  # a test net may have layers of its own
+                snapshot.load_weights(net, path)
+        self._tester = Tester(self.param, self.tests, self._interrupted)
+        self.rule = make_rule(self.param, self.net, keep_updates=observable or self.param.snapshot_diff)
+        self._losses = SmoothedLoss(self.param.average_loss)
+        self._lap = Lap(0)
+        # Numpy arrays of blobs are handed out in their usual order.
+        engine = pb.SolverParameter.CONTIGUOUS if observable else self.param.engine
+        operators = [built.operator for built in (self.train, *self.tests)]
+        self._engines = Engine(engine, operators, world), Inner(self.param.parallel_param, operators, world)
+        self._checkpoint = Checkpoint(self.param, nets, self.rule, self.context, *self._engines, self.parallel)
+        if resume:
+            self.restore(resume)
+        self._join(source, signals, observable)
+
+    def _join(self, source: SolverSource, signals: SignalActions | None, observable: bool) -> None:
+        """Begin to train together with the other ranks, from the weights of the first."""
+        parallel, operator = self.parallel, self.train.operator
+        self._share_weights()
+        self.exchange = parallel.exchange(self.net, operator.segments, self.device)
+        self.clock = Clock(self.device)
+        self.chunks = Chunks(parallel, operator, self.exchange, source, self.clock, fixed=observable)
+        self.trials = Autotuner(self._engines, self.chunks, self.device)
+        self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
+        self._status = parallel.status(signals)
+        self._seen = SeenBalance(parallel, self.net.graph, self.clock)
+        counters = parallel.grid.world.counters
+        self._iteration = make_iteration(
+            operator, parallel.staging, self.exchange, self._status, self.context, self.clock, counters
+        )
+
+    def _share_weights(self) -> None:
+        """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""
+        for built in (self.train, *self.tests):
+            self.parallel.agree(built.operator.net, everything=True)
+
+    @property
+    def net(self) -> Net:
+        """The net that is trained."""
+        return self.train.operator.net
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the run was stopped by SIGTERM."""
+        return self._status.terminated
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+    def close(self, failed: bool = False) -> None:
+        """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
+        for built in (self.train, *self.tests):
+            built.operator.net.close()
+        self.exchange.close(failed)
+        self._status.close()
+        self.parallel.close()
+
+    def restore(self, path: str) -> None:
+        """Go on from the solver state at ``path``.
+
+        Raises:
+            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+        """
+        saved = self._checkpoint.restore(path)
+        self.iter = saved.iter
+        self._losses = SmoothedLoss(self.param.average_loss, saved.loss_history)
+        self._share_weights()
+
+    def snapshot(self) -> str:
+        """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
+
+        Raises:
+            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+        """
+        return self._checkpoint.write(self.iter, self._losses.history)
+
+    def solve(self) -> None:
+        """Train up to ``max_iter``, then snapshot and test as the solver says."""
+        param = self.param
+        LOG.info("Solving %s", self.net.graph.name)
+        LOG.info("Learning Rate Policy: %s", param.lr_policy)
+        self._stopped = False
+        if self.iter >= param.max_iter:
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, param.max_iter)
+            return
+        shown = self.parallel.grid.world.rank == 0
+        self._seen.start(self.iter)
+        with Progress(param.max_iter, self.iter, "training", shown) as progress:
+            self.step(param.max_iter - self.iter, progress)
+        self._seen.log(self.iter)
+        self.trials.finish()
+        if param.snapshot_after_train and (not param.snapshot or self.iter % param.snapshot):
+            self.snapshot()
+        if self._stopped:
+            LOG.info("Optimization stopped early.")
+            return
+        # The loss and scores after the last update, where the display falls on it.
+        if param.display and self.iter % param.display == 0:
+            # Caffe leaves debug_info as the last iteration had it.
+            loss = self.train.outputs.total(self._iteration.look(self._debug))
+            self._losses.add(self.iter, loss)
+            LOG.info("Iteration %d, loss = %s", self.iter, number(self._losses.value))
+        if param.test_interval and self.iter % param.test_interval == 0:
+            self.test_all()
+        LOG.info("Optimization Done.")
+
+    def step(self, iterations: int, progress: Progress | None = None) -> None:
+        """Train ``iterations`` more iterations; test and write snapshots when they are due."""
+        param = self.param
+        last = self.iter + iterations
+        self._lap = Lap(self.iter)
+        while self.iter < last:
+            testing = param.test_interval and self.iter % param.test_interval == 0
+            if testing and (self.iter > 0 or param.test_initialization):
+                self.test_all()
+                if self._stopped:
+                    return
+            self.trials.start()
+            self.loss = self._iterate()
+            if self.trials.end():
+                self._seen.start(self.iter + 1)
+            self.iter += 1
+            if progress:
+                progress.advance(self.loss)
+            action = self._status.action
+            if (param.snapshot and self.iter % param.snapshot == 0) or action is Action.SNAPSHOT:
+                self.snapshot()
+            if action is Action.STOP:
+                self._stopped = True
+                return
+
+    def settle(self) -> None:
+        """Train until nothing is left to try out: memory layout, inner layer and chunks of gradients."""
+        while not self.trials.settled:
+            self.step(1)
+
+    def _iterate(self) -> float:
+        """Train one iteration; returns its loss."""
+        self.context.iteration = self.iter
+        lr_policy.log_step(self.param, self.iter)
+        self._debug = self._displays and self.param.debug_info
+        return self._iteration.run(self.param.iter_size, self._update, self._debug)
+
+    @property
+    def _displays(self) -> bool:
+        """Whether this iteration is shown."""
+        return bool(self.param.display) and self.iter % self.param.display == 0
+
+    def _update(self, loss: float) -> None:
+        """Show the iteration if it is due, and update the parameters; in this order, as Caffe does."""
+        self._losses.add(self.iter, loss)
+        if self._displays:
+            self._show(lr_policy.learning_rate(self.param, self.iter))
+        self.before_update()
+        of = self._iteration.gradient_of(self.iter)
+        if of is not None:
+            self.rule.update(lr_policy.learning_rate(self.param, of), of)
+
+    def _show(self, rate: float) -> None:
+        LOG.info("%s", self._lap.line(self.iter, self.param.display, self._losses.value))
+        for line in output_lines(self.net.graph, self.train.outputs.whole(self.train.operator.values), "Train"):
+            LOG.info("%s", line)
+        LOG.info("Iteration %d, lr = %s", self.iter, number(rate))
+
+    def test_all(self) -> None:
+        """Test every test net and log its scores."""
+        self.parallel.before_test(self.net, self.exchange)
+        for index in range(len(self.tests)):
+            if not self._stopped:
+                self.test(index)
+
+    def test(self, index: int) -> Scores | None:
+        """Test one test net and log its scores; ``None``: a signal has stopped it."""
+        return self._tester.test(index, self.iter)
+
+    def _interrupted(self) -> bool:
+        """Serve the signals that came during a test; whether to stop."""
+        while (action := self._status.agree()) is not Action.NONE:
+            if action is Action.SNAPSHOT:
+                self.snapshot()
+            else:
+                self._stopped = True
+        return self._stopped

@@ -1,0 +1,46 @@
+"""Tester: tests a run's test nets and logs their scores, in Caffe's lines (Caffe: ``Solver::Test``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bpt.proto import bpt_pb2 as pb
+from bpt.report.log import number
+from bpt.runtime.built_nets import Built
+from bpt.runtime.testing import Scores, run_test
+from bpt.solver.display import output_lines
+
+LOG = logging.getLogger("bpt")
+
+
+@dataclass(frozen=True)
+class Tester:
+    """Tests one net at a time.
+
+    Attributes:
+        param: the solver.
+        nets: the test nets.
+        stop: asked before each batch; if it answers True the test ends without a result.
+    """
+
+    param: pb.SolverParameter
+    nets: Sequence[Built]
+    stop: Callable[[], bool]
+
+    def test(self, index: int, iteration: int) -> Scores | None:
+        """Test a net after so many iterations of training; ``None``: it was stopped."""
+        LOG.info("Iteration %d, Testing net (#%d)", iteration, index)
+        _, operator, outputs = self.nets[index]
+        operator.net.context.iteration = iteration
+        batches, debug = self.param.test_iter[index], self.param.debug_info
+        scores = run_test(operator, batches, self.stop, debug=debug, outputs=outputs)
+        if scores is None:
+            LOG.info("Test interrupted.")
+            return None
+        if self.param.test_compute_loss:
+            LOG.info("Test loss: %s", number(scores.loss))
+        for line in output_lines(operator.net.graph, scores.outputs, "Test"):
+            LOG.info("%s", line)
+        return scores

@@ -1,1 +1,0 @@
-"""The training loop and what belongs to it: update rules, learning-rate policies, snapshots, testing."""

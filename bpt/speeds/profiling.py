@@ -1,0 +1,133 @@
+"""``bpt time --profile``: measures the speeds of the ranks of a run and writes them to a file, for balance STATIC."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import torch
+
+import bpt
+from bpt.balance import Static, Uniform
+from bpt.balance.profile import Profile, static_from
+from bpt.balance.profile_file import write_profile
+from bpt.balance.report import lines
+from bpt.comm.base import Communicator
+from bpt.errors import FileError, PrototxtError, UserError
+from bpt.graph.layer_graph import LayerGraph
+from bpt.layers.batch_size import batch_of
+from bpt.plan.dividing import check_measurable
+from bpt.plan.nets import train_plan
+from bpt.plan.only_training import only_training
+from bpt.plan.solver_rules import check_solver
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+from bpt.runtime.agreement import check_same, facts_of
+from bpt.runtime.arranging import arrange
+from bpt.runtime.rank_facts import facts
+from bpt.speeds.step_benchmark import StepBenchmark
+from bpt.speeds.survey import Limits, measure_speed
+
+LOG = logging.getLogger("bpt")
+
+
+def profile(
+    solver: SolverSource, device: torch.device, world: Communicator, path: str, limits: Limits | None = None
+) -> Profile:
+    """Measure how fast each rank trains, log it, and write it to the file at ``path``; a collective call.
+
+    Every rank runs the whole training net, without any exchange; nothing is tested, and no weights change.
+
+    Raises:
+        PrototxtError: the net is wrong.
+        FileError: there is no such folder to write to.
+        WriteError: the file could not be written.
+    """
+    if problem := world.bcast(no_place_for(path) if world.rank == 0 else ""):
+        raise FileError(path, problem)
+    param = solver.param
+    only_training(param)
+    wanted = param.parallel_param.balance
+    param.parallel_param.balance = pb.ParallelParameter.UNIFORM  # the profile for another is yet to be made
+    check_solver(solver)
+    graph = train_plan(solver).graph()
+    check_same(world, facts_of(param, graph))
+    check_measurable(graph)
+    arrange(solver, graph, world)
+    param.parallel_param.balance = wanted
+    if not batch_of(graph):
+        raise PrototxtError(
+            "the training net has no layer that makes batches; there is nothing to divide", solver.origin("net")
+        )
+    if param.parallel_param.num_shards > 1:
+        LOG.warning("Profile: every rank is measured with the whole net; num_shards divides its model-parallel layers")
+    work = StepBenchmark(
+        graph,
+        param,
+        device,
+        ranks=world.size,
+        sharers=world.allgather(_memory_of(device, world)).count(_memory_of(device, world)),
+        agree=lambda seconds: float(max(world.allgather(seconds))),
+    )
+    batch = whole_batch(graph, param, world.size)
+    LOG.info("Profile: measuring %d ranks, for batches of %d samples in all", world.size, batch)
+    try:
+        speed = measure_speed(work, param.engine, batch, world, limits)
+    finally:
+        work.close()
+    speeds = tuple(world.allgather(speed))
+    result = Profile(facts(param, graph, device, world), speeds, batch, graph.name, bpt.__version__)
+    _log_prospects(result)
+    if world.rank == 0:
+        write_profile(result, path)
+        LOG.info("Profile: written to %s", path)
+    return result
+
+
+def whole_batch(graph: LayerGraph, param: pb.SolverParameter, ranks: int) -> int:
+    """The samples of a batch of the training net ``graph``, of all ranks together."""
+    parallel = param.parallel_param
+    if parallel.batch_scope == pb.ParallelParameter.REPLICA:
+        return batch_of(graph) * (ranks // (parallel.num_stages * parallel.num_shards))
+    return batch_of(graph)
+
+
+def _log_prospects(result: Profile) -> None:
+    balance = static_from(result)
+    ranks = len(result.speeds)
+    for rank, speed in enumerate(result.speeds):
+        LOG.info("Profile: rank %d: %d samples fit into memory", rank, speed.cap)
+    try:
+        shares = balance.shares(result.batch, ranks)
+    except UserError as error:
+        LOG.warning("Profile: %s", error)
+        return
+    for line in lines(shares, balance.predicted_seconds(shares)):
+        LOG.info("%s", line)
+    even = Static(balance.functions).predicted_seconds(Uniform().shares(result.batch, ranks))
+    best = max(balance.predicted_seconds(shares))
+    LOG.info(
+        "Balance: without the exchange an iteration takes %.4g ms with STATIC, %.4g ms with UNIFORM (%.3g times)",
+        best * 1e3,
+        max(even) * 1e3,
+        max(even) / best,
+    )
+
+
+def no_place_for(path: str) -> str:
+    """Why no file can be written at ``path``; empty if it can. Better known before a long measurement than after."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return f'cannot be written: there is no folder "{folder}"'
+    if os.path.isdir(path):
+        return "cannot be written: there is a folder of that name"
+    if not os.access(folder, os.W_OK):
+        return f'cannot be written: no permission to write in the folder "{folder}"'
+    return ""
+
+
+def _memory_of(device: torch.device, world: Communicator) -> tuple[str, str]:
+    """A name for the memory that this rank computes in."""
+    if device.type == "cuda":
+        return world.host, str(getattr(torch.cuda.get_device_properties(device), "uuid", device.index))
+    return world.host, "main"

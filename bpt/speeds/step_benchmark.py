@@ -1,0 +1,153 @@
+"""StepBenchmark: a rank's part of a training iteration by itself, with any number of samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import torch
+from torch import nn
+
+from bpt.allocator import release_free_memory
+from bpt.context import RunContext
+from bpt.device import synchronize
+from bpt.execute.layout import LayoutChoice
+from bpt.execute.local import LocalOperator
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.spec import count
+from bpt.layers.batch_size import batch_of
+from bpt.net import Net
+from bpt.optim.rules import UpdateRule, make_rule
+from bpt.proto import bpt_pb2 as pb
+from bpt.runtime.net_on_device import make_net
+from bpt.share import Share
+from bpt.speeds.memory_use import Memory
+
+# So low that weights stay what they are: hundreds of updates from batches of one sample could drive them to infinity,
+# and not so low that any of torch's fast updates would not do, which a rate of 0 would be.
+RATE = 1e-9
+NEVER_CLIP = 1e30  # the norm of the gradients is computed, and nothing is logged
+FLOAT = 4  # bytes
+
+
+class StepBenchmark:
+    """Trains as one rank of many does, but without the exchange, and without learning anything.
+
+    Data come through the net's own data layers, so reading and decoding them is in the time as far as it is in that
+    of training: where it does not keep up with the net.
+
+    Args:
+        graph: the training net.
+        param: the solver.
+        device: where to compute.
+        ranks: how many will share a batch.
+        sharers: how many processes share the memory of ``device``.
+        agree: the largest of the seconds of all ranks, collective: they choose their memory layout together.
+    """
+
+    def __init__(
+        self,
+        graph: LayerGraph,
+        param: pb.SolverParameter,
+        device: torch.device,
+        ranks: int = 1,
+        sharers: int = 1,
+        agree: Callable[[float], float] = lambda seconds: seconds,
+    ) -> None:
+        self._graph = graph
+        self._param = pb.SolverParameter()
+        self._param.CopyFrom(param)
+        if param.clip_gradients >= 0:
+            self._param.clip_gradients = NEVER_CLIP
+        self._device = device
+        self._ranks = ranks
+        self._agree = agree
+        self._batch = batch_of(graph)
+        self._memory = Memory(device, sharers)
+        self._values: Mapping[tuple[str, int], nn.Parameter] = {}
+        self._positions: dict[str, int] = {}
+        self._operator: LocalOperator | None = None
+        self._rule: UpdateRule | None = None
+        self._iteration = 0
+        self.samples = 0
+
+    @property
+    def blob_bytes(self) -> tuple[int, int]:
+        """Bytes a sample of the largest blob, and of all blobs."""
+        sizes = [count(edge.shape) * FLOAT // self._batch for edge in self._graph.edges]
+        return max(sizes), sum(sizes)
+
+    def resize(self, samples: int) -> None:
+        """Go on with ``samples`` samples a pass; 0: do nothing. The net keeps its weights and its place in the data."""
+        self._close_net()
+        self.samples = samples
+        self._memory.reset()
+        if not samples:
+            return
+        context = RunContext(split=self._split, ranks=self._ranks)
+        net = make_net(self._graph, self._device, context, self._values)
+        for name, position in self._positions.items():
+            net.data_layers()[name].position = position
+        self._operator = LocalOperator(net, device=self._device)
+        self._values = net.values_by_name()
+        if self._rule is None:
+            self._rule = make_rule(self._param, net)
+
+    def settle(self, choice: LayoutChoice) -> None:
+        """Run iterations until all ranks have made their ``choice`` of the memory layout; a collective call."""
+        while not choice.settled:
+            self.use(choice.engine)
+            choice.record(self._agree(self.run()))
+        self.use(choice.engine)
+
+    def use(self, engine: int) -> None:
+        """Compute in this memory layout."""
+        if self._operator is not None and self._operator.engine != engine:
+            self._operator.engine = engine
+            release_free_memory()  # as in training
+
+    def run(self) -> float:
+        """Run an iteration; returns its seconds, 0 without samples."""
+        if self._operator is None:
+            return 0.0
+        assert self._rule is not None
+        start = time.perf_counter()
+        context = self._operator.net.context
+        context.iteration = self._iteration
+        for context.micro in range(self._param.iter_size):
+            self._operator.forward(0)
+            self._operator.loss().item()
+            self._operator.backward(0)
+        self._rule.update(RATE, self._iteration)
+        synchronize(self._device)
+        self._iteration += 1
+        return time.perf_counter() - start
+
+    @property
+    def peak(self) -> int:
+        """Bytes of memory taken at most with this number of samples."""
+        return self._memory.peak
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be taken besides."""
+        return self._memory.room
+
+    def close(self) -> None:
+        """Stop reading ahead and close all data sources."""
+        self._close_net()
+
+    def _split(self, samples: int) -> Share:
+        """All of a batch that is as much smaller, of whatever data layer, as the rank's is."""
+        own = -(-samples * self.samples // self._batch)
+        return Share(0, own, own)
+
+    def _close_net(self) -> None:
+        if self._operator is not None:
+            net: Net = self._operator.net
+            for name, layer in net.data_layers().items():
+                with suppress(NotImplementedError):
+                    self._positions[name] = layer.position
+            net.close()
+        self._operator = None

@@ -1,0 +1,15 @@
+"""Snapshots: the weights of a net and the state of its solver, in files that Caffe reads and writes too.
+
+``<snapshot_prefix>_iter_<N>.caffemodel`` and ``….solverstate``, or both with ``.h5`` under
+``snapshot_format: HDF5``; N is the number of iterations done. The state is a ``pb.SolverState`` whose history is
+kept apart, as tensors of the update rule.
+"""
+
+from bpt.state.resuming import find_newest, read_state, restore
+from bpt.state.weights import load_weights, save_weights, weight_files
+from bpt.state.writing import check, check_names, state_path, write
+
+__all__ = [
+    "check", "check_names", "find_newest", "load_weights", "read_state", "restore", "save_weights", "state_path",
+    "weight_files", "write",
+]  # fmt: skip

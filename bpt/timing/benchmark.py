@@ -1,0 +1,111 @@
+"""What ``bpt time`` does: time a network, or the net and update of a solver, and log the tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from bpt.device import use_line
+from bpt.execute.iteration import backward_pass, forward_pass
+from bpt.execute.layout import LayoutChoice
+from bpt.execute.local import LocalOperator
+from bpt.graph.segments import per_layer
+from bpt.layers.prefetching import PrefetchingDataLayer
+from bpt.net import Net
+from bpt.optim import lr_policy
+from bpt.plan.nets import file_plan
+from bpt.plan.only_training import only_training
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+from bpt.report.log import number
+from bpt.runtime.net_on_device import make_net
+from bpt.schedule.outer.exchanges import OUTER
+from bpt.server.legality import apart
+from bpt.solver.solver import Solver
+from bpt.timing.inner_times import log_inner_times
+from bpt.timing.layer_times import Times, choose_layout, time_layers, time_passes
+from bpt.timing.timetable import caffe_lines, table
+
+LOG = logging.getLogger("bpt")
+
+
+def time_model(
+    path: str, phase: str, level: int, stages: tuple[str, ...], device: torch.device, iterations: int
+) -> None:
+    """Time the network text at ``path``, in the layout that training would choose."""
+    LOG.info("%s", use_line(device))
+    net = make_net(file_plan(path, pb.Phase.Value(phase), level, stages).graph(), device)
+    try:
+        _time(net, device, iterations, pb.SolverParameter.AUTO)
+    finally:
+        net.close()
+
+
+def time_solver(source: SolverSource, device: torch.device, iterations: int) -> None:
+    """Time the training net of a solver and its update, in its ``engine``, and its inner layer if it has one.
+
+    Nothing is tested or written.
+    """
+    if source.param.parallel_param.exchange in OUTER:
+        source = apart(source)  # as one of its workers trains: alone
+    param = source.param
+    only_training(param)
+    param.ClearField("display")
+    param.ClearField("weights")
+    with Solver(source, device=device) as solver:
+        rate = lr_policy.learning_rate(param, 0)
+        _time(solver.net, device, iterations, param.engine, lambda: solver.rule.update(rate, 0))
+        log_inner_times(solver, iterations)
+
+
+def _time(
+    net: Net, device: torch.device, iterations: int, engine: int, update: Callable[[], object] | None = None
+) -> None:
+    by_layer = LocalOperator(net, per_layer(net.graph), device)
+    whole = LocalOperator(net, device=device)
+    _try_once(by_layer)
+    layout = LayoutChoice(engine)
+    choose_layout(whole, layout, update)
+    by_layer.engine = layout.engine
+    LOG.info("Engine: %s", layout)
+
+    LOG.info("*** Benchmark begins ***")
+    LOG.info("Testing for %d iterations.", iterations)
+    readers = [layer for layer in net.data_layers().values() if isinstance(layer, PrefetchingDataLayer)]
+    waits: list[float] = []
+
+    def each(index: int, seconds: float) -> None:
+        waits.append(sum(layer.waited for layer in readers))
+        _log_pass(index, seconds)
+
+    passes = time_passes(whole, iterations, update, each)
+    layers = time_layers(by_layer, iterations)
+    for line in caffe_lines(layers, passes):
+        LOG.info("%s", line)
+    LOG.info("*** Benchmark ends ***")
+    for line in table(net.graph, layers, passes, list(net.data_layers())):
+        LOG.info("%s", line)
+    if readers:
+        LOG.info("%s", _wait(Times(tuple(waits)), passes.iteration))
+
+
+def _wait(waits: Times, passes: Times) -> str:
+    """How long a pass of the whole net waits for its batches, which are made meanwhile."""
+    median, spread = waits.median * 1e3, waits.spread * 1e3
+    return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
+
+
+def _try_once(operator: LocalOperator) -> None:
+    """One pass before the clock starts, as in Caffe: it shows what cannot run, and the loss."""
+    debug = operator.net.graph.debug_info
+    LOG.info("Performing Forward")
+    LOG.info("Initial loss: %s", number(forward_pass(operator, grad=True, debug=debug)))
+    LOG.info("Performing Backward")
+    backward_pass(operator, debug=debug)
+    operator.net.zero_grad(set_to_none=True)
+
+
+def _log_pass(index: int, seconds: float) -> None:
+    LOG.info("Iteration: %d forward-backward time: %s ms.", index, number(seconds * 1e3))

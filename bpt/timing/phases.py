@@ -1,0 +1,190 @@
+"""What ``bpt time --solver`` does on many ranks: the phases of training and what went between ranks, as they are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.comm.counters import Traffic
+from bpt.errors import PrototxtError
+from bpt.events.phase_clock import PHASES, computing
+from bpt.execute.staged import StagedOperator
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import Segment
+from bpt.graph.transfers import Transfer
+from bpt.layers.prefetching import PrefetchingDataLayer
+from bpt.plan.only_training import only_training
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
+from bpt.report.columns import columns
+from bpt.schedule.outer.exchanges import OUTER
+from bpt.solver.solver import Solver
+from bpt.timing.cgdp_times import log_cgdp_times
+from bpt.timing.inner_times import log_inner_times
+
+LOG = logging.getLogger("bpt")
+
+WARM_UP = 3  # iterations that are not counted
+STAGES = "SRsr"  # instructions that name a transfer
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """What one rank did in all timed iterations: seconds of each phase and in all, its traffic, its wait for data."""
+
+    host: str
+    phases: Mapping[str, float]
+    total: float
+    traffic: Mapping[tuple[str, str], Traffic]
+    waited: float = 0.0
+
+    @property
+    def computing(self) -> float:
+        """Seconds of forward, backward and update, without those in calls to other ranks."""
+        return computing(self.phases, self.traffic)
+
+
+def time_ranks(source: SolverSource, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
+    """Train as the solver says, and log phases by rank and traffic by message; a collective call.
+
+    With ``exchange: CGDP`` also its cost model, predicted and measured; with an inner layer the first rank's. Nothing
+    is tested or written, but for a choice of chunks where the solver wants one kept.
+
+    Raises:
+        PrototxtError: ranks do not train together by this text.
+    """
+    parallel = source.param.parallel_param
+    if parallel.exchange in OUTER:
+        raise PrototxtError(
+            f"parallel_param: exchange: {pb.ParallelParameter.Exchange.Name(parallel.exchange)} lets each worker train "
+            "by itself, and one process shows how: bpt time without mpirun times what a worker does",
+            source.origin("parallel_param", "exchange"),
+        )
+    only_training(source.param)
+    source.param.ClearField("display")
+    source.param.ClearField("weights")
+    with Solver(source, device=device, world=world) as solver:
+        ranks = time_phases(solver, iterations)
+        log_cgdp_times(solver, iterations)
+        log_inner_times(solver, iterations)
+        return ranks
+
+
+def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
+    """Train ``iterations`` iterations and log their phases by rank, and the traffic by segment; a collective call."""
+    solver.settle()
+    solver.step(WARM_UP)
+    world = solver.parallel.grid.world
+    world.Barrier()
+    solver.clock.take()
+    world.counters.take()
+    waited = _waited(solver)
+    start = time.perf_counter()
+    solver.step(iterations)
+    total = time.perf_counter() - start
+    mine = RankTimes(world.host, solver.clock.take(), total, world.counters.take(), _waited(solver) - waited)
+    ranks: list[RankTimes] = world.allgather(mine)
+    LOG.info("Training, mean of %d iterations in ms:", iterations)
+    for line in phase_table(ranks, iterations):
+        LOG.info("%s", line)
+    LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
+    operator, packed = solver.train.operator, solver.exchange.packed()
+    crossing = operator.transfers if isinstance(operator, StagedOperator) else ()
+    for line in traffic_table(solver.net.graph, operator.segments, ranks, iterations, packed, crossing):
+        LOG.info("%s", line)
+    return ranks
+
+
+def _waited(solver: Solver) -> float:
+    """Seconds that the training net has waited for batches."""
+    layers = solver.net.data_layers().values()
+    return sum(layer.waited_in_all for layer in layers if isinstance(layer, PrefetchingDataLayer))
+
+
+def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
+    """A line a rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing alone."""
+    staged = any(times.phases.get("pipeline") for times in ranks)
+    names = [name for name in dict.fromkeys(PHASES.values()) if name != "pipeline" or staged]
+    rows = [("rank", "host", *names, "total", "computing")]
+    for rank, times in enumerate(ranks):
+        numbers = (*(times.phases[name] for name in names), times.total, times.computing)
+        rows.append((str(rank), times.host, *(f"{seconds / iterations * 1e3:.3f}" for seconds in numbers)))
+    yield from columns(rows, left=2)
+    yield "exchange: what it adds to an iteration; what backward hides is not in it. computing: without any waiting."
+    if staged:
+        yield "pipeline: waiting for blobs and diffs of other stages."
+    if any(times.waited for times in ranks):
+        waits = ", ".join(f"{times.waited / iterations * 1e3:.3f}" for times in ranks)
+        yield f"Wait for data, in forward, by rank: {waits} ms."
+
+
+def traffic_table(
+    graph: LayerGraph,
+    segments: Sequence[Segment],
+    ranks: Sequence[RankTimes],
+    iterations: int,
+    packed: Mapping[str, Mapping[str, int]] | None = None,
+    crossing: Sequence[Transfer] = (),
+) -> Iterator[str]:
+    """A line for each instruction and method that sent something: layers, calls, bytes, time.
+
+    Args:
+        packed: message name → the elements of each parameter in it; a line each, with its part of bytes and time.
+        crossing: what goes between the stages of a pipeline.
+    """
+    sums: dict[tuple[str, str], Traffic] = {}
+    for times in ranks:
+        for key, traffic in times.traffic.items():
+            sums.setdefault(key, Traffic())
+            sums[key] += traffic
+    rows = [("instruction", "layer/blob", "method", "calls", "kB sent", "ms", "MB/s")]
+    for (label, method), traffic in sorted(sums.items(), key=lambda item: _order(item[0])):
+        if not label:
+            continue
+        sent = traffic.sent / iterations
+        seconds = traffic.seconds / iterations / len(ranks)
+        speed = f"{sent / len(ranks) / seconds / 1e6:.1f}" if sent and seconds else ""
+        calls = f"{traffic.calls / iterations / len(ranks):g}"
+        instruction, _, name = label.partition(" ")
+        if instruction[:1] in STAGES:
+            what = _crossing(graph, crossing, instruction)
+        else:
+            what = _what(graph, segments, instruction, name)
+        rows.append((instruction, what, method, calls, f"{sent / 1e3:.3f}", f"{seconds * 1e3:.3f}", speed))
+        elements = (packed or {}).get(name, {})
+        for blob, count in elements.items():
+            part = count / sum(elements.values())
+            rows.append(("", f"  {blob}", "", "", f"{sent * part / 1e3:.3f}", f"{seconds * part * 1e3:.3f}", ""))
+    yield from columns(rows, left=3)
+    yield "kB sent: by all ranks together. ms: in the call on a rank, waiting for others included."
+    if packed:
+        yield "Indented: parameters that travel in one message, with their part of its bytes and so of its time."
+    yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C: weights. W: the loss."
+    if crossing:
+        yield "S, R: blobs that go to another stage, sent and received; s, r: their diffs, on the way back."
+
+
+def _order(key: tuple[str, str]) -> tuple[int, int, str, str]:
+    label, method = key
+    instruction, _, name = label.partition(" ")
+    return f"CD{STAGES}FBXWU".find(label[:1]), int(instruction[1:] or 0), name, method
+
+
+def _crossing(graph: LayerGraph, crossing: Sequence[Transfer], instruction: str) -> str:
+    """The blob that a Send or Recv is of, and its stages."""
+    transfer = crossing[int(instruction[1:])]
+    return f"{graph.edges[transfer.edges[0]].blob}, {transfer.from_stage} to {transfer.to_stage}"
+
+
+def _what(graph: LayerGraph, segments: Sequence[Segment], instruction: str, name: str) -> str:
+    """The parameters, or else the layers, that something was sent for."""
+    if name or not instruction[1:]:
+        return name or "all"
+    segment = segments[int(instruction[1:])]
+    first, last = graph.nodes[segment.start].name, graph.nodes[segment.end - 1].name
+    return first if first == last else f"{first} … {last}"

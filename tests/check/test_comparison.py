@@ -1,0 +1,277 @@
+"""``bpt check``: training on many ranks is compared with one process, and a mistake anywhere in it is found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bpt.balance import Uniform
+from bpt.balance.base import tile
+from bpt.check import comparison
+from bpt.check.comparison import Compared, compare, default_dtype
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.device import CPU
+from bpt.errors import PrototxtError
+from bpt.exchange import Bucket, Exchange
+from bpt.net import Net
+from bpt.proto.sources import read_solver
+from bpt.runtime.parallel import Parallel
+from bpt.share import Share
+from tests.doubles.thread_ranks import run_ranks
+from tests.golden_cases import graph_of
+from tests.solver.small_solver import NET, SOLVER, small_solver
+
+TOLERANCE = 1e-5
+WITH_BATCH_NORM = NET.replace(
+    'layer { name: "ip"',
+    'layer { name: "bn" type: "BatchNorm" bottom: "conv" top: "conv" }\n'
+    'layer { name: "drop" type: "Dropout" bottom: "conv" top: "conv" }\n'
+    'layer { name: "ip"',
+)
+
+
+def compared(
+    folder: Path, ranks: int, *overrides: str, net: str = NET, dtype: torch.dtype = torch.float64
+) -> list[Compared]:
+    """What ``ranks`` ranks and one process make of 4 iterations."""
+    path = small_solver(folder, net=net, text=SOLVER).path
+
+    def run(comm: Communicator) -> list[Compared]:
+        result = compare(read_solver(path, overrides), CPU, comm, 4, dtype)
+        assert comm.rank == 0 or result == []
+        return result
+
+    with default_dtype(dtype):  # of all threads
+        return run_ranks(ranks, run)[0]
+
+
+def differing(found: list[Compared], tolerance: float = TOLERANCE) -> list[str]:
+    return [line.name for line in found if not line.within(tolerance)]
+
+
+ALL = ["conv/0", "conv/1", "ip/0", "ip/1"]
+PARALLEL = {
+    "alone": (1, ""),
+    "allreduce": (3, "iter_size: 2 clip_gradients: 0.5"),
+    "tree": (2, "parallel_param { exchange: TREE }"),
+    "peers": (2, "clip_gradients: 0.5 parallel_param { num_shards: 2 }"),
+    "masters": (4, "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"),
+    "replica": (3, "parallel_param { batch_scope: REPLICA }"),
+}
+
+
+@pytest.mark.parametrize("ranks", PARALLEL.values(), ids=PARALLEL)
+def test_many_ranks_train_like_one(ranks: tuple[int, str], tmp_path: Path) -> None:
+    found = compared(tmp_path, *ranks)
+    assert [line.name for line in found] == ALL
+    assert all(line.gradient.size > 0 and line.weight.size > 0 for line in found)
+    assert differing(found, 1e-6) == []
+
+
+def test_batch_norm_over_ranks(tmp_path: Path) -> None:
+    """Without ``sync_batch_norm`` each normalises its own samples: another net, and it is found to be one."""
+    sync = "parallel_param { sync_batch_norm: true }"
+    found = compared(tmp_path, 2, sync, net=WITH_BATCH_NORM)
+    assert differing(found) == []
+    assert [line.name for line in found if line.excepted] == ["conv/1"]
+    assert "ip/0" in differing(compared(tmp_path, 2, net=WITH_BATCH_NORM))
+
+
+def test_what_is_not_trained_is_left_out(tmp_path: Path) -> None:
+    net = NET.replace('top: "conv"', 'top: "conv" param { lr_mult: 0 }')
+    assert [line.name for line in compared(tmp_path, 2, net=net)] == ["conv/1", "ip/0", "ip/1"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_precision(dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[torch.dtype] = set()
+    run = Net.run
+
+    def spy(net: Net, start: int, end: int, values: dict[int, Tensor], *more: object) -> None:
+        run(net, start, end, values, *more)  # type: ignore[arg-type]
+        seen.update(value.dtype for value in (*values.values(), *net.parameters()))
+
+    monkeypatch.setattr(Net, "run", spy)
+    assert differing(compared(tmp_path, 2, dtype=dtype)) == []
+    assert seen == {dtype}
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_the_precision_is_put_back_after_a_mistake() -> None:
+    with pytest.raises(KeyError), default_dtype(torch.float64):
+        raise KeyError
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_without_a_seed_both_start_from_the_same_weights(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "bpt"):
+        assert differing(compared(tmp_path, 1)) == []
+    assert sum(message.startswith("random_seed is not set; using ") for message in caplog.messages) == 1
+    assert "Now the same on one process" in caplog.messages
+
+
+def test_nothing_is_tested_or_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    more = f'test_iter: 1 test_interval: 1 snapshot: 1 snapshot_prefix: "{tmp_path}/s"'
+    with caplog.at_level(logging.INFO, "bpt"):
+        assert differing(compared(tmp_path, 2, more)) == []
+    assert not any("Test" in message or "Snapshotting" in message for message in caplog.messages)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.prototxt", "solver.prototxt"]
+
+
+def test_what_the_solver_displays_does_not_disturb(tmp_path: Path) -> None:
+    """Rows of double precision are shown, too: those of "p"."""
+    net = NET.replace('top: "loss" }', 'top: "loss" top: "p" }')
+    assert differing(compared(tmp_path, 2, "display: 1 parallel_param { exchange: TREE }", net=net)) == []
+
+
+# Mistakes on purpose
+
+
+def break_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranks train the first samples."""
+    monkeypatch.setattr(Uniform, "shares", lambda self, total, ranks: (Share(0, total // ranks, total),) * ranks)
+
+
+def break_turning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uneven shares that leave a gap."""
+
+    def shares(self: Uniform, total: int, ranks: int) -> tuple[Share, ...]:
+        first, *others = tile([total // ranks] * ranks)
+        return Share(0, first.count - 1, total) if ranks > 1 else first, *others
+
+    monkeypatch.setattr(Uniform, "shares", shares)
+
+
+def forget_small_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes of the packed message is not used."""
+    monkeypatch.setattr(Bucket, "unpack_gradients", lambda self: setattr(self, "_sent", []))
+
+
+def forget_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The biases of "conv" are not summed."""
+    pack = Bucket.pack_gradients
+
+    def without(bucket: Bucket) -> list:
+        messages = pack(bucket)
+        messages[0][108:112] = 0
+        return messages
+
+    monkeypatch.setattr(Bucket, "pack_gradients", without)
+
+
+def average(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means where sums are due."""
+    unpack = Bucket.unpack_gradients
+
+    def halved(bucket: Bucket) -> None:
+        unpack(bucket)
+        for parameter in bucket.parameters:
+            assert parameter.grad is not None
+            parameter.grad /= bucket.comm.size
+
+    monkeypatch.setattr(Bucket, "unpack_gradients", halved)
+
+
+def forget_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchange, "broadcast", lambda self: None)
+
+
+def forget_norms_of_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank clips by its own slices."""
+    monkeypatch.setattr(Parallel, "sum_over_replica", lambda self, value: value)
+
+
+def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All peers count what all of them hold in the norm."""
+    monkeypatch.setattr(Parallel, "counted", lambda self, net: frozenset(map(id, net.parameters())))
+
+
+def forget_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses are divided by a rank's own number of samples."""
+    monkeypatch.setattr("bpt.layers.base.Layer.of_whole_batch", lambda self, number: number)
+
+
+CLIP = "clip_gradients: 0.05 "
+PEERS = CLIP + "parallel_param { num_shards: 2 }"
+TREE = "parallel_param { exchange: TREE }"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "overrides", "found"),
+    [
+        (break_share, "", ALL),
+        (break_turning, "", ALL),
+        (forget_small_bucket, "", ALL),
+        (forget_one_message, "", ["conv/1"]),
+        (average, "", ALL),
+        (average, TREE, ALL),
+        (forget_broadcast, TREE, ALL),
+        (forget_norms_of_slices, PEERS, ALL),
+        (count_twice, PEERS, ALL),
+        (forget_the_batch, "", ALL),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_mistake_is_found(
+    mistake: Callable[[pytest.MonkeyPatch], None],
+    overrides: str,
+    found: list[str],
+    dtype: torch.dtype,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mistake(monkeypatch)
+    wrong = differing(compared(tmp_path, 2, overrides, dtype=dtype), 1e-4)
+    # A wrong gradient of one parameter makes all weights wrong in the next iterations.
+    assert set(found) <= set(wrong)
+
+
+def test_a_gradient_of_a_later_iteration_shows_in_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    unpack = Bucket.unpack_gradients
+
+    def late(bucket: Bucket) -> None:
+        unpack(bucket)
+        calls.append(1)
+        if len(calls) > 2:  # past the first iteration of both ranks
+            for parameter in bucket.parameters:
+                parameter.grad = None
+
+    monkeypatch.setattr(Bucket, "unpack_gradients", late)
+    found = compared(tmp_path, 2)
+    assert all(line.gradient.relative < TOLERANCE < line.weight.relative for line in found)
+
+
+def excepted(net: str) -> dict[str, str]:
+    graph = graph_of(net)
+    names = {param.index: f"{graph.nodes[param.layer].name}/{param.blob}" for param in comparison.trained(graph)}
+    found = {names[param.index]: comparison._excepted(graph, param) for param in comparison.trained(graph)}
+    return {name: reason for name, reason in found.items() if reason}
+
+
+def test_biases_before_batch_norm() -> None:
+    assert excepted(NET) == {}
+    assert excepted(WITH_BATCH_NORM) == {
+        "conv/1": 'a bias before BatchNorm "bn": its true gradient is 0, what is there is rounding'
+    }
+    # With stored statistics a bias has a gradient like any other.
+    assert excepted(WITH_BATCH_NORM.replace('top: "conv" }\nlayer { name: "drop"', (
+        'top: "conv" batch_norm_param { use_global_stats: true } }\nlayer { name: "drop"'
+    ))) == {}  # fmt: skip
+    # Behind a ReLU it has one, too.
+    assert excepted(WITH_BATCH_NORM.replace('layer { name: "bn"', (
+        'layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }\nlayer { name: "bn"'
+    ))) == {}  # fmt: skip
+
+
+def test_delayed_gradients_are_not_compared(tmp_path: Path) -> None:
+    """It trained, and then called right what is a curve of its own a difference."""
+    source = small_solver(tmp_path, "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } }")
+    with pytest.raises(PrototxtError, match=r"schedule: DELAYED .* has a curve of its own"):
+        compare(source, CPU, SerialCommunicator(), 1)

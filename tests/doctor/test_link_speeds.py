@@ -1,0 +1,68 @@
+"""Measuring connections, and what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpt.comm.serial import SerialCommunicator
+from bpt.doctor.findings import Kind
+from bpt.doctor.link_speeds import Link, Measured, check_links, measure, pairs
+from bpt.doctor.ranks import Ranks
+from tests.doctor.world import on_hosts, only, same, texts_of
+
+
+def test_a_measurement() -> None:
+    measured = same(on_hosts("aab", lambda ranks: measure(ranks, seconds=0.1)))
+    assert [(link.one, link.other) for link in measured.links] == [(0, 1), (0, 2), (1, 2)]
+    for link in measured.links:
+        assert 0 < link.latency < 1
+        assert link.bandwidth > 1e4
+    assert measured.allreduce > 0
+
+
+def test_one_rank() -> None:
+    ranks = Ranks(SerialCommunicator(), ("a",))
+    assert measure(ranks) == Measured((), 0.0)
+    assert only(check_links(ranks, measure(ranks))).kind is Kind.NOTE
+
+
+@pytest.mark.parametrize(("hosts", "expected"), [
+    ("ab", [(0, 1)]),
+    ("aaaa", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]),
+    ("aabbcc", [(0, 1), (0, 2), (0, 4), (2, 4)]),  # first ranks, and two on one host
+    ("abcdef", [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]),  # too many for each with each
+])  # fmt: skip
+def test_who_is_measured(hosts: str, expected: list[tuple[int, int]]) -> None:
+    assert same(on_hosts(hosts, pairs)) == expected
+
+
+def check(*links: Link) -> tuple[list[str], tuple[str, ...]]:
+    section = same(on_hosts("aab", lambda ranks: check_links(ranks, Measured(links, 1e-9))))
+    return texts_of(section, Kind.WARNING) + texts_of(section, Kind.NOTE), section.table
+
+
+def test_good_links() -> None:
+    remarks, table = check(Link(0, 1, 1e-6, 5e9), Link(0, 2, 40e-6, 117e6), Link(1, 2, 40e-6, 118e6))
+    assert remarks == []
+    assert table == (
+        "from        to          latency  bandwidth",
+        "rank 0 (a)  rank 1 (a)   1.0 µs  5000 MB/s",
+        "rank 0 (a)  rank 2 (b)  40.0 µs   117 MB/s",
+        "rank 1 (a)  rank 2 (b)  40.0 µs   118 MB/s",
+    )
+
+
+def test_bad_links() -> None:
+    remarks, _ = check(Link(0, 1, 3e-3, 5e9), Link(0, 2, 40e-6, 11e6), Link(1, 2, 2e-3, 118e6))
+    assert remarks == [
+        "rank 0 on host a and rank 2 on host b: 11 MB/s are few: the exchange of gradients will take long",
+        "rank 1 on host a and rank 2 on host b: 2000 µs a message are many: small layers will wait for it",
+        "rank 0 on host a and rank 1 there: 3000 µs a message are many on one host",
+    ]
+
+
+def test_a_link_that_is_much_slower_than_another() -> None:
+    remarks, _ = check(Link(0, 2, 5e-6, 10e9), Link(1, 2, 5e-6, 0.9e9))
+    assert remarks == [
+        "rank 1 on host a and rank 2 on host b: 900 MB/s are few: the exchange of gradients will take long"
+    ]

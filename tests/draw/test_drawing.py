@@ -1,0 +1,75 @@
+"""The picture of a net: its files, and what is drawn."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from bpt.draw.drawing import check_drawing, draw
+from bpt.draw.drawing_boxes import Arrow, Box, Drawing, Row
+from bpt.errors import UsageError
+
+pytest.importorskip("matplotlib")
+BOXES = (
+    Box("in", "Input", "data"),
+    Box("conv_with_a_name_that_is_far_too_long_for_any_box_of_a_drawing", "Convolution", "convolution",
+        (Row("ReLU", "activation"), Row("Dropout", "activation"))),
+    Box("loss $x$", "SoftmaxWithLoss", "loss and score"),
+)  # fmt: skip
+DRAWING = Drawing(
+    BOXES, (Arrow(0, 1, "x", "3×5×5"), Arrow(0, 2, "label", "label"), Arrow(1, 2, "y", "4"), Arrow(2, None, "l", "l"))
+)
+
+
+def texts(path: Path) -> list[str]:
+    """What matplotlib notes beside the outlines of each text."""
+    return [comment.text.strip() for comment in ET.parse(path, parser()).iter() if comment.tag is ET.Comment]
+
+
+def parser() -> ET.XMLParser:
+    return ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
+
+
+def size(path: Path) -> tuple[float, float]:
+    root = ET.parse(path).getroot()
+    return float(root.attrib["width"].rstrip("pt")), float(root.attrib["height"].rstrip("pt"))
+
+
+@pytest.mark.parametrize("direction", ["TB", "BT", "LR"])
+def test_all_that_is_there_is_drawn(direction: str, tmp_path: Path) -> None:
+    draw(DRAWING, str(tmp_path / "a.svg"), "Net", "a note", direction)
+    found = texts(tmp_path / "a.svg")
+    for text in ("in", "Input", "ReLU", "Dropout", "3×5×5", "label", "4", "l", "loss $x$", "SoftmaxWithLoss"):
+        assert text in found
+    assert {"Net", "a note", "data", "convolution", "activation", "loss and score"} <= set(found)
+    assert "pooling" not in found  # the legend has what there is
+    assert any(text.startswith("conv_with_a") and text.endswith("…") for text in found)
+    width, height = size(tmp_path / "a.svg")
+    assert (width > height) == (direction == "LR")
+
+
+def test_columns_make_it_shorter_and_wider(tmp_path: Path) -> None:
+    boxes = tuple(Box(f"l{number}", "ReLU", "activation") for number in range(12))
+    chain = Drawing(boxes, tuple(Arrow(number, number + 1, f"b{number}", "") for number in range(11)))
+    for columns in (1, 3):
+        draw(chain, str(tmp_path / f"{columns}.svg"), columns=columns)
+    one, three = size(tmp_path / "1.svg"), size(tmp_path / "3.svg")
+    assert three[0] > 1.15 * one[0]
+    assert three[1] < 0.6 * one[1]
+
+
+def test_a_net_without_layers_to_draw_is_no_crash(tmp_path: Path) -> None:
+    draw(Drawing((), ()), str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").stat().st_size
+
+
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    draw(Drawing((Box("层", "ReLU", "activation"),), ()), str(tmp_path / "a.png"), "网络")
+
+
+def test_kinds_of_files() -> None:
+    check_drawing("a.SVG")
+    with pytest.raises(UsageError, match=r"a\.jpg: drawings are written to files that end in"):
+        check_drawing("a.jpg")

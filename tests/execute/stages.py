@@ -1,0 +1,160 @@
+"""Runs a net in one process and on stages that are threads, for whole tensors to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bpt.comm.base import Communicator
+from bpt.context import RunContext
+from bpt.execute.local import LocalOperator
+from bpt.execute.stage_links import Links
+from bpt.execute.staged import StagedOperator
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import cut, per_layer
+from bpt.graph.stages import part_of
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule import instructions as do
+from bpt.schedule.pipeline import Pipeline, instructions
+from tests.doubles.thread_ranks import run_ranks
+from tests.golden_cases import graph_of
+
+SEED = 3
+
+
+@dataclass
+class Result:
+    """What is left of some passes; blobs by edge, gradients by Param.index."""
+
+    loss: float = 0.0
+    values: dict[int, Tensor] = field(default_factory=dict)
+    diffs: dict[int, Tensor] = field(default_factory=dict)
+    grads: dict[int, Tensor] = field(default_factory=dict)
+    ends: dict[int, Tensor] = field(default_factory=dict)  # the net's outputs and losses, of the last pass
+
+
+Look = Callable[[StagedOperator, object], object]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Passes of a net, layer by layer, on stages.
+
+    Attributes:
+        text: of the net.
+        stages: of each layer; an edge between two stages, and between two layers of one, is a border of segments.
+    """
+
+    text: str
+    stages: Sequence[int]
+    rule: int = pb.PipelineParameter.GPIPE
+    micro_batches: int = 1
+    passes: int = 1
+    engine: int = pb.SolverParameter.CONTIGUOUS
+
+    @property
+    def graph(self) -> LayerGraph:
+        return graph_of(self.text)
+
+    def alone(self) -> Result:
+        """One process, a segment a layer; blobs of the last pass."""
+        graph = self.graph
+        operator = LocalOperator(Net(graph, RunContext(SEED)), per_layer(graph))
+        loss = 0.0
+        for operator.net.context.micro in range(self.passes):
+            operator.reset()
+            for index in range(len(graph)):
+                operator.forward(index)
+            for index in reversed(range(len(graph))):
+                operator.backward(index)
+            loss += operator.loss().item()
+        ends = {e.index: operator.values[e.index] for e in (*graph.outputs, *graph.losses)}
+        return Result(loss, operator.values, operator.diffs, grads_of(operator.net), ends)
+
+    def staged(self, look: Look = lambda operator, instruction: None) -> Result:
+        """All stages, and all micro-batches of the last pass put together.
+
+        Args:
+            look: called on each stage after each instruction.
+        """
+        results = run_ranks(max(self.stages) + 1, lambda comm: self._stage(comm, look), timeout=20)
+        whole = Result(sum(result.loss for result in results))
+        for kind in ("values", "diffs", "grads", "ends"):
+            for result in results:
+                own = getattr(result, kind)
+                assert kind not in ("grads", "ends") or not own.keys() & getattr(whole, kind).keys()
+                getattr(whole, kind).update(own)
+        return whole
+
+    def _stage(self, comm: Communicator, look: Look) -> Result:
+        graph = self.graph
+        net = Net(graph, RunContext(SEED), part=part_of(graph, self.stages, comm.rank))
+        segments = cut(graph, range(len(graph)), sources_apart=True)
+        links = Links(comm)
+        operator = StagedOperator(
+            net, segments, "cpu", self.engine, links=links, stages=self.stages, cuts=(self.micro_batches,)
+        )
+        pipeline = Pipeline(operator.stages, operator.transfers, self.passes, self.micro_batches)
+        seen: dict[str, dict[int, dict[int, Tensor]]] = {"values": {}, "diffs": {}}
+        operator.begin(pipeline.micros)
+        loss = 0.0
+        for instruction in instructions(self.rule, pipeline, comm.rank):
+            match instruction:
+                case do.Draw(micro):
+                    operator.draw(micro)
+                    for part in range(micro, micro + self.micro_batches):
+                        _note(seen["values"], operator._flights[part][0], part)
+                case do.Forward(segment, int(micro)):
+                    loss += operator.forward_part(segment, micro).item()
+                    _note(seen["values"], operator.values, micro)
+                case do.Backward(segment, int(micro)):
+                    operator.backward_part(segment, micro)
+                    _note(seen["diffs"], operator.diffs, micro)
+                case do.Send(transfer, micro, diff):
+                    operator.send(transfer, micro, diff, str(instruction))
+                case do.Recv(transfer, micro, diff):
+                    operator.recv(transfer, micro, diff)
+                    if not diff:
+                        _note(seen["values"], operator.values, micro)
+                case do.Wait():
+                    operator.finish()
+            look(operator, instruction)
+        links.close()
+        first = (self.passes - 1) * self.micro_batches
+        last = range(first, first + self.micro_batches)
+        values, diffs = (
+            {edge: _joined(graph, edge, [parts[micro] for micro in last]) for edge, parts in seen[kind].items()}
+            for kind in ("values", "diffs")
+        )
+        return Result(loss, values, diffs, grads_of(net), dict(operator.values))
+
+
+def grads_of(net: Net) -> dict[int, Tensor]:
+    grads = {param.index: net.value(param).grad for param in net.held}
+    return {index: grad for index, grad in grads.items() if grad is not None}
+
+
+def _note(seen: dict[int, dict[int, Tensor]], blobs: dict[int, Tensor], micro: int) -> None:
+    for edge, blob in blobs.items():
+        seen.setdefault(edge, {}).setdefault(micro, blob.clone())
+
+
+def _joined(graph: LayerGraph, edge: int, parts: list[Tensor]) -> Tensor:
+    return torch.cat(parts) if graph.edges[edge].shape else torch.stack(parts).sum(0)
+
+
+def assert_equal(ours: Result, theirs: Result, *kinds: str) -> None:
+    """Whole tensors, up to 1e-6 of the largest element (of 1, if that is smaller)."""
+    assert abs(ours.loss - theirs.loss) <= 1e-5 * max(1.0, abs(theirs.loss)), (ours.loss, theirs.loss)
+    for kind in kinds or ("values", "diffs", "grads", "ends"):
+        found, expected = getattr(ours, kind), getattr(theirs, kind)
+        assert set(found) == set(expected), kind
+        for key, value in found.items():
+            assert value.shape == expected[key].shape, (kind, key)
+            scale = max(1.0, expected[key].abs().max().item())
+            error = (value - expected[key]).abs().max().item()
+            assert error <= 1e-6 * scale, f"{kind} {key}: off by {error:.3g}, the largest is {scale:.3g}"

@@ -1,0 +1,83 @@
+"""Each type that is split by samples gives the numbers of the layer, and is split indeed."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpt.execute.local import LocalOperator
+from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.task_dag.split_strategy import BY_SAMPLE, Kind
+from tests.execute.task_dag.nets import (
+    LOSS,
+    TINY,
+    assert_same,
+    convolution,
+    fully_connected,
+    image_net,
+    layer,
+    net_of,
+    pass_over,
+)
+
+XAVIER = 'weight_filler { type: "xavier" }'
+BESIDE = layer("Pooling", "c", "a", "pooling_param { global_pooling: true pool: AVE }")
+# Each reads a convolution's top, 6 x 3 x 9 x 8, and makes "z".
+CASES = {
+    "AbsVal": "",
+    "Axpy": "",
+    "BNLL": "",
+    "Bias": "",
+    "Clip": "clip_param { min: -0.5 max: 0.7 }",
+    "Concat": "",
+    "Convolution": f"convolution_param {{ num_output: 4 kernel_size: 3 {XAVIER} }}",
+    "Deconvolution": f"convolution_param {{ num_output: 4 kernel_size: 3 stride: 2 {XAVIER} }}",
+    "DepthwiseConvolution": f"convolution_param {{ num_output: 3 group: 3 kernel_size: 3 {XAVIER} }}",
+    "ELU": "",
+    "Eltwise": "",
+    "Exp": "",
+    "Flatten": "",
+    "Im2col": "convolution_param { kernel_size: 2 }",
+    "InnerProduct": f"inner_product_param {{ num_output: 4 axis: 2 {XAVIER} }}",
+    "Interp": "interp_param { height: 5 width: 12 }",
+    "LRN": "lrn_param { local_size: 3 alpha: 0.1 }",
+    "Log": "log_param { shift: 9 }",
+    "MVN": "",
+    "Normalize": "",
+    "PReLU": "",
+    "Pooling": "pooling_param { kernel_size: 3 stride: 2 }",
+    "Power": "power_param { power: 2 }",
+    "ReLU": "",
+    "ReLU6": "",
+    "Scale": "scale_param { bias_term: true }",
+    "ShuffleChannel": "shuffle_channel_param { group: 3 }",
+    "Sigmoid": "",
+    "Slice": "",
+    "Softmax": "",
+    "Split": "",
+    "Swish": "",
+    "TanH": "",
+    "Threshold": "",
+    "Upsample": "upsample_param { scale: 2 }",
+}
+BOTTOMS = {"Axpy": "a c c", "Concat": "c c", "Eltwise": "c c"}
+TOPS = {"Slice": "z u v", "Split": "z u"}
+
+
+def test_every_such_type_is_here() -> None:
+    assert set(CASES) == BY_SAMPLE
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_split_by_samples(kind: str) -> None:
+    # MVN takes a bias away again, so that its gradient is rounding.
+    before = convolution("c", "x", f"num_output: 3 kernel_size: 1 bias_term: {str(kind != 'MVN').lower()}", relu=False)
+    text = before + (BESIDE if kind == "Axpy" else "")
+    text += layer(kind, BOTTOMS.get(kind, "c"), TOPS.get(kind, "z"), CASES[kind])
+    if kind == "Threshold":  # hands no diff back, so nothing before it can learn
+        text = layer("Threshold", "x", "z")
+    graph = image_net(text + fully_connected("score", "z", 5) + LOSS, 6)
+    expected = pass_over(LocalOperator(net_of(graph)), passes=2)
+    operator = TaskDagOperator(net_of(graph), threads=2, grain=TINY)
+    assert_same(pass_over(operator, passes=2), expected, 1e-12)
+    strategies = {node.type: block.strategy.kind for block in operator.plan(0).blocks for node in block.nodes}
+    assert strategies[kind] in (Kind.SAMPLES, Kind.FILTERS, Kind.AREAS)

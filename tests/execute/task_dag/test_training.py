@@ -1,0 +1,117 @@
+"""A solver trains and tests with the inner layer as without it: real data layers, dropout, tests, many iterations."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bpt.execute.engine_choice import WARM_UP
+from bpt.execute.local import LocalOperator
+from bpt.execute.task_dag import InnerChoice, TaskDagOperator
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource, read_solver
+from bpt.solver.solver import Solver
+from tests.execute.task_dag.nets import TINY, assert_same, convolution, fully_connected, layer
+from tests.golden_cases import GOLDEN
+
+DATA = """layer { name: "data" type: "Data" top: "data" top: "label" transform_param { scale: 0.00390625 crop_size: 20 }
+    data_param { source: "lmdb" backend: LMDB batch_size: 6 } }"""
+NET = (
+    DATA
+    + convolution("conv", "data", "num_output: 4 kernel_size: 5 stride: 2")
+    + layer("Pooling", "conv", "pool", "pooling_param { kernel_size: 2 stride: 2 }")
+    + fully_connected("wide", "pool", 60)
+    + layer("ReLU", "wide", "wide")
+    + layer("Dropout", "wide", "wide")
+    + fully_connected("score", "wide", 10)
+    + layer("SoftmaxWithLoss", "score label", "loss")
+    + layer("Accuracy", "score label", "accuracy", "include { phase: TEST }")
+)
+SOLVER = """net: "net.prototxt" test_iter: 2 test_interval: 3 base_lr: 0.05 momentum: 0.9 weight_decay: 0.001
+    lr_policy: "fixed" iter_size: 2 max_iter: 6 random_seed: 4 snapshot_prefix: "s" engine: CONTIGUOUS"""
+AUTO = "parallel_param { inner_param { engine: AUTO } }"
+
+
+def weights_of(solver: Solver) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in solver.net.named_parameters()}
+
+
+def trained(source: SolverSource, threads: int) -> dict[str, Tensor]:
+    """Weights after training, and what the last test gave; by LocalOperator if ``threads`` is 0."""
+
+    def make(net: Net, device: torch.device) -> LocalOperator:
+        if threads:
+            return TaskDagOperator(net, device=device, threads=threads, grain=TINY)
+        return LocalOperator(net, device=device)
+
+    solver = Solver(source, make_operator=make)
+    solver.solve()
+    scores = {f"test {edge}": value for edge, value in solver.tests[0].operator.values.items()}
+    weights = weights_of(solver)
+    assert bool(getattr(solver.train.operator, "timelines", {})) == (threads > 0)
+    return weights | scores
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(GOLDEN / "lmdb" / "color_lmdb", tmp_path / "lmdb")
+    (tmp_path / "net.prototxt").write_text(NET.replace('"lmdb"', f'"{tmp_path}/lmdb"'))
+    (tmp_path / "solver.prototxt").write_text(SOLVER.replace('"s"', f'"{tmp_path}/s"'))
+    return tmp_path
+
+
+def source_of(folder: Path, *overrides: str) -> SolverSource:
+    return read_solver(str(folder / "solver.prototxt"), overrides)
+
+
+def test_six_iterations(folder: Path) -> None:
+    run = partial(trained, source_of(folder))
+    assert_same(run(2), run(0), 1e-5)
+
+
+def dag_operator(net: Net, device: torch.device) -> TaskDagOperator:
+    return TaskDagOperator(net, device=device, threads=2, grain=TINY)
+
+
+def test_auto_trains_while_it_tries(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Train and test nets go on with what has been faster; the weights are those of the library."""
+    iterations = 2 * (WARM_UP + InnerChoice.trials) + 2
+    with caplog.at_level(logging.INFO, "bpt"):
+        run = Solver(source_of(folder, AUTO, f"max_iter: {iterations}"), make_operator=dag_operator)
+        run.solve()
+    told = [message for message in caplog.messages if message.startswith("Inner: ")]
+    assert [re.sub(r"[\d.e+]+ ms", "N ms", line) for line in told] in (
+        [f"Inner: {name} (LIBRARY N ms, TASK_DAG N ms an iteration)"] for name in ("LIBRARY", "TASK_DAG")
+    )
+    used = {built.operator.inner for built in (run.train, *run.tests) if isinstance(built.operator, TaskDagOperator)}
+    assert [pb.InnerParameter.Engine.Name(engine) for engine in used] == [told[0].split()[1]]
+    expected = Solver(source_of(folder, f"max_iter: {iterations}"))
+    expected.solve()
+    assert_same(weights_of(run), weights_of(expected), 1e-5)
+
+
+@pytest.mark.parametrize("engine", ["LIBRARY", "TASK_DAG"])
+def test_a_snapshot_settles_it_and_the_resumed_run_goes_on_alike(
+    folder: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit."""
+    value = pb.InnerParameter.Engine.Value(engine)
+    monkeypatch.setattr(InnerChoice, "_best", lambda choice: value)
+    source = source_of(folder, AUTO, "snapshot: 3")
+    straight = Solver(source, make_operator=dag_operator)
+    straight.solve()
+    resumed = Solver(source, make_operator=dag_operator, resume=f"{folder}/s_iter_3.solverstate")
+    for run in (straight, resumed):
+        assert isinstance(run.train.operator, TaskDagOperator)
+        assert run.train.operator.inner == value
+    resumed.solve()
+    ours, theirs = weights_of(resumed), weights_of(straight)
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())

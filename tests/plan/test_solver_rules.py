@@ -1,0 +1,75 @@
+"""A solver whose numbers make no sense is refused before anything is built, at the field that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bpt.errors import PrototxtError
+from bpt.plan.solver_rules import check_solver
+from bpt.proto.sources import SolverSource, read_solver
+
+GOOD = {"base_lr": "0.1", "lr_policy": '"fixed"', "max_iter": "10"}
+
+
+def solver(folder: Path, more: str) -> SolverSource:
+    """``more`` on the first line, then those of the good settings that it does not give."""
+    rest = [f"{field}: {value}" for field, value in GOOD.items() if not more.startswith(f"{field}: ")]
+    path = folder / "solver.prototxt"
+    path.write_text("\n".join([more, *rest]))
+    return read_solver(path)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "display: 0 snapshot: 0 test_interval: 0 random_seed: -1",  # off, or not set
+        "iter_size: 4 average_loss: 20 test_iter: 1 test_iter: 5 test_interval: 3 clip_gradients: 35",
+        "parallel_param { }",
+        # With one process there is one replica, which trains the whole batch, and no pipeline.
+        "parallel_param { num_stages: 1 num_shards: 1 exchange: ALLREDUCE balance: UNIFORM batch_scope: REPLICA }",
+        "parallel_param { pipeline_param { micro_batches: 8 } inner_param { engine: LIBRARY num_threads: 0 } }",
+    ],
+)
+def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
+    check_solver(solver(tmp_path, more))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("max_iter: -1", "max_iter is -1; it must be at least 0"),
+        ("display: -1", "display is -1; it must be at least 0"),
+        ("average_loss: 0", "average_loss is 0; it must be at least 1"),
+        ("iter_size: 0", "iter_size is 0; it must be at least 1"),
+        ("snapshot: -5", "snapshot is -5; it must be at least 0"),
+        ("test_interval: -5", "test_interval is -5; it must be at least 0"),
+        ("device_id: -1", "device_id is -1; it must be at least 0"),
+        ("base_lr: inf", "base_lr is inf; it must be finite"),
+        ("weight_decay: nan", "weight_decay is nan; it must be finite"),
+        ("momentum: -inf", "momentum is -inf; it must be finite"),
+        ("clip_gradients: nan", "clip_gradients is nan; it must be finite"),
+        ("parallel_param { num_shards: -1 }", "parallel_param: num_shards is -1; it must be at least 1"),
+    ],
+)
+def test_what_cannot_is_refused(more: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        check_solver(solver(tmp_path, more))
+    column = max(more.find("num_shards"), 0) + 1
+    assert str(caught.value) == f"{tmp_path}/solver.prototxt:1:{column}: {message}"
+
+
+def test_max_iter_must_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "solver.prototxt"
+    path.write_text('base_lr: 0.1 lr_policy: "fixed"')
+    with pytest.raises(PrototxtError, match="max_iter is not set: how many iterations to train"):
+        check_solver(read_solver(path))
+
+
+@pytest.mark.parametrize("iterations", ["0", "-2"])
+def test_each_test_iter_has_its_place(iterations: str, tmp_path: Path) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        check_solver(solver(tmp_path, f"test_iter: 3 test_iter: {iterations}"))
+    assert str(caught.value) == (f"{tmp_path}/solver.prototxt:1:14: test_iter is {iterations}; it must be at least 1")

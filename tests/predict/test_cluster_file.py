@@ -1,0 +1,107 @@
+"""Cluster files: what they come to, and what is refused, with its place."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from bpt.errors import PrototxtError
+from bpt.predict.cluster_file import ClusterSource
+from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server
+from tests.net_cases import PROTOTXT
+
+CLUSTERS = sorted((PROTOTXT / "clusters").glob("*.prototxt"))
+
+
+def source(tmp_path: Path, text: str) -> ClusterSource:
+    path = tmp_path / "c.prototxt"
+    path.write_text(text)
+    return ClusterSource(str(path))
+
+
+def test_a_file_in_its_units(tmp_path: Path) -> None:
+    """Mbit/s are 125,000 bytes a second; 3 GFLOPS at 6 MFLOP a sample are 500 samples a second."""
+    text = """
+    node {
+      name: "a" count: 2 samples_per_second: 100 noise: 0.1 frequency: 2.4 latency: 0.01 bandwidth: 8
+      change { at: 9 factor: 2 } change { at: 3 factor: 0.5 } fails: 20
+    }
+    node { gflops: 3 }
+    server { latency: 0.02 bandwidth: 80 update_rate: 5 }
+    """
+    a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20)
+    expected = Cluster((a, a, Node("kind1", 500)), Server(0.02, 1e7, 5e6), colocated=True)
+    assert source(tmp_path, text).cluster(6e6, 0, colocated=True) == expected
+
+
+def test_zero_is_without_limit(tmp_path: Path) -> None:
+    text = "node { samples_per_second: 1 bandwidth: 0 } server { bandwidth: 0 update_rate: 0 }"
+    cluster = source(tmp_path, text).cluster(0, 0)
+    assert cluster == Cluster((Node("kind0", 1),))
+    assert cluster.server.update_rate == cluster.nodes[0].bandwidth == cluster.nodes[0].fails == math.inf
+
+
+def test_memory_of_each_node(tmp_path: Path) -> None:
+    """In MiB; without one, or at 0, there is no limit."""
+    text = "node { gflops: 1 count: 2 memory: 1.5 } node { gflops: 1 } node { gflops: 1 memory: 0 }"
+    assert source(tmp_path, text).memories == (1_572_864, 1_572_864, math.inf, math.inf)
+
+
+def test_spread_is_drawn_from_the_seed_for_each_kind(tmp_path: Path) -> None:
+    kind = "node { count: 3 samples_per_second: 1 spread: 0.3 }"
+    drawn = source(tmp_path, kind * 2)
+    first = [node.speed for node in drawn.cluster(0, 1).nodes]
+    assert len(set(first)) == 6
+    assert [node.speed for node in drawn.cluster(0, 1).nodes] == first
+    assert [node.speed for node in drawn.cluster(0, 2).nodes] != first
+    more = source(tmp_path, kind + "node { count: 4 samples_per_second: 1 spread: 0.3 }").cluster(0, 1).nodes
+    assert [node.speed for node in more][:6] == first
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("", "1:1", "a cluster has at least one node { samples_per_second: … }"),
+        ("server { }", "1:1", "a cluster has at least one node"),
+        ("node { }", "1:1", "a node has either samples_per_second or gflops; neither is set"),
+        ("node { samples_per_second: 1\n gflops: 2 }", "2:2", "a node has either samples_per_second or gflops; both"),
+        ("node { samples_per_second: 0 }", "1:8", "samples_per_second is 0; it must be finite and above 0"),
+        ("node { samples_per_second: -1 }", "1:8", "samples_per_second is -1; it must be finite and above 0"),
+        ("node { gflops: inf }", "1:8", "gflops is inf; it must be finite and above 0"),
+        ("node { gflops: 1 count: 0 }", "1:18", "count is 0; it must be at least 1"),
+        ("node { gflops: 1 frequency: 0 }", "1:18", "frequency is 0; it must be finite and above 0"),
+        ("node { gflops: 1 spread: -1 }", "1:18", "spread is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 noise: nan }", "1:18", "noise is nan; it must be finite and at least 0"),
+        ("node { gflops: 1 latency: -1 }", "1:18", "latency is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 bandwidth: -1 }", "1:18", "bandwidth is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 memory: -1 }", "1:18", "memory is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 fails: -1 }", "1:18", "fails is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 change { } }", "1:18", "a change needs at: the seconds after the start"),
+        ("node { gflops: 1 change { at: 1 factor: 0 } }", "1:33", "factor is 0; it must be finite and above 0"),
+        ("node { gflops: 1 change { at: -1 } }", "1:27", "at is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 }\nserver { update_rate: -1 }", "2:10", "update_rate is -1; it must be finite and at"),
+        ("node { gflops: 1 } node { speed: 1 }", "1:27", 'NodeParameter has no field "speed"; did you mean "spread"?'),
+    ],
+)
+def test_what_is_refused(text: str, place: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        source(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path}/c.prototxt:{place}: {message}")
+
+
+def test_gflops_need_a_net_that_computes(tmp_path: Path) -> None:
+    with pytest.raises(PrototxtError, match=r"c\.prototxt:1:8: gflops: the net has no operations to count"):
+        source(tmp_path, "node { gflops: 1 }").cluster(0, 0)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(PrototxtError, match="nope: no such file"):
+        ClusterSource("nope")
+
+
+@pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+def test_the_examples(path: Path) -> None:
+    nodes = len(ClusterSource(str(path)).cluster(45e6, 0).nodes)
+    assert nodes == {"two_unlike": 2, "three_unlike": 3, "thirty_nodes": 30, "ten_thousand": 10_000}[path.stem]

@@ -1,0 +1,79 @@
+"""Autotuner: the memory layout first, then the inner layer, then chunks, and nothing of a run's first iterations."""
+
+from __future__ import annotations
+
+import logging
+from typing import cast
+
+import pytest
+
+from bpt.device import CPU
+from bpt.runtime.autotuner import Autotuner
+from bpt.runtime.chunks.tuner import Chunks
+from bpt.runtime.tuned_settings import TunedSetting
+
+
+class Choice:
+    """Settles after so many records."""
+
+    def __init__(self, records: int) -> None:
+        self.left = records
+        self.seconds: list[float] = []
+
+    @property
+    def settled(self) -> bool:
+        return not self.left
+
+    def record(self, seconds: float) -> bool:
+        assert self.left
+        self.left -= 1
+        self.seconds.append(seconds)
+        return self.settled
+
+
+def trials(engine: Choice, chunks: Choice, inner: Choice | None = None) -> Autotuner:
+    engines = [cast(TunedSetting, engine), cast(TunedSetting, inner or Choice(0))]
+    return Autotuner(engines, cast(Chunks, chunks), CPU)
+
+
+def run(trying: Autotuner, iterations: int) -> list[bool]:
+    settled = []
+    for _ in range(iterations):
+        trying.start()
+        settled.append(trying.end())
+    return settled
+
+
+def test_one_after_the_other() -> None:
+    engine, inner, chunks = Choice(3), Choice(2), Choice(2)
+    trying = trials(engine, chunks, inner)
+    assert run(trying, 3) == [False] * 3
+    assert (engine.left, inner.left, chunks.left) == (0, 2, 2)
+    assert run(trying, 2) == [False] * 2
+    assert (inner.left, chunks.left) == (0, 2)
+    assert run(trying, 3) == [False, True, False]  # the last one finds nothing to try
+    assert all(seconds >= 0 for seconds in engine.seconds + inner.seconds + chunks.seconds)
+
+
+def test_first_iterations_do_not_count_for_chunks() -> None:
+    """Threads, memory and kernels are made ready then, which the first chunks would have to pay for."""
+    chunks = Choice(2)
+    trying = trials(Choice(0), chunks)
+    assert run(trying, 2) == [False, False]
+    assert chunks.left == 2
+    assert run(trying, 2) == [False, True]
+
+
+def test_nothing_to_try() -> None:
+    trying = trials(Choice(0), Choice(0))
+    assert trying.settled
+    assert run(trying, 2) == [False, False]
+
+
+def test_a_run_that_ends_too_early_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "bpt"):
+        trials(Choice(0), Choice(0)).finish()
+        assert not caplog.messages
+        trials(Choice(0), Choice(1)).finish()
+    assert len(caplog.messages) == 1
+    assert "training has ended before the search" in caplog.messages[0]

@@ -1,0 +1,81 @@
+"""``balance: STATIC`` takes the profile of this run, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bpt.balance import Static
+from bpt.balance.precision import Estimate
+from bpt.balance.profile import Facts, Profile, RankSpeed
+from bpt.balance.profile_file import write_profile
+from bpt.comm.base import Communicator
+from bpt.comm.grid import ProcessGrid
+from bpt.comm.serial import SerialCommunicator
+from bpt.device import CPU
+from bpt.errors import FileError
+from bpt.plan.nets import train_plan
+from bpt.proto.sources import SolverSource
+from bpt.runtime.balancing import static_balance
+from bpt.runtime.rank_facts import facts
+from tests.doubles.thread_ranks import run_ranks
+from tests.solver.small_solver import SOLVER, small_solver
+
+TEXT = SOLVER + 'parallel_param { balance: STATIC\n  balance_param { profile: "speed.json" } }\n'
+
+
+def facts_of(solver: SolverSource, ranks: int) -> Facts:
+    alone = facts(solver.param, train_plan(solver).graph(), CPU, SerialCommunicator())
+    return replace(alone, ranks=alone.ranks * ranks)
+
+
+def write(solver: SolverSource, now: Facts) -> None:
+    """A profile in which rank r takes r + 1 seconds a sample."""
+    speeds = tuple(RankSpeed({1: Estimate(rank + 1.0, 0.0, 5)}, 100) for rank in range(len(now.ranks)))
+    write_profile(Profile(now, speeds, 8, "small", "0.1.0"), str(Path(solver.path).parent / "speed.json"))
+
+
+def balances(solver: SolverSource, ranks: int = 2) -> list[Static]:
+    def rank(comm: Communicator) -> Static:
+        return static_balance(solver, train_plan(solver).graph(), ProcessGrid.make(comm), CPU)
+
+    return run_ranks(ranks, rank)
+
+
+def complaint(solver: SolverSource, ranks: int = 2) -> str:
+    with pytest.raises(FileError) as caught:
+        balances(solver, ranks)
+    return str(caught.value)
+
+
+def test_shares_of_the_profile(tmp_path: Path) -> None:
+    solver = small_solver(tmp_path, text=TEXT)
+    write(solver, facts_of(solver, 2))
+    first, second = balances(solver)
+    # 5 and 3 samples take 5 and 6 seconds; with 6 and 2 it would be 6 and 4: as long.
+    assert [share.count for share in first.shares(8, 2)] == [5, 3]
+    assert first.shares(8, 2) == second.shares(8, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda now: replace(now, ranks=now.ranks[:1]), "it is of 1 ranks, now there are 2"),
+        (lambda now: replace(now, network="other"), "it is of another network"),
+        (lambda now: replace(now, ranks=(now.ranks[0], replace(now.ranks[1], threads=99))), "rank 1 had threads 99"),
+    ],
+)
+def test_a_foreign_profile(tmp_path: Path, change, difference: str) -> None:  # type: ignore[no-untyped-def]
+    solver = small_solver(tmp_path, text=TEXT)
+    write(solver, change(facts_of(solver, 2)))
+    message = complaint(solver)
+    assert message.startswith(f"{tmp_path}/speed.json: was not measured for this run: {difference}")
+    remedy = f"mpirun -n 2 … bpt time --solver {solver.path} --profile {tmp_path}/speed.json"
+    assert message.endswith(f"Measure on these hosts, with the same --set: {remedy}")
+
+
+def test_no_profile(tmp_path: Path) -> None:
+    solver = small_solver(tmp_path, text=TEXT)
+    assert complaint(solver) == "speed.json: cannot be read: No such file or directory"

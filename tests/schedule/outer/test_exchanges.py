@@ -1,0 +1,106 @@
+"""The schedule that a text asks for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from google.protobuf import text_format
+
+from bpt.balance.idpa import Idpa, Rule, Udpa
+from bpt.errors import UserError
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.outer.agwu import Agwu
+from bpt.schedule.outer.asgd import Asgd
+from bpt.schedule.outer.base import OuterSchedule
+from bpt.schedule.outer.exchanges import OUTER, make_schedule, passes_of
+from bpt.schedule.outer.instructions import Descend, Merge, Send
+from bpt.schedule.outer.messages import Report
+from bpt.schedule.outer.sgwu import Sgwu
+
+
+def made(text: str, samples: int = 12, workers: int = 3, passes: Fraction = Fraction(4)) -> OuterSchedule:
+    return make_schedule(text_format.Parse(text, pb.ParallelParameter()), samples, workers, passes)
+
+
+def test_passes() -> None:
+    """Ten iterations of 2 × 32 samples go 10.66... times through 60."""
+    assert passes_of(10, 64, 60) == Fraction(32, 3)
+    assert passes_of(1, 1, 60_000) == Fraction(1, 60_000)
+
+
+@pytest.mark.parametrize(("exchange", "kind"), [("SGWU", Sgwu), ("AGWU", Agwu), ("ASGD", Asgd)])
+def test_the_exchange(exchange: str, kind: type[OuterSchedule]) -> None:
+    schedule = made(f"exchange: {exchange}")
+    assert type(schedule) is kind
+    assert pb.ParallelParameter.Exchange.Value(exchange) in OUTER
+    assert len(schedule.nodes) == 3 and schedule.total == 4
+
+
+def test_what_is_not_of_the_outer_layer() -> None:
+    others = set(map(pb.ParallelParameter.Exchange.Value, ("ALLREDUCE", "TREE", "CGDP", "RING")))
+    assert set(OUTER) | others == set(pb.ParallelParameter.Exchange.values())
+    assert not set(OUTER) & others
+
+
+def test_uniform_is_udpa() -> None:
+    """All samples at once, to all workers alike, whatever their frequencies are."""
+    schedule = made("exchange: SGWU balance: UNIFORM balance_param { num_batches: 3 rule: PAPER }")
+    assert isinstance(schedule.idpa, Udpa)
+    sends = schedule.begin([1.0, 2.0, 3.0])
+    assert [each.order.runs for each in sends if isinstance(each, Send)] == [((0, 4),), ((4, 8),), ((8, 12),)]
+
+
+def test_idpa() -> None:
+    """Two batches: 6 samples in the first, by frequency; K' = 2 + ⌊4 - 1.5⌋."""
+    schedule = made("exchange: AGWU balance: IDPA balance_param { num_batches: 2 }")
+    assert type(schedule.idpa) is Idpa and schedule.idpa.rule is Rule.HARMONIC
+    sends = schedule.begin([1.0, 2.0, 3.0])
+    assert [each.order.runs for each in sends if isinstance(each, Send)] == [((0, 1),), ((1, 3),), ((3, 6),)]
+    assert schedule.total == 4
+    assert made("exchange: AGWU balance: IDPA balance_param { rule: PAPER }").idpa.rule is Rule.PAPER
+
+
+def test_of_sgwu() -> None:
+    schedule = made("exchange: SGWU agwu_param { local_epochs: 3 }")
+    sends = schedule.begin([None] * 3)
+    assert [each.order.until for each in sends if isinstance(each, Send)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(("normalizer", "gamma"), [("OTHERS", 1 / 2), ("ALL", 1 / 3)])
+def test_of_agwu(normalizer: str, gamma: float) -> None:
+    """At the first version, all count 1 in Eq. 9. With a bound of 2, three workers take turns."""
+    schedule = made(f"exchange: AGWU agwu_param {{ normalizer: {normalizer} local_epochs: 2 max_staleness: 2 }}")
+    sends = schedule.begin([None] * 3)
+    assert [each.order.until for each in sends if isinstance(each, Send)] == [2, 2, 2]
+    merge, _ = schedule.submitted(Report(0, Fraction(2)))
+    assert isinstance(merge, Merge) and merge.update.gamma == gamma
+    assert schedule.submitted(Report(0, Fraction(4))) == []
+
+
+def test_of_asgd() -> None:
+    schedule = made("exchange: ASGD agwu_param { push: 2 fetch: 3 }", samples=30)
+    send, *_ = schedule.begin([None] * 3)
+    assert isinstance(send, Send) and send.order.iterations == 2
+    descend, send = schedule.submitted(Report(0, Fraction(2, 10), 2, 2))
+    assert isinstance(descend, Descend) and isinstance(send, Send)
+    assert not send.order.weights
+    _, send = schedule.submitted(Report(0, Fraction(4, 10), 2, 2))
+    assert isinstance(send, Send) and send.order.weights
+    held = made("exchange: ASGD agwu_param { max_staleness: 2 }", samples=30)
+    held.begin([None] * 3)
+    assert len(held.submitted(Report(0, Fraction(1, 10), 1, 1))) == 2
+    assert held.submitted(Report(0, Fraction(2, 10), 1, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("balance: IDPA balance_param { num_batches: 5 }", "num_batches is 5, but the data are trained only 4 times"),
+        ("balance: IDPA balance_param { num_batches: 13 }", "num_batches is 13, but there are only 12 samples"),
+        ("agwu_param { max_staleness: 1 }", "max_staleness is 1, but of 3 workers that start together"),
+    ],
+)
+def test_numbers_that_do_not_fit(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        made(f"exchange: AGWU {text}")

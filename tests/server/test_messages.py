@@ -1,0 +1,94 @@
+"""What is written into a head is read from it, to the last bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpt.schedule.outer.instructions import Settled
+from bpt.schedule.outer.messages import Order, Report
+from bpt.server import messages as wire
+from bpt.server.messages import Kind, Progress
+from bpt.server.outcome import Outcome
+from bpt.signals import Action
+
+whole = st.integers(0, 2**53)
+parts = st.fractions(0, 1000, max_denominator=2**40)
+numbers = st.floats(allow_nan=False)
+runs = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=4).map(tuple)
+orders = st.builds(Order, whole, whole, parts, parts, runs, whole, st.booleans(), st.booleans(), st.just(0))
+reports = st.builds(Report, whole, parts, whole, whole, numbers, numbers, numbers, numbers)
+words = st.builds(Progress, whole, whole, numbers, numbers, st.sampled_from(Action), st.booleans())
+EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)
+
+
+def sent(head: np.ndarray) -> np.ndarray:
+    """A head as it arrives."""
+    assert head.shape == (wire.LENGTH,) and head.dtype == np.float64
+    arrived = wire.head()
+    assert arrived.shape == head.shape and arrived.dtype == head.dtype and not arrived.any()
+    arrived[:] = head
+    return arrived
+
+
+@EXAMPLES
+@given(orders)
+def test_orders(order: Order) -> None:
+    head, runs = sent(wire.order_head(order)), wire.runs_buffer(order)
+    assert wire.kind_of(head) is Kind.ORDER
+    assert runs.shape == (wire.number_of_runs(head), 2) and runs.dtype == np.int64
+    back = wire.read_order(head, order.worker, runs.copy())
+    assert back == order and repr(back) == repr(order)
+
+
+def test_the_batch_stays_with_the_server() -> None:
+    order = Order(3, 4, batch=2)
+    back = wire.read_order(sent(wire.order_head(order)), 3, wire.runs_buffer(order))
+    assert back == replace(order, batch=0)
+
+
+@EXAMPLES
+@given(reports)
+def test_reports(report: Report) -> None:
+    head = sent(wire.report_head(report))
+    assert wire.kind_of(head) is Kind.SUBMIT
+    back = wire.read_report(head, report.worker)
+    assert back == report and repr(back) == repr(report)
+
+
+def test_a_loss_that_is_not_known() -> None:
+    back = wire.read_report(sent(wire.report_head(Report(2, Fraction(1)))), 2)
+    assert math.isnan(back.loss)
+
+
+@EXAMPLES
+@given(words)
+def test_progress(progress: Progress) -> None:
+    head = sent(wire.progress_head(progress))
+    assert wire.kind_of(head) is Kind.PROGRESS
+    back = wire.read_progress(head, progress.worker)
+    assert back == progress and repr(back) == repr(progress)
+
+
+@pytest.mark.parametrize("engine", [0, 1, 2])
+def test_settled(engine: int) -> None:
+    head = sent(wire.settled_head(Settled(5, engine, 1)))
+    assert wire.kind_of(head) is Kind.SETTLED
+    assert wire.read_settled(head, 5) == Settled(5, engine, 1)
+
+
+def test_hurry() -> None:
+    assert wire.kind_of(sent(wire.hurry_head())) is Kind.HURRY
+
+
+@pytest.mark.parametrize("outcome", [Outcome(0, False), Outcome(2**52, True), Outcome(3, False, True)])
+def test_how_a_run_has_ended(outcome: Outcome) -> None:
+    head = sent(wire.finished_head(outcome))
+    assert wire.kind_of(head) is Kind.FINISHED
+    assert wire.read_finished(head) == outcome

@@ -1,0 +1,63 @@
+"""Who serves and who computes."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf import text_format
+
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.proto import bpt_pb2 as pb
+from bpt.server.roles import Roles
+from tests.doubles.thread_ranks import run_ranks
+
+
+def roles(text: str, ranks: int) -> list[Roles]:
+    param = text_format.Parse(text, pb.ParallelParameter())
+
+    def work(world: Communicator) -> Roles:
+        return Roles.of(param, world)
+
+    return run_ranks(ranks, work)
+
+
+@pytest.mark.parametrize("text", ["", "server: DEDICATED"])
+def test_rank_0_only_serves(text: str) -> None:
+    found = roles(text, 3)
+    assert [each.workers for each in found] == [(1, 2)] * 3
+    assert [each.rank for each in found] == [0, 1, 2]
+    assert [each.serves for each in found] == [True, False, False]
+    assert [each.worker for each in found] == [None, 0, 1]
+    assert str(found[0]) == "server on rank 0; 2 computing nodes"
+    assert str(roles(text, 2)[0]) == "server on rank 0; 1 computing node"
+
+
+def test_rank_0_computes_as_well() -> None:
+    found = roles("server: COLOCATED", 3)
+    assert [each.workers for each in found] == [(0, 1, 2)] * 3
+    assert [each.serves for each in found] == [True, False, False]
+    assert [each.worker for each in found] == [0, 1, 2]
+    assert str(found[0]) == "server on rank 0, which computes as well; 3 computing nodes"
+
+
+@pytest.mark.parametrize("text", ["server: DEDICATED", "server: COLOCATED"])
+def test_a_process_that_is_alone_has_both_roles(text: str) -> None:
+    found = Roles.of(text_format.Parse(text, pb.ParallelParameter()), SerialCommunicator())
+    assert (found.workers, found.serves, found.worker) == ((0,), True, 0)
+
+
+def test_computing_nodes_that_are_pipelines() -> None:
+    found = roles("num_stages: 3", 7)
+    assert [each.workers for each in found] == [(1, 4)] * 7
+    assert [each.serves for each in found] == [True] + 6 * [False]
+    assert [each.worker for each in found] == [None, 0, 0, 0, 1, 1, 1]
+    assert [each.leads for each in found] == [False, True, False, False, True, False, False]
+    assert (found[0].ranks_of(1), found[0].place(1)) == (range(4, 7), "ranks 4 to 6")
+    assert str(found[0]) == "server on rank 0; 2 computing nodes, each a pipeline of 3 ranks"
+    assert str(roles("num_stages: 3", 4)[0]) == "server on rank 0; 1 computing node, a pipeline of 3 ranks"
+    assert found[0].nodes == "2 nodes (pipelines of 3 ranks)"
+
+
+def test_computing_nodes_of_one_rank() -> None:
+    found = roles("", 3)[2]
+    assert (found.leads, found.ranks_of(1), found.place(1), found.nodes) == (True, range(2, 3), "rank 2", "2 nodes")

@@ -1,0 +1,225 @@
+"""Computing nodes that are pipelines: against a worker alone, against one process, and against each other."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.device import CPU
+from bpt.errors import LayerError, LostRankError, PrototxtError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import read_solver
+from bpt.report.outer import read_csv
+from bpt.server import train
+from bpt.server import worker_pipeline as pipelines
+from bpt.server.outcome import Outcome
+from bpt.signals import Action, SignalActions
+from bpt.solver.solver import Solver
+from tests.doubles.thread_ranks import Killed, run_ranks
+from tests.solver.spread_runs import NET, ROWS, set_up
+
+Weights = dict[str, list[NDArray[np.float32]]]
+UNWEIGHED = "weigh_by_accuracy: false"
+PLAIN = re.sub(r'layer \{ name: "bn".*\n', "", NET)  # micro-batches are normalised one by one
+TWO = "num_stages: 2 pipeline_param { allocator: MANUAL micro_batches: 1 }"
+CUT = "pipeline_param { allocator: MANUAL schedule: GPIPE micro_batches: 3 }"
+GPIPE = f"num_stages: 2 {CUT}"
+
+
+def put(net: str, *first: str) -> None:
+    """Write the net. These layers are the first ones of stages 1, 2 and so on."""
+    for stage, name in enumerate(first, 1):
+        net = net.replace(f'name: "{name}" type', f'name: "{name}" parallel_param {{ stage: {stage} }} type', 1)
+    Path("net.prototxt").write_text(net)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    set_up(tmp_path)
+    monkeypatch.setattr("bpt.server.serving.draw", lambda record, folder: [])  # takes seconds
+    return tmp_path
+
+
+class Signalled(SignalActions):
+    """Gets SIGTERM, so to speak, when it is asked for the ``at``-th time; touches none of the process's handlers."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._left = at
+
+    def __enter__(self) -> Signalled:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def take(self) -> Action:
+        self._left -= 1
+        self.terminated |= self._left == 0
+        return Action.STOP if self._left == 0 else Action.NONE
+
+
+def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalled: int = -1) -> list[Outcome]:
+    """Train on so many ranks; returns what each of those that live comes to. A rank that misses another one dies."""
+
+    def run(world: Communicator) -> Outcome:
+        threads = torch.get_num_threads()
+        text = ["parallel_param { sync_batch_norm: false }", f"parallel_param {{ {parallel} }}", *overrides]
+        signals = Signalled(7) if world.rank == signalled else None
+        try:
+            return train(read_solver("solver.prototxt", text), world, CPU, signals, replay=replay)
+        except LostRankError:
+            raise Killed from None  # as comm.failure does in the end
+        finally:
+            torch.set_num_threads(threads)
+
+    return [run(SerialCommunicator())] if ranks == 1 else run_ranks(ranks, run)
+
+
+def alone(*overrides: str) -> None:
+    """Train in one process, without an outer layer."""
+    with Solver(read_solver("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])) as solver:
+        solver.solve()
+
+
+def weights(iteration: int = 9, prefix: str = "small") -> Weights:
+    net = pb.NetParameter.FromString(Path(f"{prefix}_iter_{iteration}.caffemodel").read_bytes())
+    return {layer.name: [np.array(blob.data, np.float32) for blob in layer.blobs] for layer in net.layer if layer.blobs}
+
+
+def assert_equal(one: Weights, other: Weights, tolerance: float = 0.0) -> None:
+    assert one.keys() == other.keys()
+    for name, blobs in one.items():
+        for mine, others in zip(blobs, other[name], strict=True):
+            np.testing.assert_allclose(mine, others, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("exchange", ["AGWU", "SGWU", "ASGD"])
+def test_one_pipeline_trains_as_one_process(exchange: str) -> None:
+    """Momentum, clipping by the norm of all stages, dropout, and statistics of a BatchNorm that nobody trains."""
+    put(NET, "bn")
+    alone()
+    expected = weights()
+    outer(3, f"exchange: {exchange} agwu_param {{ {UNWEIGHED} }} {TWO}")
+    assert_equal(weights(), expected, 1e-5)
+
+
+@pytest.mark.parametrize(("exchange", "stages"), [("AGWU", 2), ("ASGD", 2), ("ASGD", 3)])
+def test_micro_batches_train_as_a_worker_alone(exchange: str, stages: int) -> None:
+    """Q counts over micro-batches, on the last stage: under AGWU it is in every update."""
+    put(PLAIN, *("drop", "ip")[: stages - 1])
+    outer(2, f"exchange: {exchange}")
+    expected, told = weights(), read_csv("small_run")
+    outer(1 + stages, f"exchange: {exchange} num_stages: {stages} {CUT}")
+    assert_equal(weights(), expected, 2e-5)
+    record = read_csv("small_run")
+    assert [row.accuracy for row in record.updates] == [row.accuracy for row in told.updates]
+    assert any(0 < row.accuracy < 1 for row in record.updates)
+    np.testing.assert_allclose([row.loss for row in record.updates], [row.loss for row in told.updates], rtol=1e-4)
+
+
+def test_two_pipelines_are_two_computing_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes are those of Eq. 11 for two nodes: what stages send each other is not in it."""
+    put(PLAIN, "drop")
+    with caplog.at_level(logging.INFO, "bpt"):
+        outcomes = outer(5, f"exchange: AGWU balance: IDPA balance_param {{ num_batches: 2 }} {GPIPE}", "max_iter: 20")
+    assert [outcome.iterations for outcome in outcomes] == [20] * 5
+    record = read_csv("small_run")
+    assert [node.worker for node in record.nodes] == [0, 1]
+    assert sum(node.samples_allocated for node in record.nodes) == ROWS
+    assert sum(n.bytes_sent + n.bytes_received for n in record.nodes) == record.bytes_expected()
+    assert record.facts["node"] == "a pipeline of 2 ranks"
+    assert record.title.endswith("AGWU + IDPA, 2 nodes (pipelines of 2 ranks)")
+    log = caplog.text
+    assert "server on rank 0; 2 computing nodes, each a pipeline of 2 ranks" in log
+    assert "Each computing node is a pipeline GPIPE of 3 micro-batches" in log and "Stage 1: " in log
+    assert "worker 1 (ranks 3 to 4, host " in log
+
+
+def test_two_pipelines_learn() -> None:
+    """Dropout left out: the loss of the last pushes is far below log 3, that of guessing."""
+    put(re.sub(r'layer \{ name: "drop".*\n', "", PLAIN), "fc")
+    settings = 'max_iter: 120 momentum: 0 base_lr: 0.1 lr_policy: "fixed" clip_gradients: -1 weight_decay: 0'
+    outer(5, f"exchange: ASGD {GPIPE}", settings)
+    losses = [row.loss for row in read_csv("small_run").updates]
+    assert np.mean(losses[:4]) > 0.9 and np.mean(losses[-10:]) < 0.3
+
+
+def test_a_replay_ends_bit_for_bit_equal() -> None:
+    put(PLAIN, "drop")
+    parallel = f"exchange: ASGD {GPIPE}"
+    outer(5, parallel)
+    expected = weights()
+    Path("small_run").rename("first_run")
+    outer(5, parallel, "snapshot_prefix: 'again'", replay="first_run/replay.jsonl")
+    assert_equal(weights(prefix="again"), expected)
+
+
+@pytest.mark.parametrize("rank", [1, 2])  # a leader, and one that follows
+def test_a_signal_to_any_rank_stops_the_run(rank: int) -> None:
+    put(NET, "bn")
+    outcomes = outer(3, f"exchange: ASGD {TWO}", "max_iter: 500", signalled=rank)
+    assert len(set(outcomes)) == 1
+    assert outcomes[0].terminated and 0 < outcomes[0].iterations < 500
+    assert weights(outcomes[0].iterations)
+
+
+@pytest.mark.parametrize("rank", [3, 4])  # a leader, and one that follows
+def test_a_pipeline_that_misses_a_rank_is_lost(
+    rank: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second of two; its samples go to the first, and the run goes on to its end."""
+    commands = 0
+
+    class Mortal(pipelines.Pipeline):
+        def _meet(self, words: NDArray[np.float64]) -> tuple[int, ...]:
+            nonlocal commands
+            if threading.current_thread().name == f"rank {rank}":
+                commands += 1
+                if commands == 9:
+                    raise Killed
+            return super()._meet(words)
+
+    put(NET, "bn")
+    monkeypatch.setattr("bpt.server.training.Pipeline", Mortal)
+    with caplog.at_level(logging.INFO, "bpt"):
+        outcomes = outer(5, f"exchange: AGWU {TWO}", "max_iter: 20")
+    assert [outcome.iterations for outcome in outcomes] == [20] * 3
+    assert "Lost: worker 1 (ranks 3 to 4, host " in caplog.text
+    assert "its 11 samples go to the other workers" in caplog.text
+    assert read_csv("small_run").nodes[0].samples_allocated == ROWS
+    assert weights(20)
+
+
+def test_what_cannot_go_through_in_micro_batches_is_refused() -> None:
+    normalised = 'type: "BatchNorm" bottom: "conv" top: "conv"'
+    put(NET.replace(normalised, f"{normalised} batch_norm_param {{ sync: true }}"), "fc")
+    with pytest.raises(LayerError, match=r'layer "bn": is to normalise by the whole batch \(sync\)'):
+        outer(3, f"exchange: ASGD {GPIPE}")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stages", "message"),
+    [
+        (1, 2, "1 rank is not 1 + 2 k: start 3 (mpirun -n 3), or change num_stages"),
+        (4, 2, "4 ranks are not 1 + 2 k: start 3 or 5 (mpirun -n 5), or change num_stages"),
+        (2, 3, "2 ranks are not 1 + 3 k: start 4 (mpirun -n 4), or change num_stages"),
+    ],
+)
+def test_ranks_that_do_not_divide(ranks: int, stages: int, message: str) -> None:
+    with pytest.raises(PrototxtError) as caught:
+        outer(ranks, f"exchange: ASGD num_stages: {stages}")
+    assert str(caught.value).endswith(
+        f"parallel_param: exchange: ASGD with num_stages: {stages} needs rank 0, which serves, and {stages} ranks for "
+        f"each pipeline; {message}"
+    )
