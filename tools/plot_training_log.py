@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 from bpt.cli.options import Parser
 from bpt.cli.tool import run_tool
-from bpt.plot.plot_log import plot_logs
+from bpt.plot.log_figure import plot_logs
 
 
 def make_parser() -> Parser:

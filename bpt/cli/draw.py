@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 def draw(arguments: argparse.Namespace, model: str, output: str, level: int = 0, stages: tuple[str, ...] = ()) -> None:
     """Draw as the flags of add_drawing say, and print what there is to say about the picture."""
     # Imported here so that --help does not wait for torch.
-    from bpt.draw.draw_net import Request, draw_net
+    from bpt.draw.drawing import Request, draw_net
 
     request = Request(
         model=model,

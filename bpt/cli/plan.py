@@ -129,7 +129,7 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.planner.plan_figure import check_figure
-    from bpt.simulate.simulation_tables import check_file
+    from bpt.simulate.simulation_report import check_file
 
     if arguments.figure:
         check_figure(arguments.figure)

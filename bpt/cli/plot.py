@@ -45,6 +45,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt plot runs on one process; leave mpirun out")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.plot.plot_log import plot_logs
+    from bpt.plot.log_figure import plot_logs
 
     print(plot_logs(arguments.output, arguments.log, seconds=arguments.against == "seconds"))

@@ -71,8 +71,15 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.proto.sources import read_solver
     from bpt.simulate.simulation import simulate_solver, strategies_of
-    from bpt.simulate.simulation_figure import check_figure, draw
-    from bpt.simulate.simulation_tables import check_file, lines, node_rows, strategy_rows, write_csv
+    from bpt.simulate.simulation_report import (
+        check_figure,
+        check_file,
+        draw,
+        lines,
+        node_rows,
+        strategy_rows,
+        write_csv,
+    )
 
     strategies = strategies_of(arguments.strategies)
     if arguments.png:

@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bpt.draw.net_layout import Layers, Link, Segment, layers_of
-from bpt.draw.net_layout_fold import columns_needed, crossing, fold
+from bpt.draw.net_layout import Layers, Link, Segment, columns_needed, crossing, fold, layers_of
 from bpt.draw.net_layout_place import place
 
 Point = tuple[float, float]

@@ -15,8 +15,7 @@ from bpt.errors import FileError, UserError
 from bpt.explain.explained_net import ExplainedNet, explained_net, find_layer, layer_of
 from bpt.explain.grad_cam import Explanation, grad_cam, spread
 from bpt.explain.model_input import Rule, Subject, check_outputs, peak, prefix_of, rule_of
-from bpt.explain.picture import Picture
-from bpt.explain.scan import Scan
+from bpt.explain.subjects import Picture, Scan
 from bpt.graph.layer_graph import Edge
 from bpt.net import Net
 from bpt.report.outer.style import check_matplotlib

@@ -14,8 +14,7 @@
 layers their names. Names and order of what comes out are pycaffe's; mistakes are found where they are made.
 """
 
-from bpt.netspec.enums import P
-from bpt.netspec.layers import Function, L, Top
+from bpt.netspec.layers import Function, L, P, Top
 from bpt.netspec.spec import NetSpec, to_proto
 
 __all__ = ["Function", "L", "NetSpec", "P", "Top", "to_proto"]

@@ -1,16 +1,131 @@
-"""``L``: one function for each layer type. What it returns stands for the layer's tops."""
+"""``L``: one function for each layer type; what it returns stands for the layer's tops. ``P``: the enums' values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from google.protobuf.descriptor import EnumValueDescriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from bpt.errors import UserError, did_you_mean
 from bpt.layers import LAYERS
-from bpt.netspec.assign import assign
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import field_by_name, fields_of
+from bpt.proto.fields import field_by_name, fields_of, is_message, is_repeated
 from bpt.proto.settings import settings_of
+from bpt.proto.values import BadValueError, to_enum
+
+
+class Enums:
+    """The enum values of one message, as attributes: ``P.Pooling.MAX`` is 0."""
+
+    def __init__(self, name: str, values: dict[str, EnumValueDescriptor]) -> None:
+        self._name = name
+        self._values = values
+
+    def __getattr__(self, value: str) -> int:
+        if value.startswith("_"):
+            raise AttributeError(value)
+        if value not in self._values:
+            hint = did_you_mean(value, self._values) or f" (it has {', '.join(self._values)})"
+            raise UserError(f'P.{self._name} has no value "{value}"{hint}')
+        return int(self._values[value].number)
+
+    def __dir__(self) -> list[str]:
+        return list(self._values)
+
+
+class Parameters:
+    """``P.<name>`` holds the enum values of the message ``<name>Parameter``: ``P.Eltwise.SUM``, ``P.Data.LMDB``.
+
+    Messages of other names (``P.ParamSpec.PERMISSIVE``) and enums outside of messages (``P.Phase.TEST``) go by
+    their full name.
+    """
+
+    def __getattr__(self, name: str) -> Enums:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        known = _with_enums()
+        if name not in known:
+            raise UserError(f'no message of the schema called "{name}" has enum values{did_you_mean(name, known)}')
+        return Enums(name, known[name])
+
+    def __dir__(self) -> list[str]:
+        return list(_with_enums())
+
+
+def _with_enums() -> dict[str, dict[str, EnumValueDescriptor]]:
+    """Everything that has enum values, by the name it has in ``P``."""
+    known = {name: dict(enum.values_by_name) for name, enum in pb.DESCRIPTOR.enum_types_by_name.items()}
+    for name, message in pb.DESCRIPTOR.message_types_by_name.items():
+        if message.enum_types:
+            known[name.removesuffix("Parameter")] = dict(message.enum_values_by_name)
+    return known
+
+
+P = Parameters()
+
+
+def assign(message: Message, name: str, value: object, where: str) -> None:
+    """Set field ``name`` of ``message``.
+
+    A dict sets the fields of a message, a list or tuple the elements of a repeated field; a repeated field takes a
+    single value as a list of one. Enums go by number (``P.Pooling.MAX``) or by name (``"MAX"``).
+
+    Args:
+        where: what the user called, for messages: ``L.Convolution``.
+
+    Raises:
+        UserError: unknown field, or a value that does not fit.
+    """
+    field = field_by_name(message, name)
+    if field is None:
+        hint = did_you_mean(name, message.DESCRIPTOR.fields_by_name)
+        raise UserError(f'{where}: {message.DESCRIPTOR.name} has no field "{name}"{hint}')
+    where = f"{where}: {name}"
+    if is_repeated(field):
+        for element in value if isinstance(value, (list, tuple)) else [value]:
+            _append(message, field, element, where)
+    elif is_message(field):
+        child = getattr(message, name)
+        child.SetInParent()  # there even if the dict is empty
+        _fill(child, value, where)
+    else:
+        try:
+            setattr(message, name, _plain(field, value))
+        except (TypeError, ValueError) as error:
+            raise _misfit(value, where, error) from None
+
+
+def _append(message: Message, field: FieldDescriptor, element: object, where: str) -> None:
+    elements = getattr(message, field.name)
+    if is_message(field):
+        _fill(elements.add(), element, where)
+        return
+    try:
+        elements.append(_plain(field, element))
+    except (TypeError, ValueError) as error:
+        raise _misfit(element, where, error) from None
+
+
+def _fill(message: Message, value: object, where: str) -> None:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where} takes a dict of the fields of {message.DESCRIPTOR.name}, given {value!r}")
+    for name, inner in value.items():
+        assign(message, name, inner, where)
+
+
+def _plain(field: FieldDescriptor, value: object) -> object:
+    """``value`` as the field takes it: enums by number, everything else as it is."""
+    if field.enum_type is not None and isinstance(value, str):
+        return to_enum(value, field.enum_type)
+    return value
+
+
+def _misfit(value: object, where: str, error: Exception) -> UserError:
+    if isinstance(error, BadValueError):
+        return UserError(f"{where} takes {error.takes}, given {value!r}{error.hint}")
+    return UserError(f"{where} does not take {value!r}: {error}")
 
 
 class Top:

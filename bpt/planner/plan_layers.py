@@ -17,8 +17,7 @@ from bpt.plan.nets import train_plan
 from bpt.plan.pipeline_rules import check_pipeline, without_effect
 from bpt.plan.solver_rules import check_solver
 from bpt.plan.stage_placement import DELAYED, check_micro_batches, place
-from bpt.planner.outlook import outlook
-from bpt.planner.plan_report import Alone, Outlook, Plan
+from bpt.planner.plan_report import Alone, Outlook, Plan, outlook
 from bpt.predict.costs_file import Costs
 from bpt.predict.measured_costs import read_costs_of
 from bpt.proto import bpt_pb2 as pb

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bpt.errors import UserError
-from bpt.plot.training_log import Row, TrainingLog
+from bpt.errors import UsageError, UserError
+from bpt.plot.training_log import Row, TrainingLog, read_log
 from bpt.proto.atomic import check_place
 from bpt.report.outer.style import (
     BLUE,
@@ -26,6 +28,7 @@ from bpt.report.outer.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 FORMATS = (".png", ".svg")
 LOSS, RATE = "loss", "learning rate"
@@ -208,3 +211,24 @@ def _draw_legend(axes: Axes, found: Sequence[Panel], names: Sequence[str]) -> No
             text.set_parse_math(False)
         if legend.get_window_extent().width <= room:  # else the layout would make the panels narrow, to fit it in
             break
+
+
+def plot_logs(output: str, logs: Sequence[str], chart: int | None = None, seconds: bool = False) -> Path:
+    """Write the figure of the files ``logs``; see ``bpt.plot.log_figure.draw``.
+
+    Raises:
+        UserError: there is no matplotlib, or nothing to show.
+        UsageError: figures are not written to files of that kind; there is no such chart; no log is named.
+        FileError: a log cannot be read, or is none.
+        WriteError: the figure could not be written.
+    """
+    if chart is not None and not 0 <= chart < len(CHARTS):
+        kinds = "; ".join(f"{number}: {words}" for number, words in enumerate(CHARTS))
+        raise UsageError(f"there is no chart type {chart} ({kinds})")
+    if not logs:
+        raise UsageError("name at least one log")
+    check_figure(output)
+    read = [read_log(path) for path in logs]
+    if len({log.name for log in read}) < len(read):  # logs of one name in different folders
+        read = [replace(log, name=os.path.normpath(path)) for log, path in zip(read, logs, strict=True)]
+    return draw(read, output, chart, seconds)

@@ -26,8 +26,7 @@ from bpt.runtime.outputs import Outputs
 from bpt.runtime.spreading import spread
 from bpt.runtime.testing import Scores, run_test
 from bpt.runtime.trained_weights import load_trained
-from bpt.score import confusion_file
-from bpt.score.metrics_report import Metrics, MetricsReport
+from bpt.score.metrics_report import Metrics, MetricsReport, check_confusion_path
 from bpt.solver.display import loss_note
 
 LOG = logging.getLogger("bpt")
@@ -55,7 +54,7 @@ def score(
     LOG.info("%s", use_line(device))
     if metrics.confusion:
         file = metrics.confusion
-        outcome_of_first(world, None if world.rank else lambda: confusion_file.check_path(file))
+        outcome_of_first(world, None if world.rank else lambda: check_confusion_path(file))
     graph = file_plan(model, pb.TEST, level, stages).graph()
     check_same(world, facts_of(pb.SolverParameter(), graph))
     parallel = spread(SolverSource(pb.SolverParameter(), model, {}), graph, world, device)

@@ -1,4 +1,4 @@
-"""The picture of a net: its files, and what is drawn."""
+"""Drawings of nets as files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bpt.draw.drawing import check_drawing, draw
+from bpt.draw.drawing import Request, check_drawing, draw, draw_net
 from bpt.draw.drawing_boxes import Arrow, Box, Drawing, Row
-from bpt.errors import UsageError
+from bpt.errors import PrototxtError, UsageError
+from tests.net_cases import PROTOTXT
 
 pytest.importorskip("matplotlib")
 BOXES = (
@@ -73,3 +74,40 @@ def test_kinds_of_files() -> None:
     check_drawing("a.SVG")
     with pytest.raises(UsageError, match=r"a\.jpg: drawings are written to files that end in"):
         check_drawing("a.jpg")
+
+
+pytest.importorskip("matplotlib")
+
+
+def test_each_net_that_comes_along(tmp_path: Path) -> None:
+    """A few of each family; none crashes, and all layers are there."""
+    for name, layers in (("lenet", 9), ("googlenet", 159), ("resnet20", 95), ("alexnet", 24)):
+        lines = draw_net(Request(str(PROTOTXT / name / "train_val.prototxt"), str(tmp_path / f"{name}.svg")))
+        assert lines[-1].startswith(f"{tmp_path}/{name}.svg: {layers} layers in ")
+
+
+def test_the_note(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.svg")
+    draw_net(Request(str(PROTOTXT / "lenet" / "deploy.prototxt"), path))
+    assert "batch of 1, 431,080 parameters" in texts(tmp_path / "a.svg")
+    model = str(PROTOTXT / "cifar10_quick" / "train_val.prototxt")
+    for phase, words in (("TEST", "TEST net"), ("ALL", "training and test nets")):
+        draw_net(Request(model, path, phase=phase, shape=(3, 32, 32)))
+        assert f"{words}, batch of 100, 145,578 parameters" in texts(tmp_path / "a.svg")
+
+
+def test_a_layer_that_bpt_does_not_know_is_drawn_without_shapes(tmp_path: Path) -> None:
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }\n'
+        'layer { name: "other" type: "MyOwnLayer" bottom: "x" top: "y" }'
+    )
+    lines = draw_net(Request(str(tmp_path / "net.prototxt"), str(tmp_path / "a.svg")))
+    assert "shapes are not known: " in lines[0]
+    assert 'unknown layer type "MyOwnLayer"' in lines[0]
+    assert {"MyOwnLayer", "y"} <= set(texts(tmp_path / "a.svg"))
+
+
+def test_a_text_that_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "net.prototxt").write_text("layer { nam: 3 }")
+    with pytest.raises(PrototxtError, match='LayerParameter has no field "nam"'):
+        draw_net(Request(str(tmp_path / "net.prototxt"), str(tmp_path / "a.svg")))

@@ -1,4 +1,4 @@
-"""Ranks, dummies and orders of a layer graph's boxes."""
+"""Ranks, orders and columns of a layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.draw.net_layout import Link, crossings, layers_of, longest_paths, places
+from bpt.draw.net_layout import Link, columns_needed, crossing, crossings, fold, layers_of, longest_paths, places
 
 
 def chain(*boxes: int) -> list[Link]:
@@ -69,3 +69,30 @@ def test_any_graph(graph: tuple[int, list[Link]]) -> None:
             ends = {s.lower for s in layers.segments if s.upper in ends and s.blob == link.blob}
         assert link.target in ends
     assert len(places(layers)) == len(layers.rank_of)
+
+
+def test_columns() -> None:
+    assert columns_needed(length=600, width=100, page=700, aspect=1.3) == 1
+    # 3000 / n = 1.2 * 100 n → n = 5; no more than pages
+    assert columns_needed(length=3000, width=100, page=500, aspect=1.2) == 5
+    assert columns_needed(length=3000, width=100, page=1500, aspect=1.2) == 2
+    assert columns_needed(length=701, width=5000, page=700, aspect=1.3) == 2
+
+
+def test_an_even_cut() -> None:
+    layers = layers_of(8, chain(*range(8)))
+    assert fold(layers, [10.0] * 8, 1) == [0]
+    assert fold(layers, [10.0] * 8, 2) == [0, 4]
+    assert fold(layers, [10.0] * 8, 4) == [0, 2, 4, 6]
+
+
+def test_a_cut_where_few_blobs_cross() -> None:
+    """A chain of 20; 9 → 12 passes 11, so that the cut before 10 or 11 would cut two blobs. Rank 9 is near enough."""
+    layers = layers_of(20, [*chain(*range(20)), Link(9, 12, "shortcut")])
+    assert [crossing(layers, rank) for rank in (9, 10, 11, 12, 13)] == [1, 2, 2, 2, 1]
+    assert fold(layers, [10.0] * 20, 2) == [0, 9]
+
+
+def test_more_columns_than_ranks() -> None:
+    layers = layers_of(2, chain(0, 1))
+    assert fold(layers, [10.0, 10.0], 9)[0] == 0

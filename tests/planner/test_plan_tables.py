@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bpt.placement.problem import Link
-from bpt.planner.outlook import outlook
 from bpt.planner.plan_layers import plan_solver
+from bpt.planner.plan_report import outlook
 from bpt.planner.plan_tables import lines, milestones, span
 from tests.planner.plans import two_unlike
 

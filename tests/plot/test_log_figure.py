@@ -1,7 +1,8 @@
-"""The curves of training runs."""
+"""Figures of logs."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +11,14 @@ import pytest
 
 from bpt.errors import UsageError, UserError
 from bpt.plot import log_figure
-from bpt.plot.log_figure import CHARTS, Curve, check_figure, draw, panels
+from bpt.plot.log_figure import CHARTS, Curve, check_figure, draw, panels, plot_logs
 from bpt.plot.training_log import TrainingLog, parse_log
+from tests.draw.test_drawing import texts
+from tests.golden_cases import GOLDEN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 LINES = """\
 I0101 00:00:00.000000 7 a] Solving Net
@@ -113,3 +117,23 @@ def test_kinds_of_files() -> None:
     check_figure("a.svg")
     with pytest.raises(UsageError, match=r"a\.pdf: figures are written"):
         check_figure("a.pdf")
+
+
+pytest.importorskip("matplotlib")
+LOG = GOLDEN / "cli" / "train_from_weights.stderr.txt"
+
+
+def test_logs_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(LOG, tmp_path / folder / "train.log")
+    plot_logs("a.svg", ["one/train.log", "./two/train.log"])
+    assert {"one/train.log", "two/train.log"} <= set(texts(tmp_path / "a.svg"))
+    plot_logs("a.svg", ["one/train.log"])
+    assert "best 0.83 at 60" in texts(tmp_path / "a.svg")
+
+
+def test_a_chart_type_that_is_none() -> None:
+    with pytest.raises(UsageError, match=r"there is no chart type -1 \(0: Test accuracy vs\. Iters; 1: "):
+        plot_logs("a.svg", [str(LOG)], chart=-1)

@@ -1,4 +1,4 @@
-"""What ``bpt test`` reports when asked, on a net whose scores are its data."""
+"""What bpt test reports, and the confusion matrix as a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bpt.errors import UserError, WriteError
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
-from bpt.score import confusion_file as confusion
-from bpt.score.metrics_report import Metrics
+from bpt.score import metrics_report
+from bpt.score.metrics_report import Metrics, check_confusion_path, write_confusion
 from bpt.score.score_model import score
 from bpt.state import save_weights
 from tests.data.lmdbs import write_images
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_written_costs_no_other_number(
     def fail(*arguments: object) -> None:
         raise WriteError("c.csv", "No space left on device")
 
-    monkeypatch.setattr(confusion, "write", fail)
+    monkeypatch.setattr(metrics_report, "write_confusion", fail)
     with caplog.at_level(logging.INFO, "bpt"), pytest.raises(WriteError, match="No space"):
         score("net.prototxt", ["net.caffemodel"], 2, CPU, metrics=Metrics(confusion="c.csv", auc=True))
     assert caplog.messages[-1] == "Macro AUC = 0.958333"
@@ -111,13 +111,13 @@ def test_ranks_report_as_one(more: str, monkeypatch: pytest.MonkeyPatch, caplog:
     """Also where each scores whole batches; the file is written by the first."""
     Path("net.prototxt").write_text(NET + LOSS + more)
     writers = []
-    write = confusion.write
+    write = metrics_report.write_confusion
 
     def spy(*arguments: Any) -> None:
         writers.append(threading.current_thread().name)
         write(*arguments)
 
-    monkeypatch.setattr(confusion, "write", spy)
+    monkeypatch.setattr(metrics_report, "write_confusion", spy)
 
     def run(comm: Communicator) -> None:
         metrics = Metrics(top_k=(1,), auc=True, confusion="c.csv")
@@ -167,3 +167,38 @@ def test_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == 'error: --top_k takes a whole number of at least 1, found "0"\n'
     assert main([*files, "--class_names", "names"]) == 2
     assert "give one of them, too" in capsys.readouterr().err
+
+
+MATRIX = np.array([[3, 1], [0, 2]])
+
+
+def test_a_table(tmp_path: Path) -> None:
+    write_confusion(tmp_path / "c.csv", MATRIX, ["cat, wild", "dog"])
+    assert (tmp_path / "c.csv").read_text() == 'label,"cat, wild",dog\n"cat, wild",3,1\ndog,0,2\n'
+
+
+@pytest.mark.parametrize("classes", [2, 20, 70])
+def test_pictures(tmp_path: Path, classes: int) -> None:
+    """With numbers and names, with names only, with neither; a $ in a name is no formula."""
+    matrix = np.eye(classes, dtype=np.int64)
+    matrix[0, 0] = 0  # a class without labels
+    for name in ("c.png", "c.SVG"):
+        write_confusion(tmp_path / name, matrix, [f"$name_{i}" for i in range(classes)])
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "c.SVG").read_text()
+
+
+def test_other_kinds_of_file() -> None:
+    for path in ("a.csv", "b.PNG", "c.svg"):
+        check_confusion_path(path)
+    with pytest.raises(UserError, match=r'"a\.gif": a confusion matrix is written as \.csv, \.png or \.svg'):
+        check_confusion_path("a.gif")
+
+
+def test_a_folder_that_is_missing_is_told_before_the_test(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'c\.csv: cannot be written: there is no folder ".*/nowhere"'):
+        check_confusion_path(f"{tmp_path}/nowhere/c.csv")
+
+
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    write_confusion(tmp_path / "c.png", MATRIX, ["猫", "犬"])

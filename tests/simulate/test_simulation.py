@@ -9,8 +9,7 @@ import pytest
 
 from bpt.errors import PrototxtError, UsageError, WriteError
 from bpt.simulate.simulation import THE_FOUR, Simulated, Strategy, simulate_solver, strategies_of
-from bpt.simulate.simulation_figure import draw
-from bpt.simulate.simulation_tables import lines, node_rows, strategy_rows, write_csv
+from bpt.simulate.simulation_report import draw, lines, node_rows, strategy_rows, write_csv
 from tests.solver.small_solver import small_solver
 
 CLUSTER = """

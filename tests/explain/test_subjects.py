@@ -1,7 +1,8 @@
-"""A scan's way into the net, and the map's way back onto the scan, in whatever axes the file has."""
+"""Scans and images that are explained, and the figures of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ import numpy as np
 import pytest
 import torch
 from nibabel.orientations import axcodes2ornt, ornt_transform
+from PIL import Image
+from torch import from_numpy
+from torch.nn import functional
 
 from bpt.data.volume_source import VolumeSource
-from bpt.errors import UserError
-from bpt.explain import scan as explain_scan
-from bpt.explain.explain_figure import Panel
+from bpt.errors import FileError, UserError, WriteError
+from bpt.explain import subjects
 from bpt.explain.grad_cam import spread
 from bpt.explain.model_input import Rule
-from bpt.explain.scan import Scan
+from bpt.explain.subjects import Panel, Picture, Scan, draw
 from bpt.proto import bpt_pb2 as pb
 
 RAW = Rule(pb.VolumeDataParameter.RAW)
@@ -89,7 +92,7 @@ def test_planes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(path: object, title: str, panels: Sequence[Panel]) -> None:
         drawn.extend(panels)
 
-    monkeypatch.setattr(explain_scan, "draw", draw)
+    monkeypatch.setattr(subjects, "draw", draw)
     path = write_scan(tmp_path / "scan.nii", "LPS")
     heat = np.random.default_rng(5).random(VOXELS.shape).astype(np.float32)
     Scan(str(path), (1, 4, 4, 4), RAW).write(str(tmp_path / "map"), heat, (3, 1, 2), "")
@@ -107,3 +110,102 @@ def test_a_net_of_many_channels(tmp_path: Path) -> None:
     path = write_scan(tmp_path / "scan.nii", "RAS")
     with pytest.raises(UserError, match="the net's input has 3 channels, a scan one"):
         Scan(str(path), (3, 4, 4, 4), RAW)
+
+
+PIXELS = np.random.default_rng(6).integers(0, 256, (6, 4, 3), np.uint8)  # red, green, blue
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    Image.fromarray(PIXELS).save(tmp_path / "image.png")
+    return str(tmp_path / "image.png")
+
+
+def test_colours_in_caffes_order(image: str) -> None:
+    picture = Picture(image, (3, 6, 4), RAW)
+    np.testing.assert_array_equal(picture.sample, PIXELS.transpose(2, 0, 1)[::-1].astype(np.float32))
+    assert picture.told == f"{image}: 6×4 pixels; the net sees 6×4, intensity RAW ()"
+    assert picture.where((2, 3)) == "row 2, column 3"
+
+
+def test_enlarged(image: str) -> None:
+    """Twice as large: a pixel's centre lies between those of two new ones."""
+    picture = Picture(image, (3, 12, 8), RAW)
+    bgr = from_numpy(PIXELS.transpose(2, 0, 1)[::-1].astype(np.float32))
+    wanted = functional.interpolate(bgr[None], (12, 8), mode="bilinear", align_corners=False)[0]
+    np.testing.assert_allclose(picture.sample, wanted.numpy(), rtol=1e-5, atol=1e-4)
+    assert [at.tolist() for at in picture.positions] == [[0.5, 2.5, 4.5, 6.5, 8.5, 10.5], [0.5, 2.5, 4.5, 6.5]]
+
+
+def test_shrunk_without_aliasing(tmp_path: Path) -> None:
+    """Stripes of a pixel become grey."""
+    stripes = np.tile(np.array([[0, 200]], np.uint8), (32, 16))
+    Image.fromarray(stripes).save(tmp_path / "stripes.png")
+    picture = Picture(str(tmp_path / "stripes.png"), (1, 4, 4), RAW)
+    np.testing.assert_allclose(picture.sample, np.full((1, 4, 4), 100), atol=15)
+
+
+def test_files(image: str, tmp_path: Path) -> None:
+    heat = np.linspace(0, 1, 24, dtype=np.float32).reshape(6, 4)
+    for channels in (1, 3):
+        picture = Picture(image, (channels, 8, 8), RAW)
+        picture.write(str(tmp_path / "map"), heat, (5, 3), "title")
+        assert picture.outputs(str(tmp_path / "map")) == (tmp_path / "map.png",)
+        with Image.open(tmp_path / "map.png") as written:
+            assert min(written.size) > 500
+
+
+def test_what_is_no_image(image: str, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("text")
+    with pytest.raises(FileError, match=re.escape("text.png: 4 bytes that are no image file")):
+        Picture(str(tmp_path / "text.png"), (1, 4, 4), RAW)
+    with pytest.raises(FileError, match="no such file"):
+        Picture(str(tmp_path / "none.png"), (1, 4, 4), RAW)
+    with pytest.raises(UserError, match=re.escape("has 2 channels; an image has 1 (grey) or 3 (colour)")):
+        Picture(image, (2, 4, 4), RAW)
+
+
+def panel(back: np.ndarray, heat: np.ndarray) -> Panel:
+    return Panel("plane", back, heat, (0.0, 4.0, 0.0, 4.0), ("to the right", "up"), (1.0, 3.0), (0.0, 1.0))
+
+
+def pixels(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def coloured(path: Path) -> int:
+    """Pixels of the planes, so without the scale beside them, that are strongly coloured."""
+    image = pixels(path)
+    image = image[:, : int(image.shape[1] * 0.8)]
+    return int(((image.max(2) - image.min(2)) > 100).sum())
+
+
+def test_without_heat_the_plane_is_grey(tmp_path: Path) -> None:
+    back = np.full((4, 4), 0.5)
+    draw(tmp_path / "cold.png", r"no $\formula$", [panel(back, np.zeros((4, 4), np.float32))])
+    heat = np.zeros((4, 4), np.float32)
+    heat[3, 1] = 0.8
+    draw(tmp_path / "warm.png", r"no $\formula$", [panel(back, heat)])
+    cold, warm = pixels(tmp_path / "cold.png"), pixels(tmp_path / "warm.png")
+    assert coloured(tmp_path / "cold.png") < 1000  # the lines through the maximum
+    assert coloured(tmp_path / "warm.png") > 10_000
+    # Row 3 is the uppermost of an origin below, column 1 the second from the left.
+    rows, columns, _ = np.nonzero(abs(cold - warm) > 50)
+    height, width, _ = cold.shape
+    assert rows.max() < 0.4 * height
+    assert columns.max() < 0.55 * width
+    assert columns.min() > 0.3 * width
+
+
+def test_three_planes_are_wide(tmp_path: Path) -> None:
+    colours = np.zeros((4, 4, 3))
+    plane = panel(colours, np.eye(4, dtype=np.float32))
+    draw(tmp_path / "three.png", "", [plane] * 3)
+    height, width, _ = pixels(tmp_path / "three.png").shape
+    assert width > 2 * height
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="there is no folder"):
+        draw(tmp_path / "no" / "x.png", "", [panel(np.zeros((4, 4)), np.zeros((4, 4), np.float32))])

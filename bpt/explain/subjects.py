@@ -1,21 +1,91 @@
-"""A scan in a NIfTI file, for nets with three spatial axes."""
+"""What is explained: a scan in a NIfTI file, or an image that Pillow reads; and the figure with the map over it."""
 
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
 
+from bpt.data.image import decode_image
 from bpt.data.nifti import import_nibabel, open_nifti, read_nifti
 from bpt.data.volume_transform import resample
-from bpt.errors import UserError
-from bpt.explain.explain_figure import Panel, draw
+from bpt.errors import DataError, FileError, UserError
 from bpt.explain.model_input import Rule, Sample, Subject
 from bpt.graph.spec import Shape
 from bpt.proto.atomic import atomic_file
+from bpt.proto.files import UnreadableError, read_bytes
+from bpt.report.outer.style import MEDIUM, SKY, new_figure, save
+
+COLOURS = "inferno"
+STRONGEST = 0.7  # how much of what lies below the map hides where it is 1
+SEVERAL, ONE = (8.8, 3.2), (5.6, 4.6)  # inches of several panels beside each other, and of one
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A plane.
+
+    Attributes:
+        title: over the plane.
+        back: what lies below the map: (rows, columns) in grey, or (rows, columns, 3) with red, green and blue.
+        heat: (rows, columns), from 0 to 1.
+        extent: what the left, right, bottom and top edge are called.
+        labels: of the horizontal and the vertical axis.
+        mark: where the map is largest, in the axes' units.
+        grey: what is black and what is white; ``None``: the lowest and the highest of ``back``.
+        origin: whether row 0 is the "upper" or the "lower" one.
+    """
+
+    title: str
+    back: NDArray[Any]
+    heat: NDArray[np.float32]
+    extent: tuple[float, float, float, float]
+    labels: tuple[str, str]
+    mark: tuple[float, float]
+    grey: tuple[float, float] | None = None
+    origin: Literal["upper", "lower"] = "lower"
+
+
+def draw(path: str | os.PathLike[str], title: str, panels: Sequence[Panel]) -> None:
+    """Write a PNG file with the panels beside each other.
+
+    The stronger the map, the less of what lies below is seen; where it is 0, all of it.
+
+    Raises:
+        UserError: there is no matplotlib.
+        WriteError: the file could not be written.
+    """
+    figure, places = new_figure(title, len(panels), beside=True)
+    figure.set_size_inches(SEVERAL if len(panels) > 1 else ONE)
+    for axes, panel in zip(places, panels, strict=True):
+        low, high = panel.grey or (None, None)
+        axes.imshow(
+            panel.back, cmap="gray", vmin=low, vmax=high, extent=panel.extent, origin=panel.origin,
+            interpolation="nearest",
+        )  # fmt: skip
+        shown = axes.imshow(
+            panel.heat, cmap=COLOURS, vmin=0, vmax=1, alpha=STRONGEST * panel.heat, extent=panel.extent,
+            origin=panel.origin, interpolation="nearest",
+        )  # fmt: skip
+        axes.axvline(panel.mark[0], color=SKY, linewidth=0.6, linestyle=":")
+        axes.axhline(panel.mark[1], color=SKY, linewidth=0.6, linestyle=":")
+        axes.set_title(panel.title)
+        axes.set_xlabel(panel.labels[0])
+        axes.set_ylabel(panel.labels[1])
+    from matplotlib.cm import ScalarMappable  # noqa: PLC0415  an extra, and slow to import
+
+    bar = figure.colorbar(ScalarMappable(shown.norm, shown.cmap), ax=places, shrink=0.8, pad=0.02)
+    bar.set_label("heat", fontsize=MEDIUM)
+    save(figure, path)
+
 
 CANONICAL = np.array([[0, 1], [1, 1], [2, 1]])  # axis and direction of RAS+, as nibabel writes orientations
 SIDES = ("left → right", "posterior → anterior", "inferior → superior")
@@ -122,3 +192,62 @@ class Scan(Subject):
         """The inverse of what read_nifti does to axes."""
         turn = self._orientations.ornt_transform(CANONICAL, self._orientation)
         return np.ascontiguousarray(self._orientations.apply_orientation(heat, turn), np.float32)
+
+
+CHANNELS = (1, 3)
+
+
+class Picture(Subject):
+    """The image file at ``path``, as grey or colour (blue, green, red: Caffe's order), resized to the net's input.
+
+    Args:
+        path: the file.
+        shape: the net's input, (channels, H, W).
+        rule: what is done to the pixels' values, 0 … 255.
+
+    Raises:
+        UserError: the net takes neither 1 nor 3 channels; Pillow is missing.
+        FileError: the file cannot be used.
+    """
+
+    def __init__(self, path: str, shape: Shape, rule: Rule) -> None:
+        channels, *box = shape
+        if channels not in CHANNELS:
+            raise UserError(f"the net's input has {channels} channels; an image has 1 (grey) or 3 (colour)")
+        try:
+            pixels = decode_image(read_bytes(path), channels)
+        except UnreadableError as error:
+            raise FileError(path, str(error)) from None
+        except DataError as error:
+            raise FileError(path, str(error)) from None
+        self._pixels = pixels
+        sample = torch.from_numpy(pixels.astype(np.float32))
+        if list(pixels.shape[1:]) != box:
+            # Smoothed where it shrinks, as in any program that resizes images.
+            sample = functional.interpolate(sample[None], tuple(box), mode="bilinear", antialias=True)[0]
+        self.sample = rule(sample.numpy(), path)
+        # The inverse: both grids of pixels cover the same rectangle.
+        self.positions = tuple((np.arange(m) + 0.5) * n / m - 0.5 for m, n in zip(pixels.shape[1:], box, strict=True))
+        height, width = pixels.shape[1:]
+        self.told = f"{path}: {height}×{width} pixels; the net sees {'×'.join(map(str, box))}, {rule}"
+
+    def outputs(self, prefix: str) -> tuple[Path, ...]:
+        return (Path(f"{prefix}.png"),)
+
+    def where(self, place: Sequence[int]) -> str:
+        return f"row {place[0]}, column {place[1]}"
+
+    def write(self, prefix: str, heat: Sample, place: Sequence[int], title: str) -> None:
+        height, width = heat.shape
+        red_last = self._pixels.transpose(1, 2, 0)
+        panel = Panel(
+            title="",
+            back=red_last[..., ::-1] if red_last.shape[2] == 3 else red_last[..., 0],
+            heat=heat,
+            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+            labels=("column", "row"),
+            mark=(place[1], place[0]),
+            grey=(0, 255),
+            origin="upper",
+        )
+        draw(self.outputs(prefix)[0], title, [panel])

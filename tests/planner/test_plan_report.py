@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.planner.outlook import outlook
 from bpt.planner.plan_layers import plan_solver
+from bpt.planner.plan_report import outlook
 from tests.planner.plans import two_unlike
 
 
