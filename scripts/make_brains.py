@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.data.nifti import import_nibabel
-from bpt.data.volume_transform import resample
+from bpt.data.volume_source import resample
 from bpt.errors import BptError, WriteError
 
 Volume = NDArray[np.float32]

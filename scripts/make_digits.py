@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.data.counter_hash import hash_samples
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
+from bpt.data.sampler import hash_samples
 from bpt.errors import BptError, UserError
 
 SIDE = 32

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_source import LmdbSource
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.errors import BptError, FileError
 
 PARTS = ("train_lmdb", "test_lmdb")

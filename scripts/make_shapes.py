@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
 from bpt.errors import BptError
 
 SIDE = 50

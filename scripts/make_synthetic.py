@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
 from bpt.errors import BptError
 
 CELLS = 8  # a pattern has 8 x 8 cells of one value

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bpt.cli.options import Parser
 from bpt.cli.tool import check_backend, run_tool
-from bpt.data.cifar10 import convert_cifar10
+from bpt.data.mnist_cifar10 import convert_cifar10
 
 
 def make_parser() -> Parser:

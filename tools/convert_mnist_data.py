@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from bpt.cli.options import Parser
 from bpt.cli.tool import check_backend, run_tool
-from bpt.data.mnist import convert_mnist
+from bpt.data.mnist_cifar10 import convert_mnist
 
 
 def make_parser() -> Parser:

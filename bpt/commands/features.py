@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.context import RunContext
-from bpt.data.lmdb_writer import LmdbWriter, check_new
+from bpt.data.lmdb_file import LmdbWriter, check_new
 from bpt.errors import UsageError, UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.nets import file_plan

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.data.lmdb_source import LmdbSource
-from bpt.data.mean import mean_image, write_mean
+from bpt.data.lmdb_file import LmdbSource
 from bpt.data.source import Image
+from bpt.data.transform import mean_image, write_mean
 from bpt.errors import DataError
 from bpt.proto.atomic import check_place
 

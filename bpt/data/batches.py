@@ -13,11 +13,11 @@ from torch import Tensor
 
 from bpt.balance.allocation import Run
 from bpt.data.allocated import AllocatedSampler
-from bpt.data.hdf5_source import Hdf5Source
+from bpt.data.hdf5_file import Hdf5Source
+from bpt.data.prefetch import ALONE, Workers
 from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Source
 from bpt.data.transform import Transform
-from bpt.data.workers import ALONE, Workers
 from bpt.errors import DataError
 from bpt.graph.spec import Shape
 from bpt.share import Share, Turning

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bpt.data.image import decode_image, import_pillow
-from bpt.data.resize import Pixels, resize
-from bpt.data.root_folder import slash_hint
-from bpt.data.source import Sample
+from bpt.data.image import Pixels, decode_image, import_pillow, resize
+from bpt.data.source import Sample, slash_hint
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto.files import UnreadableError, read_bytes

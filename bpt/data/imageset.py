@@ -10,12 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpt.data.datum import encode_datum
-from bpt.data.image import import_pillow
+from bpt.data.image import Pixels, import_pillow
 from bpt.data.image_source import ImageSource
-from bpt.data.lmdb_writer import LmdbWriter
-from bpt.data.resize import Pixels
-from bpt.data.root_folder import slash_remedy
-from bpt.data.source import Sample
+from bpt.data.lmdb_file import LmdbWriter
+from bpt.data.source import Sample, slash_remedy
 from bpt.errors import DataError, FileError, UsageError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.files import read_bytes

@@ -1,23 +1,32 @@
 """Records on their way from the main server, which reads the data, to the nodes that train them (``ship_data``).
 
-This is the server's side; ``shipped_spool`` is the node's. Records go as they stand in the LMDB, in pieces of some MB,
-each two flat buffers. Which samples a node trains in which order, and what is done to them, is decided there, by the
-same sampler and the same seed as where all nodes read the data themselves: so the batches are the same.
-"""
+Records go as they stand in the LMDB, in pieces of some MB, each two flat buffers. Which samples a node trains in which
+order, and what is done to them, is decided there, by the same sampler and the same seed as where all nodes read the
+data themselves: so the batches are the same. ``Spool`` is where a node keeps what it was sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import itertools
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from types import TracebackType
+from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpt.balance.allocation import Run
-from bpt.data.lmdb_source import LmdbSource, Record
+from bpt.data.datum import is_encoded
+from bpt.data.lmdb_file import LmdbSource, Record
 from bpt.data.sampler import Integers, Sampler
-from bpt.errors import FileError
+from bpt.data.source import Sample
+from bpt.errors import DataError, FileError, WriteError
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.files import UnreadableError, read_bytes
 
 PIECE = 2**23  # bytes
@@ -120,3 +129,142 @@ def unpack(parcel: Parcel) -> Iterator[tuple[int, Record]]:
         end = at + key + datum
         yield index, Record(content[at : at + key], content[at + key : end])
         at = end
+
+
+_numbers = itertools.count(1)
+_spools: weakref.WeakValueDictionary[str, Spool] = weakref.WeakValueDictionary()  # by name
+
+
+class Spool:
+    """Records in a temporary file of this process, found by their index in the server's source; at first record 0.
+
+    A Data layer reads them after ``redirect`` has put ``name`` in place of the source in its text. The file has no
+    name of its own, so the disk gets its room back whatever ends the process. It is in the folder for temporary
+    files, which the environment variable TMPDIR names, and needs room for all that is sent.
+
+    Args:
+        header: of the server's source.
+
+    Attributes:
+        name: stands for the spool in the text of a net, in this process.
+        header: as given.
+
+    Raises:
+        WriteError: no temporary file can be written; so does ``append``.
+    """
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.name = f"records of {header.path}, sent by rank 0 ({next(_numbers)})"
+        self._places = np.zeros((header.samples, 3), np.int64)  # in the file, bytes of the key (0: not here), of Datum
+        self._end = 0
+        self._mean: IO[bytes] | None = None
+        with _writing():
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        try:
+            self.append(pack([0], [header.first]))
+            self._keep_mean()
+        except BaseException:
+            self.close()
+            raise
+        _spools[self.name] = self
+
+    def append(self, parcel: Parcel) -> None:
+        """Keep the records of ``parcel``; those that are here already may come again.
+
+        May be called while another thread reads others.
+        """
+        view = parcel.content.data
+        end = self._end
+        with _writing():
+            while view:
+                written = os.pwrite(self._file.fileno(), view, end)
+                view, end = view[written:], end + written
+        index, sizes = parcel.table[:, 0], parcel.table[:, 1:]
+        assert end - self._end == sizes.sum(), (end - self._end, sizes.sum())
+        ends = np.cumsum(sizes.sum(axis=1)) + self._end
+        self._places[index] = np.column_stack((ends - sizes.sum(axis=1), sizes))
+        self._end = end
+
+    def record(self, index: int) -> Record:
+        """Record ``index`` of the server's source; a DataError if it has not been sent."""
+        at, key, datum = self._places[index].tolist()
+        if not key:
+            raise DataError(f"{self.header.path}: record {index} of {self.header.samples} was not sent to this node")
+        content = os.pread(self._file.fileno(), key + datum, at)
+        assert len(content) == key + datum, (index, len(content), key, datum)
+        return Record(content[:key], content[key:])
+
+    def redirect(self, layer: pb.LayerParameter) -> None:
+        """Let the Data layer of this text read the spool, and the mean image that came with it."""
+        layer.data_param.source = self.name
+        layer.data_param.backend = pb.DataParameter.LMDB
+        if self._mean and layer.transform_param.HasField("mean_file"):
+            layer.transform_param.mean_file = self._mean.name
+
+    def close(self) -> None:
+        """Remove the files. No layer that reads the spool is used afterwards."""
+        _spools.pop(self.name, None)
+        self._file.close()
+        if self._mean:
+            self._mean.close()
+            self._mean = None
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep_mean(self) -> None:
+        if self.header.mean:
+            with _writing():
+                self._mean = tempfile.NamedTemporaryFile(prefix="bpt_mean_")  # noqa: SIM115
+                self._mean.write(self.header.mean)
+                self._mean.flush()
+
+
+class SpoolSource:
+    """The source whose records ``spool`` holds: it has all of them, but only those that were sent can be read.
+
+    Args:
+        channels: what encoded images are converted to, 1 or 3; ``None`` keeps what the file has.
+    """
+
+    def __init__(self, spool: Spool, channels: int | None = None) -> None:
+        self.path = spool.header.path
+        self._spool = spool
+        self._channels = channels
+
+    def __len__(self) -> int:
+        return self._spool.header.samples
+
+    def read(self, index: int) -> Sample:
+        return self._spool.record(index).sample(self.path, self._channels)
+
+    def begin(self, index: int) -> Callable[[], Sample]:
+        return partial(self._spool.record(index).sample, self.path, self._channels)
+
+    def is_encoded(self) -> bool:
+        """Whether the first record has to be decoded."""
+        return is_encoded(self._spool.header.first.datum)
+
+    def close(self) -> None:
+        """The spool outlives its readers; whoever made it closes it."""
+
+
+def spool_of(source: str) -> Spool | None:
+    """The spool that the text of a net means by ``source``; ``None`` if it means a folder."""
+    return _spools.get(source)
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = tempfile.tempdir or "a temporary file"
+        remedy = "set TMPDIR to a folder with room for the records that this node trains"
+        raise WriteError(place, f"{error.strerror or error}; {remedy}") from None

@@ -1,7 +1,8 @@
-"""What every source of images offers, whatever its format."""
+"""What every source of images offers, whatever its format; and what may be wrong with the folder of its files."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -35,3 +36,16 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Give the files back. The source is not used afterwards."""
+
+
+def slash_remedy(root: str) -> str:
+    """Ends a message that shows ``root``: to write a slash, if it is a folder and its name lacks that; else ``""``."""
+    return f', so write "{root}/"' if os.path.isdir(root) and not root.endswith("/") else ""
+
+
+def slash_hint(root: str, name: str) -> str:
+    """Ends a message that the image ``root`` + ``name`` cannot be read; ``""`` if no slash is missing between them."""
+    remedy = slash_remedy(root)
+    if not remedy or name.startswith("/") or os.path.exists(root + name):
+        return ""
+    return f'; paths begin with the root folder as it is, "{root}"{remedy}'

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.data.image import decode_image, import_pillow
-from bpt.data.resize import Pixels
-from bpt.data.root_folder import slash_hint
+from bpt.data.image import Pixels, decode_image, import_pillow
+from bpt.data.source import slash_hint
 from bpt.errors import DataError, FileError, excerpt
 from bpt.proto.files import UnreadableError, read_bytes
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from bpt.data.hdf5_source import Hdf5Source
+from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.image_source import ImageSource
-from bpt.data.lmdb_env import acquire, import_lmdb, release
-from bpt.data.mean import read_mean
+from bpt.data.lmdb_file import acquire, import_lmdb, release
 from bpt.data.nifti import open_nifti
+from bpt.data.transform import read_mean
 from bpt.data.volume_source import list_volumes
 from bpt.errors import DataError, FileError, UserError
 

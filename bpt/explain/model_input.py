@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.data.mean import read_mean
-from bpt.data.volume_transform import normalise
+from bpt.data.transform import read_mean
+from bpt.data.volume_source import normalise
 from bpt.errors import DataError, FileError, UsageError
 from bpt.explain.explained_net import ExplainedNet
 from bpt.explain.grad_cam import Array

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from bpt.data.image import decode_image
 from bpt.data.nifti import import_nibabel, open_nifti, read_nifti
-from bpt.data.volume_transform import resample
+from bpt.data.volume_source import resample
 from bpt.errors import DataError, FileError, UserError
 from bpt.explain.model_input import Rule, Sample, Subject
 from bpt.graph.spec import Shape

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from bpt.context import RunContext, derive_seed
 from bpt.data.batches import ImageBatches
-from bpt.data.lmdb_source import LmdbSource
+from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Shipment
-from bpt.data.shipped_spool import SpoolSource, spool_of
+from bpt.data.shipped import Shipment, SpoolSource, spool_of
 from bpt.data.transform import Transform
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape

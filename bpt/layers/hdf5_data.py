@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bpt.context import RunContext
 from bpt.data.batches import RowBatches
-from bpt.data.hdf5_source import Hdf5Source
+from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.sampler import Sampler
 from bpt.errors import FileError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape

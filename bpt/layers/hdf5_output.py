@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bpt.context import RunContext
-from bpt.data.hdf5_writer import Hdf5Writer
+from bpt.data.hdf5_file import Hdf5Writer
 from bpt.errors import WriteError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, Layer

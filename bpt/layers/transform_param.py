@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bpt.data.prefetch import ALONE, Workers, how_many
 from bpt.data.transform import Transform
-from bpt.data.workers import ALONE, Workers, how_many
 from bpt.errors import UserError
 from bpt.graph.spec import LayerSpec
 from bpt.layers.notice import notice

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from bpt.context import RunContext
 from bpt.data.sampler import Sampler
-from bpt.data.volume_batches import VolumeBatches
-from bpt.data.volume_source import VolumeSource
-from bpt.data.volume_transform import VolumeTransform
+from bpt.data.volume_source import VolumeBatches, VolumeSource, VolumeTransform
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS

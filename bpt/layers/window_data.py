@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.context import RunContext
-from bpt.data.mean import read_mean
-from bpt.data.window_batches import WindowBatches
-from bpt.data.window_crop import WindowCrop
+from bpt.data.transform import read_mean
+from bpt.data.window_batches import WindowBatches, WindowCrop
 from bpt.data.window_source import CHANNELS, WindowSource
 from bpt.errors import FileError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.data.shipped_spool import Spool
+from bpt.data.shipped import Spool
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import filter_layers

@@ -8,8 +8,7 @@ from contextlib import suppress
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator, Request
-from bpt.data.shipped import Parcel, Shipment
-from bpt.data.shipped_spool import Spool
+from bpt.data.shipped import Parcel, Shipment, Spool
 from bpt.errors import LostRankError
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report

@@ -9,7 +9,7 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.comm.power import powers
 from bpt.comm.serial import SerialCommunicator
-from bpt.data.shipped_spool import Spool
+from bpt.data.shipped import Spool
 from bpt.device import clock_of
 from bpt.proto.sources import SolverSource
 from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first

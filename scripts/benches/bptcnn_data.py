@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 import bpt
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_source import LmdbSource
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import to_text
 

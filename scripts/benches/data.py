@@ -17,7 +17,7 @@ from benches.data_loader import loader
 from benches.sides import solver_source
 from bpt.allocator import keep_freed_memory
 from bpt.context import RunContext
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
 from bpt.graph.build import build_graph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import make_state

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from bpt.data import batches
-from bpt.data.mean import write_mean
+from bpt.data.transform import write_mean
 from bpt.runtime import net_on_device as making
 from tests.cli.conftest import Bpt
 from tests.data.lmdbs import write_images

@@ -8,7 +8,7 @@ import lmdb
 import numpy as np
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
 
 
 def write_records(path: Path, records: dict[bytes, bytes]) -> str:

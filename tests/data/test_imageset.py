@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bpt.data.imageset import Wanted, convert_imageset
-from bpt.data.lmdb_source import LmdbSource
+from bpt.data.lmdb_file import LmdbSource
 from bpt.errors import DataError, FileError
 
 

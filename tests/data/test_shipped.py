@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.data import shipped_spool
-from bpt.data.lmdb_source import LmdbSource, Record
+from bpt.data import shipped
+from bpt.data.lmdb_file import LmdbSource, Record
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Header, Parcel, Shipment, pack, unpack
-from bpt.data.shipped_spool import Spool, SpoolSource, spool_of
+from bpt.data.shipped import Header, Parcel, Shipment, Spool, SpoolSource, pack, spool_of, unpack
 from bpt.errors import DataError, FileError, WriteError
 from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images, write_records
@@ -171,7 +170,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with Spool(FIRST) as spool:
-        monkeypatch.setattr(shipped_spool.os, "pwrite", full)
+        monkeypatch.setattr(shipped.os, "pwrite", full)
         with pytest.raises(WriteError) as caught:
             spool.append(pack([1], [ITEMS[1]]))
         assert str(caught.value) == (
@@ -183,7 +182,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_writes_that_come_short(monkeypatch: pytest.MonkeyPatch) -> None:
     original = os.pwrite
-    monkeypatch.setattr(shipped_spool.os, "pwrite", lambda file, data, at: original(file, bytes(data[:5]), at))
+    monkeypatch.setattr(shipped.os, "pwrite", lambda file, data, at: original(file, bytes(data[:5]), at))
     with Spool(FIRST) as spool:
         spool.append(pack(range(20), ITEMS))
         assert [spool.record(index) for index in range(20)] == ITEMS

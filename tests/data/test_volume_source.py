@@ -1,7 +1,8 @@
-"""Lists of labelled volumes, and what is made of the volumes that they name."""
+"""Volumes in a list, and what is done to them."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -9,10 +10,169 @@ import numpy as np
 import pytest
 
 from bpt.data import volume_source
-from bpt.data.volume_source import Entry, VolumeSource, list_volumes
+from bpt.data.sampler import Draw
+from bpt.data.volume_source import Entry, VolumeSource, VolumeTransform, list_volumes, normalise, resample
 from bpt.errors import BptError, DataError, FileError, UserError
 from bpt.proto import bpt_pb2 as pb
 from tests.data.test_nifti import VOXELS, write
+
+Kinds = pb.VolumeDataParameter
+NOISE = np.random.default_rng(3).normal(2, 5, (5, 6, 7)).astype(np.float32)
+
+
+def centres(old: int, new: int) -> np.ndarray:
+    """Where the new voxels lie among the old ones."""
+    return np.linspace(0, old - 1, new) if new > 1 else np.array([(old - 1) / 2])
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 7), (9, 11, 13), (3, 4, 2), (12, 3, 7), (1, 1, 1), (10, 1, 40)])
+def test_resampling_is_trilinear_interpolation(shape: tuple[int, ...]) -> None:
+    """Computed in another way: each new voxel from the eight old ones around it, by their weights."""
+    expected = np.zeros(shape)
+    axes = [centres(old, new) for old, new in zip(NOISE.shape, shape, strict=True)]
+    for place in np.ndindex(*shape):
+        at = np.array([axis[index] for axis, index in zip(axes, place, strict=True)])
+        base = np.floor(at).astype(int)
+        for corner in np.ndindex(2, 2, 2):
+            weight = np.prod(np.where(corner, at - base, 1 - (at - base)))
+            expected[place] += weight * NOISE[tuple(np.minimum(base + corner, np.array(NOISE.shape) - 1))]
+    result = resample(NOISE, shape)
+    assert (result.dtype, result.shape) == (np.float32, shape)
+    np.testing.assert_allclose(result, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 4), (9, 17, 33), (30, 7, 2)])
+def test_a_linear_ramp_stays_one(shape: tuple[int, ...]) -> None:
+    """Up to the rounding of float32, also at the borders."""
+
+    def ramp(*axes: np.ndarray) -> np.ndarray:
+        x, y, z = np.meshgrid(*axes, indexing="ij")
+        return 3 + 2 * x - 5 * y + 0.25 * z
+
+    old = (9, 8, 10)
+    result = resample(ramp(*map(np.arange, old)).astype(np.float32), shape)
+    np.testing.assert_allclose(result, ramp(*map(centres, old, shape)), rtol=0, atol=1e-5)
+
+
+def test_a_ramp_of_whole_steps_is_exact() -> None:
+    ramp = np.broadcast_to(np.arange(5, dtype=np.float32)[:, np.newaxis, np.newaxis], (5, 2, 2))
+    for new, step in ((9, 0.5), (17, 0.25), (3, 2), (2, 4)):
+        np.testing.assert_array_equal(resample(ramp, (new, 2, 2))[:, 1, 1], np.arange(new) * step)
+
+
+def test_what_resampling_leaves_as_it_is() -> None:
+    np.testing.assert_array_equal(resample(NOISE, NOISE.shape), NOISE, strict=True)
+    larger = resample(NOISE, (9, 11, 13))  # every old voxel is among the new ones
+    np.testing.assert_array_equal(larger[::2, ::2, ::2], NOISE)
+    for shape in ((3, 11, 9), (23, 2, 8)):
+        result = resample(NOISE, shape)
+        np.testing.assert_array_equal(result[:: shape[0] - 1, :: shape[1] - 1, :: shape[2] - 1], NOISE[::4, ::5, ::6])
+        equal = resample(np.full_like(NOISE, 0.1), shape)
+        np.testing.assert_array_equal(equal, np.full(shape, 0.1, np.float32), strict=True)
+    one = np.float32(7).reshape(1, 1, 1)
+    np.testing.assert_array_equal(resample(one, (2, 3, 1)), np.full((2, 3, 1), 7, np.float32), strict=True)
+
+
+def test_intensities() -> None:
+    volume = np.array([1, 2, 3, 6], np.float32).reshape(1, 2, 2)
+    # Mean 3, variance (4 + 1 + 0 + 9) / 4.
+    expected = np.array([-2, -1, 0, 3]) / np.sqrt(3.5)
+    np.testing.assert_allclose(normalise(volume, Kinds.Z_SCORE).ravel(), expected, rtol=1e-6)
+    np.testing.assert_allclose(normalise(volume, Kinds.MIN_MAX).ravel(), [0, 0.2, 0.4, 1], rtol=1e-6)
+    np.testing.assert_array_equal(normalise(volume, Kinds.RAW), volume, strict=True)
+    for kind in Kinds.Intensity.values():
+        assert normalise(volume, kind).dtype == np.float32
+
+
+def test_intensities_far_from_zero() -> None:
+    """Sums of many large voxels: float32 would not do."""
+    volume = (10_000 + np.arange(64**3, dtype=np.float32) % 2).reshape(64, 64, 64)
+    np.testing.assert_array_equal(normalise(volume, Kinds.Z_SCORE), np.where(volume == 10_000, -1, 1))
+
+
+@pytest.mark.parametrize("kind", ["Z_SCORE", "MIN_MAX"])
+def test_intensities_of_equal_voxels(kind: str) -> None:
+    volume = np.full((2, 3, 4), 0.1, np.float32)
+    with pytest.raises(DataError, match=f"all its voxels are 0.1: {kind} has nothing to divide by"):
+        normalise(volume, Kinds.Intensity.Value(kind))
+    np.testing.assert_array_equal(normalise(volume, Kinds.RAW), volume)
+
+
+def draw_of(epochs: int, samples: int) -> Draw:
+    """Every sample in every epoch."""
+    epoch, sample = np.divmod(np.arange(epochs * samples), samples)
+    return Draw(epoch, sample)
+
+
+def transformed(transform: VolumeTransform, volume: np.ndarray, draw: Draw) -> np.ndarray:
+    out = np.full((len(draw.samples), 1, *volume.shape), np.nan, np.float32)
+    transform([volume] * len(draw.samples), draw, out)
+    return out[:, 0]
+
+
+def moved(volume: np.ndarray, by: tuple[int, ...], shift: int) -> np.ndarray:
+    """The volume moved: a window of it, with its borders repeated."""
+    wide = np.pad(volume, shift, mode="edge")
+    window = tuple(slice(shift - b, shift - b + length) for b, length in zip(by, volume.shape, strict=True))
+    return wide[window]
+
+
+def test_mirroring_is_left_to_right_for_about_half() -> None:
+    result = transformed(VolumeTransform(mirror=True, shift=0, phase=pb.TRAIN, seed=1), NOISE, draw_of(10, 40))
+    flipped = [np.array_equal(volume, NOISE[::-1]) for volume in result]
+    assert flipped == [not np.array_equal(volume, NOISE) for volume in result]
+    assert 160 < sum(flipped) < 240  # 200 on average, with a standard deviation of 10
+
+
+def test_moving_goes_every_way() -> None:
+    """Each of the 3³ moves comes, about as often as the others, and the border is repeated."""
+    moves = {moved(NOISE, by, 1).tobytes(): by for by in itertools.product((-1, 0, 1), repeat=3)}
+    assert len(moves) == 27
+    result = transformed(VolumeTransform(mirror=False, shift=1, phase=pb.TRAIN, seed=1), NOISE, draw_of(27, 40))
+    found = [moves[volume.tobytes()] for volume in result]
+    counts = np.array([found.count(by) for by in moves.values()])  # 40 on average, with a standard deviation of 6
+    assert counts.min() > 15 and counts.max() < 65
+
+
+def test_moving_far_and_mirroring() -> None:
+    result = transformed(VolumeTransform(mirror=True, shift=4, phase=pb.TRAIN, seed=2), NOISE, draw_of(2, 20))
+    steps = list(itertools.product(range(-4, 5), repeat=3))
+    ways = {moved(side, by, 4).tobytes() for side in (NOISE, NOISE[::-1]) for by in steps}
+    assert {volume.tobytes() for volume in result} <= ways
+
+
+def test_chances_depend_on_seed_epoch_and_sample_only() -> None:
+    def transform(seed: int = 5) -> VolumeTransform:
+        return VolumeTransform(mirror=True, shift=2, phase=pb.TRAIN, seed=seed)
+
+    draw = draw_of(3, 8)
+    whole = transformed(transform(), NOISE, draw)
+    order = np.random.default_rng(1).permutation(24)
+    mixed = transformed(transform(), NOISE, Draw(draw.epochs[order], draw.samples[order]))
+    np.testing.assert_array_equal(mixed, whole[order])
+    again = transform()
+    parts = [transformed(again, NOISE, Draw(draw.epochs[i : i + 1], draw.samples[i : i + 1])) for i in range(24)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert not np.array_equal(whole[:8], whole[8:16])
+    assert not np.array_equal(transformed(transform(6), NOISE, draw), whole)
+
+
+def test_nothing_is_done_in_test() -> None:
+    transform = VolumeTransform(mirror=True, shift=9, phase=pb.TEST, seed=1)
+    transform.check(NOISE.shape)
+    np.testing.assert_array_equal(transformed(transform, NOISE, draw_of(1, 9)), np.stack([NOISE] * 9))
+
+
+def test_no_samples() -> None:
+    transform = VolumeTransform(mirror=True, shift=1, phase=pb.TRAIN)
+    assert transformed(transform, NOISE, draw_of(0, 1)).shape == (0, 5, 6, 7)
+
+
+def test_moving_further_than_the_volume_is_long() -> None:
+    VolumeTransform(mirror=False, shift=4, phase=pb.TRAIN).check((5, 6, 7))
+    with pytest.raises(UserError, match="shift 5 moves volumes of 5×6×7 out of themselves"):
+        VolumeTransform(mirror=False, shift=5, phase=pb.TRAIN).check((5, 6, 7))
+
 
 RAW, Z_SCORE = pb.VolumeDataParameter.RAW, pb.VolumeDataParameter.Z_SCORE
 SHAPE = (2, 3, 4)  # of VOXELS

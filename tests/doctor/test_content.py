@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bpt.data.mean import write_mean
+from bpt.data.transform import write_mean
 from bpt.doctor.content import file_content, hdf5_content, image_content, lmdb_content, mean_content, volume_content
 from bpt.errors import FileError, UserError
 from tests.data.lmdbs import write_records

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.data.mean import write_mean
+from bpt.data.transform import write_mean
 from bpt.errors import FileError, LayerError, UsageError
 from bpt.explain.model_input import Rule, check_outputs, peak, prefix_of, rule_of
 from bpt.proto import bpt_pb2 as pb

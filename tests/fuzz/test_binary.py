@@ -16,9 +16,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from bpt import state as snapshot
-from bpt.data.cifar10 import RECORD, read_batch
-from bpt.data.mean import read_mean
-from bpt.data.mnist import read_idx
+from bpt.data.mnist_cifar10 import RECORD, read_batch, read_idx
+from bpt.data.transform import read_mean
 from bpt.errors import FileError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.rewrite import rewrite_net_binary

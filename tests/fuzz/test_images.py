@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bpt.data.image import decode_image
-from bpt.data.resize import resize
+from bpt.data.image import decode_image, resize
 from tests.fuzz import seeds
 from tests.fuzz.engine import MIB, Target, run_cases, run_one
 from tests.fuzz.mutations import mutate_bytes

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_source import LmdbSource, Record
+from bpt.data.lmdb_file import LmdbSource, Record
 from bpt.device import CPU
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb

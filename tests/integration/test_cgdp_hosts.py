@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
 from scripts.make_synthetic import images
 from tests.integration.testbed import ROOT, needs_mpi, needs_testbed, program, up
 

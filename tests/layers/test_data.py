@@ -14,7 +14,7 @@ import torch
 from google.protobuf import text_format
 
 from bpt.context import RunContext
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
 from bpt.errors import DataError, LayerError
 from bpt.layers import DataLayer
 from bpt.net import Net

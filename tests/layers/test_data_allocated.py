@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from bpt.balance.allocation import Run
-from bpt.data.hdf5_source import Hdf5Source
-from bpt.data.lmdb_source import LmdbSource
+from bpt.data.hdf5_file import Hdf5Source
+from bpt.data.lmdb_file import LmdbSource
 from bpt.errors import LayerError
 from tests.data.lmdbs import write_images
 from tests.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401

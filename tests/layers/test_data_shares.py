@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bpt.context import RunContext
-from bpt.data.hdf5_source import Hdf5Source
-from bpt.data.lmdb_source import LmdbSource
+from bpt.data.hdf5_file import Hdf5Source
+from bpt.data.lmdb_file import LmdbSource
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share, rotation

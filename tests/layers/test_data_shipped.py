@@ -13,8 +13,8 @@ import torch
 from google.protobuf import text_format
 
 from bpt.balance.allocation import Run
-from bpt.data.mean import write_mean
-from bpt.data.shipped_spool import Spool
+from bpt.data.shipped import Spool
+from bpt.data.transform import write_mean
 from bpt.errors import LayerError
 from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images

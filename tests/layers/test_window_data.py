@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from bpt.data.mean import write_mean
-from bpt.data.resize import resize
+from bpt.data.image import resize
+from bpt.data.transform import write_mean
 from bpt.errors import DataError, LayerError
 from bpt.share import Share, rotation
 from tests.golden_cases import graph_of

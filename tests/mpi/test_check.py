@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbWriter
 from scripts.make_synthetic import images
 from tests.mpi.check_ranks import SIDES
 from tests.mpi.mpirun import mpirun, needs_mpi

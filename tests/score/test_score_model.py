@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.data import lmdb_env
+from bpt.data import lmdb_file
 from bpt.device import CPU
 from bpt.errors import FileError, LayerError
 from bpt.plan.nets import file_plan
@@ -55,10 +55,10 @@ def test_stages_choose_the_layers() -> None:
 
 def test_nothing_stays_open() -> None:
     score("net.prototxt", ["net.caffemodel"], 1, CPU, 0, ())
-    assert lmdb_env._environments == {}
+    assert lmdb_file._environments == {}
     with pytest.raises(FileError):
         score("net.prototxt", ["net.caffemodel", "nope"], 1, CPU, 0, ())
-    assert lmdb_env._environments == {}
+    assert lmdb_file._environments == {}
 
 
 # Images of one pixel with the values 1 … 10 in batches of 4, over 3 batches: the last one begins anew with 1 and 2. The

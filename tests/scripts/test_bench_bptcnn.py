@@ -27,8 +27,7 @@ from benches.bptcnn_results import (
 )
 
 from bpt.data.datum import encode_datum
-from bpt.data.lmdb_source import LmdbSource
-from bpt.data.lmdb_writer import LmdbWriter
+from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.graph.spec import count
 from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb

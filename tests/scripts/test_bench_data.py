@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from benches import data, data_loader
 
-from bpt.data.lmdb_source import LmdbSource
+from bpt.data.lmdb_file import LmdbSource
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bpt.data.lmdb_source import LmdbSource
+from bpt.data.lmdb_file import LmdbSource
 from scripts import make_digits, make_synthetic
 
 ROOT = Path(__file__).parents[2]

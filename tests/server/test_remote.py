@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
 from bpt.data import shipped
-from bpt.data.lmdb_source import Record
+from bpt.data.lmdb_file import Record
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Shipment
-from bpt.data.shipped_spool import Spool
+from bpt.data.shipped import Shipment, Spool
 from bpt.errors import DataError, LostRankError
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bpt.data.lmdb_source import LmdbSource
-from tests.data.test_cifar10 import write_batches
-from tests.data.test_mnist import idx
+from bpt.data.lmdb_file import LmdbSource
+from tests.data.test_mnist_cifar10 import idx, write_batches
 from tests.tools.conftest import Tool
 
 

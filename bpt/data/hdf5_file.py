@@ -1,10 +1,10 @@
-"""Hdf5Source: rows of the datasets in HDF5 files that a text file lists."""
+"""Rows of the datasets in HDF5 files: read from the files that a text file lists, and appended to a file."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from bpt.data.sampler import Integers
 from bpt.device import CPU, memory_of
-from bpt.errors import BptError, FileError, UserError, did_you_mean
+from bpt.errors import BptError, FileError, UserError, WriteError, did_you_mean
 from bpt.graph.spec import Shape, count
 from bpt.proto.files import UnreadableError, read_bytes
 
 if TYPE_CHECKING:
     import h5py
+
 
 Rows = NDArray[np.float32]
 
@@ -152,3 +153,65 @@ def _shape(path: Path, file: h5py.File, name: str) -> Shape:
             path, f'dataset "{name}" of shape {shape} takes {size:.1f} GiB, but there are {memory:.1f} GiB of memory'
         )
     return shape
+
+
+class Hdf5Writer:
+    """Writes a new file at ``path`` with the first rows, in place of one that is there, and appends the others.
+
+    Between two calls the file is closed, and complete.
+
+    Args:
+        path: in a folder that exists.
+
+    Raises:
+        WriteError: there is no such folder, or ``path`` is a folder.
+        UserError: the package h5py is missing.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._h5py = import_h5py()
+        self.path = path
+        self._begun = False
+        if not Path(path).absolute().parent.is_dir():
+            raise WriteError(path, f'there is no folder "{Path(path).parent}"')
+        if os.path.isdir(path):
+            raise WriteError(path, "is a folder")
+
+    def append(self, rows: Mapping[str, NDArray[np.floating]]) -> None:
+        """Append to each dataset its ``rows`` (N, …), as many for each; behind N all calls have the same shapes.
+
+        Raises:
+            WriteError: the file cannot be written. The first rows leave what stood there before intact.
+        """
+        try:
+            if self._begun:
+                self._extend(rows)
+            else:
+                self._create(rows)
+                self._begun = True
+        except OSError as error:
+            raise WriteError(self.path, error.strerror or error) from None
+
+    def _create(self, rows: Mapping[str, NDArray[np.floating]]) -> None:
+        part = f"{self.path}.{os.getpid()}.part"
+        try:
+            with self._h5py.File(part, "w", locking=False) as file:
+                for name, values in rows.items():
+                    # Without rows there is no chunk whose size could be guessed from them.
+                    file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=_chunks(values))
+            os.replace(part, self.path)
+        finally:
+            Path(part).unlink(missing_ok=True)
+
+    def _extend(self, rows: Mapping[str, NDArray[np.floating]]) -> None:
+        with self._h5py.File(self.path, "r+", locking=False) as file:
+            for name, values in rows.items():
+                dataset = file[name]
+                there = len(dataset)
+                dataset.resize(there + len(values), axis=0)
+                dataset[there:] = values
+
+
+def _chunks(values: NDArray[np.floating]) -> tuple[int, ...]:
+    """A chunk has the rows of a call, so that none is read again to append the next."""
+    return tuple(max(1, size) for size in values.shape)

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bpt.data.hdf5_writer import Hdf5Writer
+from bpt.data.hdf5_file import Hdf5Writer
 from bpt.errors import UserError, WriteError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bpt.data.resize import resize
-from bpt.data.window_crop import WindowCrop
+from bpt.data.image import resize
+from bpt.data.window_batches import WindowCrop
 from bpt.data.window_source import Window
 from bpt.errors import DataError
 

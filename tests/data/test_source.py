@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.data.root_folder import slash_hint, slash_remedy
+from bpt.data.source import slash_hint, slash_remedy
 
 
 @pytest.fixture(autouse=True)
