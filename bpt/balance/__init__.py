@@ -1,7 +1,5 @@
 """Which rank trains how many samples of a batch. Arithmetic only: no tensors, no MPI."""
 
-from bpt.balance.base import Balance
-from bpt.balance.static import Static, imbalance
-from bpt.balance.uniform import Uniform
+from bpt.balance.batch_shares import Balance, Static, Uniform, imbalance
 
 __all__ = ["Balance", "Static", "Uniform", "imbalance"]

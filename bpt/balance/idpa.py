@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from statistics import fmean
 
-from bpt.balance.allocation import Allocation, Run, deal, nothing, size
-from bpt.balance.partition import as_printed, by_frequency, harmonic
+from bpt.balance.allocation import Allocation, Run, as_printed, by_frequency, deal, harmonic, nothing, size
 from bpt.errors import RunError, UserError
 
 Divide = Callable[[int, Sequence[int], Sequence[float]], list[int]]

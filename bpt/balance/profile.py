@@ -1,14 +1,58 @@
-"""Profile: the measured speeds of the ranks of a run, and whether they are those of another run."""
+"""Profile: the measured speeds of the ranks of a run, whether they are those of another run, and its JSON file."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from bpt.balance.precision import Estimate
-from bpt.balance.speed import SpeedFunction
-from bpt.balance.static import Static
+from bpt.balance.batch_shares import Static
+from bpt.balance.speed import Estimate, SpeedFunction
 from bpt.errors import FileError
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.atomic import atomic_file
+from bpt.proto.json_file import Place, read_json
+
+# Where a batch size or the place of a data set or a layer is written. None changes the work for a sample.
+_IRRELEVANT = {
+    "data_param": ("batch_size", "source"),
+    "image_data_param": ("batch_size", "source", "root_folder"),
+    "hdf5_data_param": ("batch_size", "source"),
+    "volume_data_param": ("batch_size", "source", "root_folder"),
+    "window_data_param": ("batch_size", "source", "root_folder"),
+    "memory_data_param": ("batch_size",),
+    "dummy_data_param": ("shape", "num"),
+    "input_param": ("shape",),
+    "transform_param": ("mean_file",),
+    "parallel_param": ("stage",),
+}
+
+
+def work_digest(graph: LayerGraph) -> str:
+    """32 hexadecimal digits that tell the work of a net's layers from that of any other net.
+
+    Nets that differ in their batch size or in where their data lie have the same; the images' size is in.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    for node in graph.nodes:
+        content.update(_relevant(node).SerializeToString(deterministic=True))
+        content.update(repr([graph.edges[edge].shape[1:] for edge in node.tops]).encode())
+    return content.hexdigest()
+
+
+def _relevant(node: Node) -> pb.LayerParameter:
+    param = pb.LayerParameter()
+    param.CopyFrom(node.spec.param)
+    for field, names in _IRRELEVANT.items():
+        if param.HasField(field):
+            for name in names:
+                getattr(param, field).ClearField(name)
+    return param
+
 
 SHOWN = 4  # differences that a message spells out
 
@@ -124,3 +168,74 @@ def static_from(profile: Profile, ranks: Sequence[int] | None = None) -> Static:
     """
     speeds = profile.speeds if ranks is None else [profile.speeds[rank] for rank in ranks]
     return Static([speed.function for speed in speeds])
+
+
+FORMAT = 1
+
+
+def write_profile(profile: Profile, path: str) -> None:
+    """Write ``profile`` to the file at ``path``; it is there whole or not at all.
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    text = json.dumps(_to_json(profile), indent=1, allow_nan=False) + "\n"
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def read_profile(path: str) -> Profile:
+    """The profile in the file at ``path``.
+
+    Raises:
+        FileError: it is missing, of another format, or damaged; it says where.
+    """
+    return _from_json(read_json(path, "profile"))
+
+
+def _to_json(profile: Profile) -> dict[str, Any]:
+    facts = profile.facts
+    return {
+        "format": FORMAT,
+        "bpt": profile.bpt,
+        "name": profile.name,
+        "network": facts.network,
+        "solver": dict(facts.solver),
+        "batch": profile.batch,
+        "ranks": [
+            {"rank": number, "host": rank.host, "device": rank.device, "threads": rank.threads, "cap": speed.cap}
+            | {"points": [_point(size, point) for size, point in sorted(speed.points.items())]}
+            for number, (rank, speed) in enumerate(zip(facts.ranks, profile.speeds, strict=True))
+        ],
+    }
+
+
+def _point(size: int, point: Estimate) -> dict[str, Any]:
+    half_width = point.half_width if math.isfinite(point.half_width) else None
+    return {"batch": size, "seconds": point.seconds, "half_width": half_width, "repeats": point.repeats}
+
+
+def _from_json(top: Place) -> Profile:
+    number = top["format"].integer(least=0)
+    if number != FORMAT:
+        top["format"].refuse(f"is {number}, but this bpt reads profiles of format {FORMAT}; measure again")
+    ranks, speeds = [], []
+    for expected, rank in enumerate(top["ranks"].entries()):
+        if rank["rank"].integer(least=0) != expected:
+            rank["rank"].refuse(f"must be {expected}")
+        ranks.append(RankFacts(rank["host"].text(), rank["device"].text(), rank["threads"].integer(least=1)))
+        speeds.append(RankSpeed(dict(_points(rank["points"])), rank["cap"].integer(least=0)))
+    facts = Facts(top["network"].text(), top["solver"].settings(), tuple(ranks))
+    return Profile(facts, tuple(speeds), top["batch"].integer(least=1), top["name"].text(), top["bpt"].text())
+
+
+def _points(points: Place) -> Iterator[tuple[int, Estimate]]:
+    seen: set[int] = set()
+    for point in points.entries():
+        size = point["batch"].integer(least=1)
+        if size in seen:
+            point["batch"].refuse(f"is {size}, as in another point")
+        seen.add(size)
+        width = point["half_width"]
+        half_width = math.inf if width.value is None else width.seconds()
+        yield size, Estimate(point["seconds"].seconds(zero=False), half_width, point["repeats"].integer(least=1))

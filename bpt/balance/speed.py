@@ -1,12 +1,94 @@
-"""SpeedFunction: how long a rank takes for a batch of any size, from sizes that were measured."""
+"""SpeedFunction: how long a rank takes for a batch of any size, from sizes that were measured.
+
+And which sizes are worth a measurement, how well times are known that were measured repeatedly, and how large a batch
+fits into memory."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from statistics import fmean, median, stdev
+
+FINEST = 0.01  # of a time: no measurement counts as better than that, since the next one is made on another day
+TRIMMED = 5  # one in so many measurements is left out, at either end
+
+# Student's t: 97.5 % quantiles for 1 … 30 degrees of freedom.
+_STUDENT = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A time and its 95 % confidence interval.
+
+    Attributes:
+        seconds: the time.
+        half_width: half of the interval, in seconds; infinite after a single measurement.
+        repeats: how many measurements.
+    """
+
+    seconds: float
+    half_width: float
+    repeats: int
+
+    @property
+    def relative(self) -> float:
+        """The half-width as a part of the time."""
+        return self.half_width / self.seconds
+
+    @property
+    def weight(self) -> float:
+        """What it counts beside others: 1 / half-width², where no width is below 1 % of the time, nor above it."""
+        return min(max(self.half_width, FINEST * self.seconds), self.seconds) ** -2
+
+    def __str__(self) -> str:
+        spread = f"{self.relative:.1%}" if math.isfinite(self.half_width) else "?"
+        return f"{self.seconds * 1e3:.4g} ms ± {spread}"
+
+
+def estimate(samples: Sequence[float]) -> Estimate:
+    """The trimmed mean of ``samples``, with Student's 95 % interval for it (Tukey and McLaughlin, 1963).
+
+    The lowest and the highest fifth are left out, so that what happens once, such as another program's burst, does
+    not count, while the rest is averaged, unlike by a median. Of 3 or 4 samples the median is taken, with the
+    (wider) interval of their plain mean; of fewer, the mean.
+    """
+    ordered = sorted(samples)
+    count = len(ordered)
+    if count < 5:
+        half_width = student(count - 1) * stdev(ordered) / math.sqrt(count) if count > 1 else math.inf
+        return Estimate(median(ordered), half_width, count)
+    cut = count // TRIMMED
+    kept = ordered[cut : count - cut]
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    error = stdev(winsorized) * math.sqrt((count - 1) / (len(kept) * (len(kept) - 1)))
+    return Estimate(fmean(kept), student(len(kept) - 1) * error, count)
+
+
+def estimate_runs(runs: Sequence[float]) -> Estimate:
+    """The estimate from ``runs``, each the mean of equally many iterations, one behind the other.
+
+    Neighbours are also taken together, by 2, 4, …, as long as 5 remain, and the narrowest interval counts: what stops
+    a process every now and then, such as a quota of processor time, hits some runs and not others, but longer runs
+    alike.
+    """
+    best = estimate(runs)
+    longer = list(runs)
+    while len(longer) >= 10:
+        longer = [(a + b) / 2 for a, b in zip(longer[::2], longer[1::2], strict=False)]
+        best = min(best, estimate(longer), key=lambda one: one.half_width)
+    return replace(best, repeats=len(runs))
+
+
+def student(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t; beyond the table within 0.2 %."""
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.4 / freedom
 
 
 @dataclass(frozen=True)
@@ -86,3 +168,52 @@ def pooled(values: Sequence[float], weights: Sequence[float] | None = None) -> l
             mean, weight, length = (before * heavy + mean * weight) / (heavy + weight), heavy + weight, length + number
         blocks.append((mean, weight, length))
     return [mean for mean, _, length in blocks for _ in range(length)]
+
+
+MARGIN = 0.8  # part of the free memory that is counted on; the rest is for fragments, buffers and other programs
+MOST = 2**31 - 1  # samples; no batch_size is larger
+
+
+class Growth:
+    """Predicts memory from what smaller batches took, so that no batch is tried that may not fit.
+
+    Args:
+        guess: bytes a sample, until two sizes have been seen.
+        least: bytes a sample at least, whatever has been seen: small growth drowns in what is there anyway.
+    """
+
+    def __init__(self, guess: float, least: float) -> None:
+        self._guess = guess
+        self._least = max(least, 1.0)
+        self._seen: list[tuple[int, int]] = []  # size, bytes; rising sizes
+
+    def note(self, size: int, peak: int) -> None:
+        """A batch of ``size`` took ``peak`` bytes at most. Only sizes larger than all before tell something."""
+        if size > self.largest:
+            self._seen.append((size, peak))
+
+    @property
+    def largest(self) -> int:
+        """The largest size seen."""
+        return self._seen[-1][0] if self._seen else 0
+
+    @property
+    def per_sample(self) -> float:
+        """Bytes that one more sample takes: as over the last step or over all of them, whichever is more."""
+        if len(self._seen) < 2:
+            return max(self._guess, self._least)
+        size, peak = self._seen[-1]
+        slopes = [(peak - bytes) / (size - smaller) for smaller, bytes in (self._seen[0], self._seen[-2])]
+        return max(*slopes, self._least)
+
+    def cap(self, room: int) -> int:
+        """The largest batch that fits if ``room`` bytes are free besides what the largest one so far took."""
+        return min(self.largest + max(0, int(MARGIN * room / self.per_sample)), MOST)
+
+
+def ladder(batch: int, ranks: int) -> list[int]:
+    """Sizes from 1 up to the even share of ``batch``, each at most twice the one before, rising."""
+    sizes = [-(-batch // ranks)]
+    while sizes[-1] > 1:
+        sizes.append(-(-sizes[-1] // 2))
+    return sizes[::-1]

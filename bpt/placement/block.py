@@ -9,10 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from bpt.placement.loads import Floats, Loads
-from bpt.placement.narrowing import Cut, Cuts
-from bpt.placement.spans import SpanCosts
-from bpt.placement.tables import worst_table
-from bpt.placement.weights import Weights
+from bpt.placement.spans import Cut, Cuts, SpanCosts, Weights, worst_table
 
 ALIKE = 0.02
 """Placements whose times differ by no more are alike; the one that fills memory more evenly is taken."""

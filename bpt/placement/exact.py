@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from bpt.errors import PrototxtError
 from bpt.placement.loads import ROUNDING, Floats, Ints, Loads
-from bpt.placement.objective import Objective, Profit, score
-from bpt.placement.relaxation import Relaxation
+from bpt.placement.objective import Objective, Profit, Relaxation, score
 
 CHUNK = 4096  # partial placements that are extended at once
 MOST = 20_000_000  # partial placements that are looked at before the case counts as too big

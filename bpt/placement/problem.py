@@ -1,18 +1,111 @@
-"""The problem of placement: layers with costs, what they hand to each other, and the devices that shall run them."""
+"""The problem of placement: layers with costs, what they hand to each other, and devices; and a Placement of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from bpt.graph.layer_graph import LayerGraph
+from bpt.errors import UserError
+from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import count
 from bpt.graph.stages import bound_together
 from bpt.graph.transfers import is_source, wants_diff
-from bpt.placement.costs import BYTES, Cost, costs_of
 from bpt.proto import bpt_pb2 as pb
+
+BYTES = 4  # of an element
+VIEWS = frozenset(("Flatten", "Split"))  # their tops share the bottom's memory
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one layer, for what one replica has of a batch.
+
+    Attributes:
+        name: of the layer.
+        forward, backward: seconds on a device of speed 1; where nothing was measured, FLOPs (a speed is then in
+            FLOP/s, or only a ratio).
+        parameters: bytes of its parameters and of what training keeps for them.
+        activations: bytes of its tops, which backward needs.
+        trained: bytes of the values of the parameters that it trains, alone.
+        largest: bytes of the values of the largest of these.
+    """
+
+    name: str
+    forward: float
+    backward: float
+    parameters: int = 0
+    activations: float = 0
+    trained: int = 0
+    largest: int = 0
+
+    @property
+    def work(self) -> float:
+        """Forward and backward."""
+        return self.forward + self.backward
+
+
+def costs_of(
+    graph: LayerGraph,
+    measured: Mapping[str, tuple[float, float]] | None = None,
+    histories: int = 1,
+    replicas: int = 1,
+) -> tuple[Cost, ...]:
+    """The cost of each layer, in order.
+
+    A layer without bottoms costs no time: data are read ahead. Without measurements a layer costs its FLOPs forward
+    and twice as many backward, if it runs backward at all. A trained parameter takes memory for its values, its
+    gradient and ``histories`` blobs of its update rule, any other one for its values only; shared ones count at their
+    owner's layer.
+
+    Args:
+        measured: layer name → seconds forward and backward, for the whole batch.
+        histories: blobs that the update rule keeps for each parameter (momentum: 1; Adam: 2).
+        replicas: among so many the batch is divided evenly; so are times and activations.
+
+    Raises:
+        UserError: ``measured`` lacks a layer.
+    """
+    return tuple(_cost(graph, node, measured, histories, replicas) for node in graph.nodes)
+
+
+def _cost(
+    graph: LayerGraph,
+    node: Node,
+    measured: Mapping[str, tuple[float, float]] | None,
+    histories: int,
+    replicas: int,
+) -> Cost:
+    forward, backward = _times(node, measured)
+    own = [graph.params[index] for index in node.params if not graph.params[index].shared]
+    sizes = [(BYTES * count(param.shape), bool(param.learnable and param.lr_mult)) for param in own]
+    trained = [size for size, learns in sizes if learns]
+    return Cost(
+        node.name,
+        forward / replicas,
+        backward / replicas,
+        sum(size * (2 + histories if learns else 1) for size, learns in sizes),
+        _activations(graph, node) / replicas,
+        sum(trained),
+        max(trained, default=0),
+    )
+
+
+def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
+    if is_source(node):
+        return 0.0, 0.0
+    if measured is None:
+        return float(node.flops), 2.0 * node.flops if node.needs_backward else 0.0
+    if node.name in measured:
+        return measured[node.name]
+    if node.type == "Split":
+        return 0.0, 0.0
+    raise UserError(f'the measured costs have no layer "{node.name}"; measure this net anew')
+
+
+def _activations(graph: LayerGraph, node: Node) -> int:
+    return 0 if node.type in VIEWS else sum(BYTES * count(graph.edges[edge].shape) for edge in node.tops)
 
 
 @dataclass(frozen=True)
@@ -192,3 +285,28 @@ def _beside_sources(graph: LayerGraph) -> list[tuple[int, int]]:
     first = busy[0] if busy else len(graph) - 1
     runs = [(0, first + 1)] if first else []
     return runs + [(layer - 1, layer + 1) for layer in sorted(idle) if layer > first]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Partitions and their devices.
+
+    Attributes:
+        starts: the first layer of each partition, ascending; the first is 0.
+        stages: the device of each partition. Neighbours may be on the same one.
+        convergence: of GABRA: the fitness of the best chromosome at the start and after each generation.
+    """
+
+    starts: tuple[int, ...]
+    stages: tuple[int, ...]
+    convergence: tuple[float, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        assert len(self.starts) == len(self.stages) and self.starts[0] == 0, self
+        assert list(self.starts) == sorted(set(self.starts)), self.starts
+
+
+def joined(starts: Sequence[int], stages: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The same with neighbours on one device as one."""
+    kept = [i for i in range(len(starts)) if not i or stages[i] != stages[i - 1]]
+    return tuple(starts[i] for i in kept), tuple(stages[i] for i in kept)

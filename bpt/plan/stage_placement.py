@@ -12,12 +12,10 @@ from bpt.graph.stages import spread_over
 from bpt.layers import LAYERS
 from bpt.layers.batch_norm import stored_statistics
 from bpt.optim.rules import UPDATE_RULES
-from bpt.placement.allocate import allocate
-from bpt.placement.idle import idle_stages
-from bpt.placement.infeasible import LittleMemoryError
+from bpt.placement.allocate import LittleMemoryError, allocate
+from bpt.placement.loads import idle_stages
 from bpt.placement.partition import TooManyStagesError
-from bpt.placement.placement import Placement
-from bpt.placement.problem import Problem, problem_of
+from bpt.placement.problem import Placement, Problem, problem_of
 from bpt.plan.staging import Staging
 from bpt.predict.devices import devices_of
 from bpt.predict.measured_costs import PATH, measured_costs

@@ -10,8 +10,7 @@ from bpt.errors import PrototxtError
 from bpt.graph.spec import Shape
 from bpt.layers.batch_size import batch_of
 from bpt.placement.allocate import allocate
-from bpt.placement.placement import Placement
-from bpt.placement.problem import Device, Problem
+from bpt.placement.problem import Device, Placement, Problem
 from bpt.plan.dividing import check_training
 from bpt.plan.nets import train_plan
 from bpt.plan.pipeline_rules import check_pipeline, without_effect

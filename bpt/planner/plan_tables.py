@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
-from bpt.placement.idle import idle_stages
+from bpt.placement.loads import idle_stages
 from bpt.planner.plan_report import Outlook, Plan, milliseconds
 from bpt.report.columns import columns
 

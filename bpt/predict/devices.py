@@ -11,13 +11,11 @@ import math
 import os
 from collections.abc import Sequence
 
-from bpt.balance.network import work_digest
-from bpt.balance.profile_file import read_profile
+from bpt.balance.profile import read_profile, work_digest
 from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
-from bpt.placement.costs import costs_of
-from bpt.placement.problem import Device, Link
+from bpt.placement.problem import Device, Link, costs_of
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.measured_costs import PATH, by_layer, file_of, read_costs_of
 from bpt.proto.sources import SolverSource

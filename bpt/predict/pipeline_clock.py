@@ -11,9 +11,7 @@ from bpt.graph.segments import Segment, cut
 from bpt.graph.spec import count
 from bpt.graph.stages import borders, spread_over
 from bpt.graph.transfers import Transfer, transfers
-from bpt.placement.costs import BYTES, Cost
-from bpt.placement.placement import Placement
-from bpt.placement.problem import Problem
+from bpt.placement.problem import BYTES, Cost, Placement, Problem
 from bpt.predict.measured_costs import read_costs_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import Shape, count
-from bpt.placement.costs import BYTES, VIEWS
+from bpt.placement.problem import BYTES, VIEWS
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.columns import columns
 

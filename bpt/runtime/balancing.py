@@ -7,9 +7,8 @@ import logging
 import torch
 
 from bpt.balance import Static
-from bpt.balance.profile import Profile, check, static_from
-from bpt.balance.profile_file import read_profile
-from bpt.balance.report import lines
+from bpt.balance.batch_shares import lines
+from bpt.balance.profile import Profile, check, read_profile, static_from
 from bpt.comm.grid import ProcessGrid
 from bpt.events.phase_clock import Clock, computing
 from bpt.graph.layer_graph import LayerGraph

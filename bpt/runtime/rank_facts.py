@@ -7,8 +7,7 @@ from pathlib import Path
 
 import torch
 
-from bpt.balance.network import work_digest
-from bpt.balance.profile import Facts, RankFacts
+from bpt.balance.profile import Facts, RankFacts, work_digest
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb

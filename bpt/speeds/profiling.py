@@ -9,9 +9,8 @@ import torch
 
 import bpt
 from bpt.balance import Static, Uniform
-from bpt.balance.profile import Profile, static_from
-from bpt.balance.profile_file import write_profile
-from bpt.balance.report import lines
+from bpt.balance.batch_shares import lines
+from bpt.balance.profile import Profile, static_from, write_profile
 from bpt.comm.base import Communicator
 from bpt.errors import FileError, PrototxtError, UserError
 from bpt.graph.layer_graph import LayerGraph

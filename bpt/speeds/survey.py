@@ -11,11 +11,9 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from bpt.balance.growth import Growth
-from bpt.balance.precision import Estimate, estimate_runs
+from bpt.balance.batch_shares import Static
 from bpt.balance.profile import RankSpeed
-from bpt.balance.sizes import ladder
-from bpt.balance.static import Static
+from bpt.balance.speed import Estimate, Growth, estimate_runs, ladder
 from bpt.comm.base import Communicator
 from bpt.errors import UserError
 from bpt.execute.layout import LayoutChoice

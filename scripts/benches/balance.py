@@ -37,8 +37,7 @@ from statistics import median
 from testbeds import bed, cgroups
 
 from bpt.balance import imbalance
-from bpt.balance.profile import static_from
-from bpt.balance.profile_file import read_profile
+from bpt.balance.profile import read_profile, static_from
 from bpt.plan.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_net, read_solver

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bpt.balance import Uniform
-from bpt.balance.base import tile
+from bpt.balance.batch_shares import tile
 from bpt.check import comparison
 from bpt.check.comparison import Compared, compare, default_dtype
 from bpt.comm.base import Communicator

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import torch
 
-from bpt.balance.precision import Estimate
-from bpt.balance.profile import Profile, RankSpeed
-from bpt.balance.profile_file import write_profile
+from bpt.balance.profile import Profile, RankSpeed, write_profile
+from bpt.balance.speed import Estimate
 from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
 from bpt.comm.launch import world

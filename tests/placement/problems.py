@@ -7,9 +7,7 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from bpt.placement.costs import Cost
-from bpt.placement.placement import Placement
-from bpt.placement.problem import Crossing, Device, Link, Problem
+from bpt.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
 from bpt.proto import bpt_pb2 as pb
 
 Param = pb.PipelineParameter

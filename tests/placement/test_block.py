@@ -13,10 +13,9 @@ import pytest
 from bpt.errors import PrototxtError
 from bpt.placement.allocate import allocate
 from bpt.placement.block import fastest_cut, genes_of
-from bpt.placement.costs import Cost
 from bpt.placement.loads import Loads
 from bpt.placement.objective import StepTime
-from bpt.placement.problem import Crossing, Device, Link, Problem
+from bpt.placement.problem import Cost, Crossing, Device, Link, Problem
 from bpt.proto import bpt_pb2 as pb
 from tests.placement.problems import Param, fills, fits, random_problem, stages_of, step_time, uneven
 

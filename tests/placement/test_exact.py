@@ -11,10 +11,10 @@ import pytest
 from bpt.errors import PrototxtError
 from bpt.placement import exact
 from bpt.placement.exact import best_placement
+from bpt.placement.gabra import good_placement
 from bpt.placement.loads import Loads
 from bpt.placement.objective import UNFIT, Objective, Profit, StepTime, score
 from bpt.placement.problem import Device, Link
-from bpt.placement.start import good_placement
 from tests.placement.problems import Param, chain, fits, random_problem, step_time
 
 

@@ -14,13 +14,11 @@ from bpt.errors import PrototxtError
 from bpt.placement.allocate import allocate
 from bpt.placement.block import fastest_cut
 from bpt.placement.exact import best_placement
-from bpt.placement.gabra import _children, _Herd, _invert, _roulette, evolve
+from bpt.placement.gabra import _children, _Herd, _invert, _roulette, evolve, good_placement
 from bpt.placement.loads import Loads
 from bpt.placement.objective import Profit, StepTime, score
 from bpt.placement.partition import partitions
-from bpt.placement.placement import Placement
-from bpt.placement.problem import Device, Link, Problem, problem_of
-from bpt.placement.start import good_placement
+from bpt.placement.problem import Device, Link, Placement, Problem, problem_of
 from bpt.proto import bpt_pb2 as pb
 from tests.placement.problems import Param, chain, fits, memory, random_problem, stages_of, step_time
 from tests.test_prototxt import train_val

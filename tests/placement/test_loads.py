@@ -1,4 +1,4 @@
-"""Seconds and bytes of devices against a plain reckoning, layer by layer."""
+"""What placements ask of devices."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from bpt.placement.costs import Cost
-from bpt.placement.loads import AT_ONCE, Loads
+from bpt.placement.loads import AT_ONCE, Loads, idle_stages
 from bpt.placement.partition import partitions
-from bpt.placement.placement import Placement
-from bpt.placement.problem import Crossing, Device, Link, Problem
-from tests.placement.problems import Param, memory, random_problem, received, stages_of, working
+from bpt.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
+from tests.placement.problems import Param, chain, memory, random_problem, received, stages_of, working
 
 
 def test_by_hand() -> None:
@@ -90,3 +88,22 @@ def test_many_at_once(rule: int) -> None:
     for load in (loads.working, loads.received, loads.held):
         np.testing.assert_allclose(load(genes), np.concatenate([load(row[None]) for row in genes]), rtol=1e-12)
         assert load(genes[:0]).shape == (0, 4)
+
+
+DEVICES = (Device("a"), Device("b"))
+
+
+def test_less_than_a_hundredth_of_the_work() -> None:
+    # 20 bytes a layer; the second device also holds the 8 that it receives.
+    problem = chain([60, 39.5, 0.5], DEVICES)
+    assert idle_stages(problem, (0, 2), (0, 1)) == [
+        "stage 1 (b) has 0.5% of the work and 41.2% of what is held in memory; if that allows, fewer "
+        "stages may be as fast"
+    ]
+    assert idle_stages(problem, (0, 1, 2), (0, 1, 0)) == []
+    assert idle_stages(chain([60, 39, 1], DEVICES), (0, 2), (0, 1)) == []
+    assert [line[:10] for line in idle_stages(problem, (0, 2), (1, 0))] == ["stage 0 (a"]
+
+
+def test_no_work_at_all() -> None:
+    assert idle_stages(chain([0, 0], DEVICES), (0, 1), (0, 1)) == []

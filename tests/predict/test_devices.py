@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.balance.network import work_digest
-from bpt.balance.profile_file import write_profile
+from bpt.balance.profile import work_digest, write_profile
 from bpt.errors import FileError, PrototxtError
 from bpt.placement.problem import Device, Link
 from bpt.plan.nets import train_plan

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from bpt.balance import Balance, Uniform
-from bpt.balance.base import tile
+from bpt.balance.batch_shares import tile
 from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
 from bpt.context import RunContext

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from bpt.balance import Static
-from bpt.balance.precision import Estimate
-from bpt.balance.profile import Facts, Profile, RankSpeed
-from bpt.balance.profile_file import write_profile
+from bpt.balance.profile import Facts, Profile, RankSpeed, write_profile
+from bpt.balance.speed import Estimate
 from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
 from bpt.comm.serial import SerialCommunicator

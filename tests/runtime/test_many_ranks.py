@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.balance.precision import Estimate
-from bpt.balance.profile import Profile, RankSpeed
-from bpt.balance.profile_file import write_profile
+from bpt.balance.profile import Profile, RankSpeed, write_profile
+from bpt.balance.speed import Estimate
 from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.exchange import buckets

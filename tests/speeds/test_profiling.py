@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.balance.profile import Profile, check
-from bpt.balance.profile_file import read_profile
+from bpt.balance.profile import Profile, check, read_profile
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU

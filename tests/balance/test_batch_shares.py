@@ -1,3 +1,5 @@
+"""Shares of a batch, by UNIFORM and STATIC, and what the log says of them."""
+
 from __future__ import annotations
 
 import itertools
@@ -7,11 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.balance import Static, imbalance
+from bpt.balance import Static, Uniform, imbalance
+from bpt.balance.batch_shares import fastest, lines
 from bpt.balance.speed import SpeedFunction
-from bpt.balance.static import fastest
 from bpt.errors import UserError
 from bpt.share import Share
+
+
+@pytest.mark.parametrize(
+    ("total", "ranks", "counts"),
+    [(8, 2, [4, 4]), (7, 2, [4, 3]), (7, 4, [2, 2, 2, 1]), (2, 4, [1, 1, 0, 0]), (5, 1, [5]), (0, 2, [0, 0])],
+)
+def test_shares_differ_by_at_most_one_and_tile_the_batch(total: int, ranks: int, counts: list[int]) -> None:
+    shares = Uniform().shares(total, ranks)
+    assert shares == tuple(Share(sum(counts[:rank]), counts[rank], total) for rank in range(ranks))
 
 
 def linear(seconds: float, cap: int | None = None) -> SpeedFunction:
@@ -148,3 +159,28 @@ def test_extrapolated_times_are_told() -> None:
     assert balance.remarks(balance.shares(10, 2)) == [
         "rank 0: 5 samples are more than the 4 that were measured; their time is an extrapolation"
     ]
+
+
+SHARES = (Share(0, 48, 64), Share(48, 16, 64))
+
+
+def test_predicted() -> None:
+    # The mean is 0.011; 0.012 / 0.011 = 1.0909.
+    assert lines(SHARES, [0.012, 0.010]) == [
+        "Balance: rank 0 trains 48 of 64 samples, predicted 12 ms",
+        "Balance: rank 1 trains 16 of 64 samples, predicted 10 ms",
+        "Balance: imbalance predicted 9.1% (slowest rank over the mean)",
+    ]
+
+
+def test_predicted_and_seen() -> None:
+    assert lines(SHARES, [0.011, 0.011], [0.01234567, 0.01]) == [
+        "Balance: rank 0 trains 48 of 64 samples, predicted 11 ms, seen 12.35 ms",
+        "Balance: rank 1 trains 16 of 64 samples, predicted 11 ms, seen 10 ms",
+        "Balance: imbalance predicted 0.0%, seen 10.5% (slowest rank over the mean)",
+    ]
+
+
+def test_without_a_profile() -> None:
+    assert lines(SHARES) == ["Balance: rank 0 trains 48 of 64 samples", "Balance: rank 1 trains 16 of 64 samples"]
+    assert lines(SHARES, None, [1.0, 3.0])[2] == "Balance: imbalance seen 50.0% (slowest rank over the mean)"

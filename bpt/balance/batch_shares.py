@@ -1,16 +1,45 @@
-"""STATIC: each rank gets as many samples as it trains in the same time as the others (StaticLB, §3)."""
+"""Shares of a batch: UNIFORM, alike, and STATIC, by the ranks' speeds (StaticLB, §3).
+
+STATIC gives each rank as many samples as it trains in the same time as the others. ``lines`` are the log's."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from statistics import fmean
+from typing import Protocol
 
-from bpt.balance.base import tile
 from bpt.balance.speed import SpeedFunction
 from bpt.errors import UserError
+from bpt.graph.part import slice_bounds
 from bpt.share import Share
+
+
+class Balance(Protocol):
+    """Divides a batch among the ranks that share it."""
+
+    def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
+        """The share of each rank of a batch of ``total`` samples, in order; they tile ``[0, total)``.
+
+        A share may be empty. The same on every rank, and every time.
+        """
+
+
+def tile(counts: Sequence[int]) -> tuple[Share, ...]:
+    """Shares of so many samples, one behind the other."""
+    starts = accumulate(counts, initial=0)
+    return tuple(Share(start, count, sum(counts)) for start, count in zip(starts, counts, strict=False))
+
+
+class Uniform:
+    """Shares whose sizes differ by at most one; the first ranks get the larger ones."""
+
+    def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
+        """See Balance."""
+        return tile([stop - start for start, stop in slice_bounds(total, ranks)])
+
 
 SHOWN = 8  # ranks that a message spells out
 
@@ -100,3 +129,28 @@ def imbalance(seconds: Sequence[float]) -> float:
     """How much longer the slowest rank takes than the mean: max / mean - 1; 0 if all are equal."""
     mean = fmean(seconds)
     return max(seconds) / mean - 1 if mean else 0.0
+
+
+def lines(
+    shares: Sequence[Share],
+    predicted: Sequence[float] | None = None,
+    seen: Sequence[float] | None = None,
+    ranks: Sequence[int] | None = None,
+) -> list[str]:
+    """A line a rank, and one about the imbalance, max / mean - 1 of the times.
+
+    Args:
+        predicted: seconds of an iteration on each rank; ``None``: nothing is known (balance UNIFORM).
+        seen: the same, measured in training, without waiting for others.
+        ranks: the numbers of the ranks that have the shares; by default 0, 1, …
+    """
+    times = {"predicted": predicted, "seen": seen}
+    known = {word: seconds for word, seconds in times.items() if seconds is not None}
+    result = []
+    for place, (rank, share) in enumerate(zip(ranks or range(len(shares)), shares, strict=True)):
+        cells = [f"{word} {seconds[place] * 1e3:.4g} ms" for word, seconds in known.items()]
+        result.append(", ".join([f"Balance: rank {rank} trains {share.count} of {share.total} samples", *cells]))
+    if known:
+        parts = [f"{word} {imbalance(seconds):.1%}" for word, seconds in known.items()]
+        result.append(f"Balance: imbalance {', '.join(parts)} (slowest rank over the mean)")
+    return result
