@@ -33,7 +33,8 @@ def enlarge(images: NDArray[np.float64]) -> NDArray[np.uint8]:
     # Row i of this matrix holds the shares of the old pixels in the new pixel i.
     shares = np.where(np.abs(distance) < 3, np.sinc(distance) * np.sinc(distance / 3), 0)
     shares /= shares.sum(axis=1, keepdims=True)
-    return np.rint((shares @ (images * 255 / WHITE) @ shares.T).clip(0, 255)).astype(np.uint8)
+    enlarged: NDArray[np.uint8] = np.rint((shares @ (images * 255 / WHITE) @ shares.T).clip(0, 255)).astype(np.uint8)
+    return enlarged
 
 
 def split(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -45,13 +45,16 @@ def picture(random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.
 
 def distance(shape: str, radius: float, row: float, column: float) -> NDArray[np.float64]:
     """How far (in pixels) each pixel (SIDE, SIDE) is from the edge of a shape; negative inside."""
+    away: NDArray[np.float64]
     down, right = np.mgrid[:SIDE, :SIDE] - np.array([row, column])[:, np.newaxis, np.newaxis]
     if shape == "circle":
-        return np.hypot(down, right) - radius
-    if shape == "square":
-        return np.maximum(np.abs(down), np.abs(right)) - radius
-    slope = np.sqrt(3) / 2 * np.abs(right) - down / 2  # the two upper sides of a triangle that stands on its third
-    return np.maximum(slope, down) - radius / 2
+        away = np.hypot(down, right) - radius
+    elif shape == "square":
+        away = np.maximum(np.abs(down), np.abs(right)) - radius
+    else:  # a triangle that stands on its third side; the slope is that of the two upper ones
+        slope = np.sqrt(3) / 2 * np.abs(right) - down / 2
+        away = np.maximum(slope, down) - radius / 2
+    return away
 
 
 def write(folder: Path, part: str, count: int, seed: int, overwrite: bool) -> None:

@@ -34,14 +34,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from testbeds import bed, cgroups
-
 from bpt.balance import imbalance
 from bpt.balance.profile import read_profile, static_from
 from bpt.plan.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
+from scripts.testbeds import bed, cgroups
 
 HELP = "balance STATIC against UNIFORM on a fast and a slow host of scripts/testbed (Linux, root)"
 ROOT = Path(__file__).resolve().parents[2]

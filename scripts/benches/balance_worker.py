@@ -10,11 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
-from benches.balance import SIDES
 from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
@@ -23,6 +22,7 @@ from bpt.events.phase_clock import computing
 from bpt.layers.batch_size import batch_of
 from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
+from scripts.benches.balance import SIDES
 
 WARM_UP = 3  # iterations of each side before the first turn
 FEWEST = 3  # iterations of a turn

@@ -29,17 +29,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from testbeds.hosts import parse_hosts
-
-from benches import balance, bptcnn_results, bptcnn_simulation
-from benches.bptcnn_data import accuracy
-from benches.bptcnn_jobs import ALONE, ROOT, JobError, Jobs, Left, Work
-from benches.bptcnn_results import Run, Runs
-from benches.cgdp import at_least
 from bpt.errors import BptError
 from bpt.report.outer import compare
 from bpt.report.outer.style import check_matplotlib
 from bpt.simulate.simulation import THE_FOUR
+from scripts.benches import balance, bptcnn_results, bptcnn_simulation
+from scripts.benches.bptcnn_data import accuracy
+from scripts.benches.bptcnn_jobs import ALONE, ROOT, JobError, Jobs, Left, Work
+from scripts.benches.bptcnn_results import Run, Runs
+from scripts.benches.cgdp import at_least
+from scripts.testbeds.hosts import parse_hosts
 
 HELP = "BPT-CNN: SGWU and AGWU with UDPA and IDPA on a server and three unlike hosts (Linux, root)"
 HOSTS, BANDWIDTH = "server:0.25,a:1.0,b:0.5,c:0.25", "1gbit"

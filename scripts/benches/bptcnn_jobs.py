@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches.bptcnn_data import write_test_net, write_training, write_windows
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
 from bpt.report.outer import RunRecord, read_csv
 from bpt.simulate.simulation import Strategy
+from scripts.benches.bptcnn_data import write_test_net, write_training, write_windows
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTBED = ROOT / "scripts" / "testbed"

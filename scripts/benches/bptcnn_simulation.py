@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches.bptcnn_results import Runs, mean_seconds
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
 from bpt.report.columns import columns
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.simulate.simulation import THE_FOUR, simulate_solver
+from scripts.benches.bptcnn_results import Runs, mean_seconds
 
 WITHIN = 0.1  # goal: of the measured time
 _MEGA, _BITS = 1e6, 8

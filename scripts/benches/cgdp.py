@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benches import cgdp_figures as figures
-from benches import cgdp_results as results
-from benches.cgdp_jobs import Done, JobError, Turn, Way, Work, run_job
-from benches.cgdp_nets import FULL_SIZE, NETS, SMALL, trained
-from benches.cgdp_results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, fixed
 from bpt.schedule.chunks import chunks
+from scripts.benches import cgdp_figures as figures
+from scripts.benches import cgdp_results as results
+from scripts.benches.cgdp_jobs import Done, JobError, Turn, Way, Work, run_job
+from scripts.benches.cgdp_nets import FULL_SIZE, NETS, SMALL, trained
+from scripts.benches.cgdp_results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, fixed
 
 HELP = "CGDP with each chunk size against TREE (OrigDP) and ALLREDUCE, on CPU cores"
 ROOT = Path(__file__).resolve().parents[2]

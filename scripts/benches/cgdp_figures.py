@@ -8,7 +8,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from benches.cgdp_results import ALLREDUCE, ALONE, BLOCK, MODEL, ORIGINAL, SEARCH, Outcome, fixed, fixed_sizes, runs
+from scripts.benches.cgdp_results import (
+    ALLREDUCE,
+    ALONE,
+    BLOCK,
+    MODEL,
+    ORIGINAL,
+    SEARCH,
+    Outcome,
+    fixed,
+    fixed_sizes,
+    runs,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

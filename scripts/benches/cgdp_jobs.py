@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benches.ddp import as_root, mpirun
+from scripts.benches.ddp import as_root, mpirun
 
 WORKER = Path(__file__).with_name("cgdp_worker.py")
 TIMEOUT = 3600.0  # seconds

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from benches.cgdp_jobs import Turn
 from bpt.report.columns import columns
 from bpt.schedule.chunks import describe
+from scripts.benches.cgdp_jobs import Turn
 
 ALONE, APART, ORIGINAL, ALLREDUCE = "one process", "no exchange", "OrigDP", "ALLREDUCE"
 SEARCH, MODEL = "CGDP search", "CGDP model"

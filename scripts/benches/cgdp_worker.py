@@ -11,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
-from benches.cgdp_jobs import Way, Work
-from benches.cgdp_nets import classes, input_shape, solver_source
 from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
@@ -27,6 +25,8 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
 from bpt.solver.solver import Solver
 from bpt.speeds.memory_use import Memory
+from scripts.benches.cgdp_jobs import Way, Work
+from scripts.benches.cgdp_nets import classes, input_shape, solver_source
 
 AGAIN = 2  # iterations that do not count when a way takes its turn once more: caches are another one's
 

@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benches.data_loader import loader
-from benches.sides import solver_source
 from bpt.allocator import keep_freed_memory
 from bpt.context import RunContext
 from bpt.data.lmdb_file import LmdbWriter
@@ -26,6 +24,8 @@ from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solver.solver import Solver
+from scripts.benches.data_loader import loader
+from scripts.benches.sides import solver_source
 
 HELP = "images from files and an LMDB against torch's DataLoader with Pillow; the wait for data in training"
 RESIZED, CROP, MEAN = 256, 227, 110.0

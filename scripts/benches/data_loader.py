@@ -48,7 +48,7 @@ class Images(Dataset[tuple[Tensor, int]]):
     def record(self, index: int) -> pb.Datum:
         if self.transaction is None:  # each process opens the LMDB for itself
             self.transaction = lmdb.open(self.folder, readonly=True, lock=False).begin()
-        return pb.Datum.FromString(self.transaction.get(f"{index:08d}".encode()))
+        return pb.Datum.FromString(bytes(self.transaction.get(f"{index:08d}".encode(), b"")))
 
 
 def loader(kind: str, folder: Path, batch: int, workers: int, sizes: Sizes) -> Callable[[int], object]:

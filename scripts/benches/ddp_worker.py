@@ -8,15 +8,15 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from benches.sides import Side, batch_of, bpt_side, plain_side, solver_source
 from bpt.comm.launch import world as mpi_world
 from bpt.proto import bpt_pb2 as pb
+from scripts.benches.sides import Side, batch_of, bpt_side, plain_side, solver_source
 
 
 def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]:
@@ -26,7 +26,7 @@ def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]
         data, label = batch_of(name, batch)
         rows = slice(world.rank * batch // world.size, (world.rank + 1) * batch // world.size)
         source = solver_source(name, batch, "AUTO")
-        source.param.parallel_param.exchange = pb.ParallelParameter.Exchange.Value(exchange)
+        source.param.parallel_param.MergeFrom(pb.ParallelParameter(exchange=exchange))
         return world.rank, bpt_side(source, data[rows], label[rows], world)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -33,7 +33,7 @@ import argparse
 import csv
 import random
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -176,9 +176,7 @@ def disturbed(node: Node, seconds: float, passes: int, generator: random.Random)
 def outcome(setting: Setting, strategy: Strategy) -> Outcome:
     """The simulated run."""
     net = facts(setting.case)
-    param = pb.ParallelParameter()
-    param.exchange = pb.ParallelParameter.Exchange.Value(strategy.exchange)
-    param.balance = pb.ParallelParameter.Balance.Value(strategy.balance)
+    param = pb.ParallelParameter(exchange=strategy.exchange, balance=strategy.balance)
     schedule = make_schedule(param, setting.samples, setting.nodes, Fraction(setting.passes))
     return simulate(schedule, cluster(setting), Job(net.batch, net.weights), SEED)
 
@@ -200,7 +198,7 @@ def curves(panel: Panel, setting: Setting) -> dict[str, list[tuple[float, float]
 
 def write_csv(path: Path, x: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> None:
     """A row for each value of ``x``, a column for each curve."""
-    rows: Iterable[Sequence[object]] = zip(*series.values(), strict=True)
+    rows = zip(*series.values(), strict=True)
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([x, *series])

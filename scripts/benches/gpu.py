@@ -28,15 +28,15 @@ from pathlib import Path
 
 import torch
 
-from benches import cgdp_results as results
-from benches.cgdp import EXCHANGES, FIXED, ROOT, SEARCHING, at_least, nets
-from benches.cgdp_jobs import Done, JobError, Way, Work, call, run_job
-from benches.cgdp_nets import NETS, PAPER, TINY, solver_source
-from benches.cgdp_results import SEARCH, Outcome, Search, fixed
-from benches.gpu_trace import Copies, copies_of, has_kernels, read_events
 from bpt.device import describe_devices
 from bpt.proto.text import to_text
 from bpt.report.columns import columns
+from scripts.benches import cgdp_results as results
+from scripts.benches.cgdp import EXCHANGES, FIXED, ROOT, SEARCHING, at_least, nets
+from scripts.benches.cgdp_jobs import Done, JobError, Way, Work, call, run_job
+from scripts.benches.cgdp_nets import NETS, PAPER, TINY, solver_source
+from scripts.benches.cgdp_results import SEARCH, Outcome, Search, fixed
+from scripts.benches.gpu_trace import Copies, copies_of, has_kernels, read_events
 
 HELP = "all of CGDP that needs a GPU: full-size networks, overlap by the profiler, two ranks against one process"
 WORKER = Path(__file__).with_name("gpu_worker.py")

@@ -6,16 +6,16 @@ import sys
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benches.cgdp_jobs import Work
-from benches.cgdp_worker import After, Trainee, main
-from benches.gpu import TRACED
-from benches.gpu_trace import name_threads
 from bpt.device import synchronize
+from scripts.benches.cgdp_jobs import Work
+from scripts.benches.cgdp_worker import After, Trainee, main
+from scripts.benches.gpu import TRACED
+from scripts.benches.gpu_trace import name_threads
 
 
 def tracing(work: Work) -> After:

@@ -26,15 +26,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benches import hybrid_memory
-from benches.balance import TESTBED, call, test_bed
-from benches.cgdp import at_least
-from benches.hybrid_nets import IMAGES, Images, solver_text
-from benches.hybrid_results import Comparison, Seen, Side, results, table, verdict
 from bpt.errors import BptError
 from bpt.planner.plan_layers import plan_solver
 from bpt.planner.plan_report import Outlook, Plan
 from bpt.proto.sources import read_solver
+from scripts.benches import hybrid_memory
+from scripts.benches.balance import TESTBED, call, test_bed
+from scripts.benches.cgdp import at_least
+from scripts.benches.hybrid_nets import IMAGES, Images, solver_text
+from scripts.benches.hybrid_results import Comparison, Seen, Side, results, table, verdict
 
 HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root)"
 FOLDER = Path(__file__).parent

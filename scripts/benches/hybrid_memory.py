@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benches.cgdp_jobs import call
-from benches.hybrid_nets import Images, solver_text
 from bpt.planner.plan_layers import plan_solver
 from bpt.proto.sources import read_solver
+from scripts.benches.cgdp_jobs import call
+from scripts.benches.hybrid_nets import Images, solver_text
 
 WORKER = Path(__file__).with_name("hybrid_memory_worker.py")
 GOAL = 0.65

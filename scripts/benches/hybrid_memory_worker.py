@@ -28,7 +28,8 @@ def main() -> int:
 
     def command(world: Communicator) -> None:
         torch.set_num_threads(1)
-        (torch.randn(8, 8, requires_grad=True) @ torch.randn(8, 8)).backward(torch.ones(8, 8))  # the library's own
+        product = torch.randn(8, 8, requires_grad=True) @ torch.randn(8, 8)
+        torch.autograd.backward(product, torch.ones(8, 8))  # what the library itself needs
         gc.collect()
         before = peak()
         with Solver(source, world=world) as trained:

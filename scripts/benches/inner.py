@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benches.inner_nets import BATCHES, CASES, LIBRARY, TASK_DAG, Trainer
+from scripts.benches.inner_nets import BATCHES, CASES, LIBRARY, TASK_DAG, Trainer
 
 HELP = "TASK_DAG (bpt's tasks) against LIBRARY (torch's threads) within one process"
 WORKER = Path(__file__).with_name("inner_worker.py")

@@ -7,13 +7,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benches.sides import CLASSES, SHAPES, batch_of, solver_source
 from bpt.allocator import keep_freed_memory
 from bpt.execute.local import LocalOperator
 from bpt.execute.task_dag import TaskDagOperator
 from bpt.net import Net
 from bpt.schedule.task_dag import Timeline
 from bpt.solver.solver import Solver
+from scripts.benches.sides import CLASSES, SHAPES, batch_of, solver_source
 
 LIBRARY, TASK_DAG = "LIBRARY", "TASK_DAG"
 CASES = tuple(f"bpt_cnn/case{case}" for case in range(1, 8))
@@ -62,5 +62,3 @@ class Trainer:
         if not isinstance(self.operator, TaskDagOperator):
             return []
         return list(self.operator.timelines.values())
-
-

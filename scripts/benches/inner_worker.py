@@ -11,12 +11,12 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
-from benches.inner_nets import Trainer
 from bpt.proto import bpt_pb2 as pb
+from scripts.benches.inner_nets import Trainer
 
 
 def main() -> None:

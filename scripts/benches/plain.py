@@ -5,6 +5,8 @@ BatchNorm with its Scale is one ``nn.BatchNorm2d``. Loss is ``cross_entropy``; n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +15,7 @@ from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
 
 
-def _one(values: list[int], default: int) -> int:
+def _one(values: Sequence[int], default: int) -> int:
     return values[0] if values else default
 
 
@@ -69,7 +71,7 @@ class _Loss(nn.Module):
         return nn.functional.cross_entropy(bottoms[0].flatten(1), bottoms[1])
 
 
-MODULES = {
+MODULES: dict[str, Callable[[Node, Shape], nn.Module]] = {
     "Convolution": _convolution,
     "Pooling": _pooling,
     "InnerProduct": _inner_product,
@@ -107,4 +109,6 @@ class PlainNet(nn.Module):
         blobs = dict(zip(self.inputs, inputs, strict=True))
         for module, bottoms, top in self.steps:
             blobs[top] = module(*(blobs[edge] for edge in bottoms))
-        return sum(blobs[edge] * weight for edge, weight in self.losses)
+        total: Tensor | int = sum(blobs[edge] * weight for edge, weight in self.losses)
+        assert isinstance(total, Tensor), "a net without a loss"
+        return total

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benches.ddp import as_root, mpirun
-from benches.speedup import Training, epochs_until, terms
+from scripts.benches.ddp import as_root, mpirun
+from scripts.benches.speedup import Training, epochs_until, terms
 
 HELP = "3D-ResAttNet on 1 to 4 ranks: accuracy, training time (Hybrid, Table 3), and the terms of its Eq. 13"
 WORKER = Path(__file__).with_name("resattnet_worker.py")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches.ddp import as_root, mpirun
+from scripts.benches.ddp import as_root, mpirun
 
 HELP = "exchange RING (bpt's ring of messages) against ALLREDUCE (the library's collective), by size of the buffer"
 WORKER = Path(__file__).with_name("ring_worker.py")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
@@ -27,7 +27,8 @@ def seconds_of(comm: Communicator, sum_up: Callable[[Buffer], None], buffer: Buf
     start = time.perf_counter()
     for _ in range(calls):
         sum_up(buffer)
-    return max(comm.allgather(time.perf_counter() - start)) / calls
+    slowest: float = max(comm.allgather(time.perf_counter() - start))
+    return slowest / calls
 
 
 def compare(comm: Communicator, size: int, rounds: int, turn: float) -> dict[str, list[float]]:

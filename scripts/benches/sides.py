@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from benches.plain import PlainNet
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
 from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource, read_net
 from bpt.solver.solver import Solver
+from scripts.benches.plain import PlainNet
 
 PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
 RATE, MOMENTUM, DECAY = 0.001, 0.9, 0.0005
@@ -45,7 +45,7 @@ def solver_source(name: str, batch: int, engine: str) -> SolverSource:
     net.layer.extend([inputs, *kept])
     param = pb.SolverParameter(
         net_param=net, base_lr=RATE, lr_policy="fixed", momentum=MOMENTUM, weight_decay=DECAY,
-        max_iter=10**6, random_seed=1, snapshot_prefix="bench", engine=pb.SolverParameter.Engine.Value(engine),
+        max_iter=10**6, random_seed=1, snapshot_prefix="bench", engine=engine,
     )  # fmt: skip
     return SolverSource(param, name, {})
 
@@ -70,7 +70,7 @@ def plain_side(
     def step() -> float:
         optimizer.zero_grad()
         loss: Tensor = net(data, label)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         return loss.item()
 

@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
-from benches.sides import batch_of, bpt_side, plain_side, solver_source
+from scripts.benches.sides import batch_of, bpt_side, plain_side, solver_source
 
 
 def main() -> None:

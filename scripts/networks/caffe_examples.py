@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bpt.netspec import L, NetSpec, P, Top
@@ -37,7 +38,7 @@ class Digits:
         n.data = L.Input(shape={"dim": [1, 1, 28, 28]})
 
     def read(self, n: NetSpec, train: int, test: int) -> Top:
-        def layer(part: str, batch: int, include: dict[str, object], **tops: object) -> Top | tuple[Top, ...]:
+        def layer(part: str, batch: int, include: Mapping[str, object], **tops: object) -> Top | tuple[Top, ...]:
             source = {"source": f"{self.folder}/{part}_lmdb", "batch_size": batch, "backend": P.Data.LMDB}
             made: Top | tuple[Top, ...] = L.Data(
                 name=self.tops[0], include=include, transform_param=SCALE, data_param=source, **tops

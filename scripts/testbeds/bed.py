@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from bpt.errors import RunError, UsageError
-from testbeds import cgroups, network, programs
-from testbeds.hosts import Host, hosts_file
-from testbeds.link import Link
-from testbeds.names import ASIDE, FOLDER, HOSTS_FILE, LOCK, SCRATCH, STATE
+from scripts.testbeds import cgroups, network, programs
+from scripts.testbeds.hosts import Host, hosts_file
+from scripts.testbeds.link import Link
+from scripts.testbeds.names import ASIDE, FOLDER, HOSTS_FILE, LOCK, SCRATCH, STATE
 
 
 @dataclass(frozen=True)

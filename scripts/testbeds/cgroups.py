@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpt.errors import RunError
-from testbeds.names import PREFIX
+from scripts.testbeds.names import PREFIX
 
 # The kernel hands out time once a period. Its usual 100 ms would let a host run at full speed for 25 ms and then stand
 # for 75 ms; a short period makes the steps of a slow host even.

@@ -18,9 +18,9 @@ import sys
 from collections.abc import Sequence
 
 from bpt.errors import BptError, UsageError
-from testbeds import bed, cgroups, job, mpirun
-from testbeds.hosts import find_host, parse_hosts, parse_slots
-from testbeds.link import Link, parse_bandwidth, parse_latency
+from scripts.testbeds import bed, cgroups, job, mpirun
+from scripts.testbeds.hosts import find_host, parse_hosts, parse_slots
+from scripts.testbeds.link import Link, parse_bandwidth, parse_latency
 
 
 class Parser(argparse.ArgumentParser):

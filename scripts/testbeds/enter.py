@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from testbeds.names import ASIDE, HOSTS_FILE, NAMESPACES, SCRATCH, namespace
+from scripts.testbeds.names import ASIDE, HOSTS_FILE, NAMESPACES, SCRATCH, namespace
 
 # In two steps. The name and the mounts are the command's own and end with it. /sys shows the network of whoever mounted
 # it, so it is mounted anew; the cgroups, which stand in it, go with it: a program asks them how much processor time it

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpt.errors import RunError
-from testbeds import cgroups
-from testbeds.bed import TestBed, load, locked
-from testbeds.enter import script
-from testbeds.names import FOLDER
+from scripts.testbeds import cgroups
+from scripts.testbeds.bed import TestBed, load, locked
+from scripts.testbeds.enter import script
+from scripts.testbeds.names import FOLDER
 
 _AWAITED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD}
 _GRACE = 10.0  # seconds that a job has to end after a signal

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bpt.errors import RunError, UsageError
-from testbeds.programs import call, search_path
+from scripts.testbeds.programs import call, search_path
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _HOST_FLAGS = {"-H", "--host", "-host", "--hostfile", "-hostfile", "--machinefile", "-machinefile"}

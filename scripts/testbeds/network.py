@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bpt.errors import RunError
-from testbeds.hosts import PREFIX_LENGTH, Host
-from testbeds.link import Link
-from testbeds.names import NAMESPACES, PREFIX, SWITCH, namespace
-from testbeds.programs import call
+from scripts.testbeds.hosts import PREFIX_LENGTH, Host
+from scripts.testbeds.link import Link
+from scripts.testbeds.names import NAMESPACES, PREFIX, SWITCH, namespace
+from scripts.testbeds.programs import call
 
 _BRIDGE = "bridge0"
 

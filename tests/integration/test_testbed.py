@@ -16,13 +16,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from testbeds import bed, cgroups, commands
-from testbeds.hosts import parse_hosts
-from testbeds.link import Link
-
 from bpt.errors import RunError
+from scripts.testbeds import bed, cgroups, commands
+from scripts.testbeds.hosts import parse_hosts
+from scripts.testbeds.link import Link
 from tests.integration.testbed import (
     PROGRAM,
     PROMPT,

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from testbeds import bed, cgroups, mpirun
+from scripts.testbeds import bed, cgroups, mpirun
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(ROOT / "scripts" / "testbed")

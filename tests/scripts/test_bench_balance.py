@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import balance
-from benches.balance import Outcome, Turn, ideal_seconds, outcomes, report, write_solver
 
 from bpt.graph.spec import count
 from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
+from scripts.benches import balance
+from scripts.benches.balance import Outcome, Turn, ideal_seconds, outcomes, report, write_solver
 
 
 def test_ideal_seconds() -> None:

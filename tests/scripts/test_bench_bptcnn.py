@@ -10,11 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import bptcnn, bptcnn_data, bptcnn_jobs
-from benches.bptcnn_jobs import JobError, Jobs, Work, cores_used
-from benches.bptcnn_results import (
+from bpt.data.datum import encode_datum
+from bpt.data.lmdb_file import LmdbSource, LmdbWriter
+from bpt.graph.spec import count
+from bpt.plan.nets import train_plan
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import read_solver
+from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
+from bpt.report.outer import record as rows
+from scripts.benches import bptcnn, bptcnn_data, bptcnn_jobs
+from scripts.benches.bptcnn_jobs import JobError, Jobs, Work, cores_used
+from scripts.benches.bptcnn_results import (
     RUNS,
     Run,
     most_waiting,
@@ -25,15 +31,6 @@ from benches.bptcnn_results import (
     table,
     verdicts,
 )
-
-from bpt.data.datum import encode_datum
-from bpt.data.lmdb_file import LmdbSource, LmdbWriter
-from bpt.graph.spec import count
-from bpt.plan.nets import train_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
-from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
-from bpt.report.outer import record as rows
 
 
 def node(worker: int, host: str, computed: float, waited: float, idle: float) -> NodeRow:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import bptcnn_jobs
-from benches.bptcnn_jobs import Work
-from benches.bptcnn_simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
-
 from bpt.simulate.simulation import THE_FOUR
+from scripts.benches import bptcnn_jobs
+from scripts.benches.bptcnn_jobs import Work
+from scripts.benches.bptcnn_simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
 from tests.scripts.test_bench_bptcnn import FOUR, write_digits
 
 

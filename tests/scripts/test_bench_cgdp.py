@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import cgdp
-from benches.cgdp import ALONE_WAY, EXCHANGES, FIXED, SEARCHING, Comparison, fixed_ways
-from benches.cgdp_jobs import Done, JobError, Turn, Way, Work, call, reason, run_job
-from benches.cgdp_nets import FULL_SIZE, PAPER, SMALL, TINY, Images, solver_source, trained
-from benches.cgdp_results import MODEL, SEARCH
-
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
 from bpt.plan.nets import train_plan
+from bpt.runtime.autotuner import WARM_UP
+from scripts.benches import cgdp
+from scripts.benches.cgdp import ALONE_WAY, EXCHANGES, FIXED, SEARCHING, Comparison, fixed_ways
+from scripts.benches.cgdp_jobs import Done, JobError, Turn, Way, Work, call, reason, run_job
+from scripts.benches.cgdp_nets import FULL_SIZE, PAPER, SMALL, TINY, Images, solver_source, trained
+from scripts.benches.cgdp_results import MODEL, SEARCH
 from tests.mpi.mpirun import ROOT, needs_mpi
 
 
@@ -224,7 +222,7 @@ def test_a_job_of_all_ways(tmp_path: Path) -> None:
     tried = [lengths for lengths, _ in done.trials[SEARCH]]
     assert tried[0] == (1, 1, 1, 1)
     assert done.lengths[SEARCH] in tried
-    assert len(done.settling[SEARCH]) == 2 * len(tried)
+    assert len(done.settling[SEARCH]) == WARM_UP + 2 * len(tried)
 
     alone = run_job(replace(work, ranks=1, ways=(ALONE_WAY,), engine="AUTO"), tmp_path)
     assert alone.engine in ("CONTIGUOUS", "CHANNELS_LAST")

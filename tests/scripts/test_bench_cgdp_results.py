@@ -5,17 +5,25 @@ from __future__ import annotations
 import builtins
 import csv
 import struct
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import cgdp_figures as figures
-from benches import cgdp_results as results
-from benches.cgdp_jobs import Turn
-from benches.cgdp_results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, Tables, fixed
+from scripts.benches import cgdp_figures as figures
+from scripts.benches import cgdp_results as results
+from scripts.benches.cgdp_jobs import Turn
+from scripts.benches.cgdp_results import (
+    ALLREDUCE,
+    ALONE,
+    APART,
+    MODEL,
+    ORIGINAL,
+    SEARCH,
+    Outcome,
+    Search,
+    Tables,
+    fixed,
+)
 
 
 def phases(backward: float, exchange: float, broadcast: float = 0.0) -> dict[str, float]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import data, data_loader
-
 from bpt.data.lmdb_file import LmdbSource
 from bpt.proto import bpt_pb2 as pb
+from scripts.benches import data, data_loader
 from tests.golden_cases import graph_of
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import figures
+from scripts.benches import figures
 
 PASSES = 16  # fewer than the 100 of the paper, to be quick
 Values = dict[str, list[float]]

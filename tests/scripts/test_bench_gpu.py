@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import gpu
-from benches.cgdp_jobs import Done, JobError, Turn, Work, call
-from benches.gpu import Parts, Seen, copy_rows, fitting, overlap_table
-from benches.gpu_trace import Copies, Event, copies_of, covered, merged, name_threads, read_events
-
+from scripts.benches import gpu
+from scripts.benches.cgdp_jobs import Done, JobError, Turn, Work, call
+from scripts.benches.gpu import Parts, Seen, copy_rows, fitting, overlap_table
+from scripts.benches.gpu_trace import Copies, Event, copies_of, covered, merged, name_threads, read_events
 from tests.mpi.mpirun import ROOT, needs_mpi
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import hybrid, hybrid_memory
-from benches.hybrid_nets import IMAGES, Images, solver_text
-from benches.hybrid_results import Comparison, Result, Seen, Side, results, table, verdict
 
 from bpt.graph.spec import count
 from bpt.plan.nets import train_plan
 from bpt.planner.plan_layers import plan_solver
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto.sources import read_solver
+from scripts.benches import hybrid, hybrid_memory
+from scripts.benches.hybrid_nets import IMAGES, Images, solver_text
+from scripts.benches.hybrid_results import Comparison, Result, Seen, Side, results, table, verdict
 
 TURNS = [
     {"seconds": [2.0, 2.2, 9.0], "computing": [1.0, 1.5], "waiting": [1.0, 0.5]},

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import inner, inner_nets
-
 from bpt.execute.local import LocalOperator
 from bpt.execute.task_dag import TaskDagOperator
+from scripts.benches import inner, inner_nets
 
 
 def test_the_goals_networks_are_the_default() -> None:

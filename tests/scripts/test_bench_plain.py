@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches.plain import PlainNet
-from benches.sides import CLASSES, SHAPES, solver_source
-
 from bpt.execute.local import LocalOperator
 from bpt.net import Net
 from bpt.plan.nets import train_plan
+from scripts.benches.plain import PlainNet
+from scripts.benches.sides import CLASSES, SHAPES, solver_source
 
 
 def pairs(net: Net, plain: PlainNet) -> list[tuple[nn.Parameter, nn.Parameter]]:

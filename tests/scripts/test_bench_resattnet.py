@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import resattnet, resattnet_worker
-from benches.resattnet import Seen, Way
-
 from bpt.comm.serial import SerialCommunicator
 from bpt.proto.sources import read_solver
+from scripts.benches import resattnet, resattnet_worker
+from scripts.benches.resattnet import Seen, Way
 from tests.doubles.thread_ranks import run_ranks
 from tests.mpi.mpirun import needs_mpi
 

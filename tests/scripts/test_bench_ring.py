@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches import ring, ring_worker
-
+from scripts.benches import ring, ring_worker
 from tests.doubles.thread_ranks import run_ranks
 from tests.mpi.mpirun import ROOT, needs_mpi
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from benches.speedup import Training, epochs_until, terms
+from scripts.benches.speedup import Training, epochs_until, terms
 
 
 def test_each_factor_by_hand() -> None:

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from testbeds import bed, cgroups, commands, enter, link, mpirun, programs
-from testbeds.hosts import Host, hosts_file, parse_hosts, parse_slots
-
 from bpt.errors import RunError, UsageError
+from scripts.testbeds import bed, cgroups, commands, enter, link, mpirun, programs
+from scripts.testbeds.hosts import Host, hosts_file, parse_hosts, parse_slots
 
 PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "testbed"
 A, B = parse_hosts("a:1.0,b:0.25")
