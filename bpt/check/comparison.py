@@ -16,10 +16,8 @@ from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import Part
 from bpt.layers import LAYERS
-from bpt.layers.batch_norm import stored_statistics
 from bpt.plan.dividing import is_dividable
 from bpt.plan.only_training import only_training
-from bpt.plan.stage_placement import syncs
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 from bpt.report.columns import columns
@@ -130,7 +128,7 @@ def _cuts(parallel: Parallel, graph: LayerGraph) -> tuple[int, ...]:
     if parallel.grid.replicas > 1 and not is_dividable(graph):
         _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
         return (parallel.grid.replicas,)
-    by_batch = any(node.type == "BatchNorm" and not stored_statistics(node.spec) for node in graph.nodes)
+    by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
     if not by_batch or parallel.staging is None or parallel.staging.micro_batches == 1:
         return ()
     return (parallel.grid.replicas, *parallel.staging.cuts)
@@ -141,7 +139,7 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
     for node in graph.nodes:
         layer = LAYERS[node.type]
         reason = "" if layer.within_batch else layer.counts_by_data(node.spec)
-        if node.type == "BatchNorm" and syncs(node.spec, sync):
+        if layer.syncs(node.spec, sync):
             reason = "it normalises by the batches of all ranks (sync)"
         if reason:
             raise node.spec.error(
@@ -208,10 +206,10 @@ def _excepted(graph: LayerGraph, param: Param) -> str:
     """Why a parameter's values are rounding noise, if they are."""
     node = graph.nodes[param.layer]
     reader = graph.edges[node.tops[0]].consumer if node.tops else None
-    if param.blob == 1 and node.type in ("Convolution", "InnerProduct") and reader is not None:
+    if param.blob == LAYERS[node.type].bias_blob and reader is not None:
         after = graph.nodes[reader]
-        if after.type == "BatchNorm" and not stored_statistics(after.spec):
-            return f'a bias before BatchNorm "{after.name}": its true gradient is 0, what is there is rounding'
+        if LAYERS[after.type].normalises_by_batch(after.spec):
+            return f'a bias before {after.type} "{after.name}": its true gradient is 0, what is there is rounding'
     return ""
 
 

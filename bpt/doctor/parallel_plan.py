@@ -14,6 +14,7 @@ from bpt.doctor.texts import errors_of
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.graph.spec import count
+from bpt.layers import LAYERS
 from bpt.layers.batch_size import batch_of
 from bpt.optim.rules import UPDATE_RULES
 from bpt.plan.dividing import is_dividable
@@ -142,29 +143,27 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
     micro_batches = parallel.staging.micro_batches if parallel.staging else 1
     if parallel.samples.size == micro_batches == 1:
         return
-    layers = (node for node in graph.nodes if node.type == "BatchNorm")
-    apart = [node.name for node in layers if _by_own_samples(node.spec.param, parallel)]
-    if apart and micro_batches > 1:
-        which = f'"{apart[0]}"' + (f" and {len(apart) - 1} more" if len(apart) > 1 else "")
+    layers = ((node, LAYERS[node.type]) for node in graph.nodes)
+    apart = [
+        f'{node.type} "{node.name}"'
+        for node, layer in layers
+        if layer.normalises_by_batch(node.spec) and not layer.syncs(node.spec, parallel.param.sync_batch_norm)
+    ]
+    if not apart:
+        return
+    which = apart[0] + (f" and {len(apart) - 1} more" if len(apart) > 1 else "")
+    if micro_batches > 1:
         yield note(
-            f"BatchNorm {which}: each of {micro_batches} micro-batches is normalised by itself, as a pass of iter_size "
+            f"{which}: each of {micro_batches} micro-batches is normalised by itself, as a pass of iter_size "
             "is in Caffe, so the curve is not quite that of whole batches",
             "pipeline_param { micro_batches: 1 } normalises by the whole batch, and nothing overlaps",
         )
-    elif apart:
-        which = f'"{apart[0]}"' + (f" and {len(apart) - 1} more" if len(apart) > 1 else "")
+    else:
         yield note(
-            f"BatchNorm {which}: each rank normalises by its own samples, as in Caffe, so the curve is not quite that "
+            f"{which}: each rank normalises by its own samples, as in Caffe, so the curve is not quite that "
             "of one process",
             "parallel_param { sync_batch_norm: true } normalises by the whole batch, and costs messages",
         )
-
-
-def _by_own_samples(layer: pb.LayerParameter, parallel: Parallel) -> bool:
-    param = layer.batch_norm_param
-    if param.HasField("use_global_stats") and param.use_global_stats:
-        return False
-    return not (param.sync if param.HasField("sync") else parallel.param.sync_batch_norm)
 
 
 def _memory(

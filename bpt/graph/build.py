@@ -73,6 +73,7 @@ def build_graph(
             flops=draft.type.flops(draft.spec, [edges[e].shape for e in draft.bottoms], draft.shapes.tops),
             needs_backward=mark.layer,
             bottom_needs_diff=tuple(mark.bottoms),
+            layer_type=draft.type,
         )
         for index, (draft, mark) in enumerate(zip(drafts, marks, strict=True))
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from bpt.graph.spec import LayerSpec, Shape, count
+from bpt.graph.spec import LayerSpec, LayerType, Shape, count
 from bpt.proto import bpt_pb2 as pb
 
 AUTOMATIC = "(automatic)"  # Caffe's name for a top that the text leaves out
@@ -59,6 +59,7 @@ class Node:
     flops: int
     needs_backward: bool
     bottom_needs_diff: tuple[bool, ...]  # one a bottom: whether its diff is wanted
+    layer_type: LayerType  # what its type tells of itself
 
     @property
     def name(self) -> str:

@@ -15,11 +15,6 @@ from bpt.proto import bpt_pb2 as pb
 
 PEER = pb.FcParameter.PEER
 
-# One bottom, one top, no parameters, and each element by itself: these can run on a slice of the features.
-ELEMENT_WISE = frozenset(
-    "AbsVal BNLL Clip Dropout ELU Exp Log Power ReLU ReLU6 Sigmoid Swish TanH Threshold".split()  # noqa: SIM905
-)
-
 
 @dataclass(frozen=True)
 class Block:
@@ -117,7 +112,7 @@ def blocks(graph: LayerGraph, scheme: int) -> tuple[Block, ...]:
 def _end(graph: LayerGraph, head: int) -> int:
     """Where the chain of element-wise layers behind layer ``head`` ends."""
     end = head + 1
-    while graph.edges[graph.nodes[end - 1].tops[0]].consumer == end and graph.nodes[end].type in ELEMENT_WISE:
+    while graph.edges[graph.nodes[end - 1].tops[0]].consumer == end and graph.nodes[end].layer_type.elementwise:
         end += 1
     return end
 

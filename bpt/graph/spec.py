@@ -101,6 +101,10 @@ class LayerType(Protocol):
 
     arity: Arity
     is_loss: bool  # the first top has loss_weight 1 unless the text says otherwise
+    # Each element of its one top is made of the same element of its one bottom, without parameters: it can run on a
+    # slice of any axis. (Of what it draws it must know which slice that is.)
+    elementwise: bool
+    is_view: bool  # its tops are its bottom's numbers in its bottom's memory, perhaps in other shapes, in Caffe as here
 
     def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         """Shapes of tops and parameters; a LayerError that shows the shapes if they do not fit."""

@@ -16,6 +16,8 @@ from bpt.layers.base import LAYERS, Layer
 class Neuron(Layer):
     """A layer whose top has its bottom's shape (Caffe: NeuronLayer)."""
 
+    elementwise = by_sample = True
+
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         return LayerShapes((bottoms[0],))

@@ -26,6 +26,7 @@ class ArgMax(Layer):
     """
 
     within_batch = True
+    by_sample = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -37,6 +37,7 @@ class Attention(Layer):
     """
 
     arity = Arity(bottoms=(3, 3))
+    by_sample = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -98,7 +99,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """The values weighted by the softmax over the keys of ``scale · query · key``.
 
     On a CPU by this file's blocks, which at the sizes of convolutional nets are as fast as torch's kernels, and
-    need less memory (torch's keep no weights only where keys have as many channels as values). RemoteLayer by
+    need less memory (torch's keep no weights only where keys have as many channels as values). Elsewhere by
     torch's kernels.
 
     Args:

@@ -20,6 +20,7 @@ class Axpy(Layer):
     """
 
     arity = Arity(bottoms=(3, 3))
+    by_sample = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -48,6 +48,20 @@ class Layer(nn.Module):
     # Whether what it makes of a batch is a matter of that batch alone, also where it mixes its samples: then whole
     # batches may be on different ranks (``batch_scope: REPLICA``). Not so for losses, whose numbers are of all ranks'.
     within_batch: ClassVar[bool] = False
+    # Whether each element of its one top is made of the same element of its one bottom, without parameters: it can
+    # run on a slice of any axis, if only ``context.columns`` tells which one.
+    elementwise: ClassVar[bool] = False
+    # Whether its tops are its bottom's numbers in its bottom's memory, perhaps in other shapes, in Caffe as here.
+    is_view: ClassVar[bool] = False
+    # Whether, unless ``mixes_samples``, it gives any samples what it would give them among others, without asking what
+    # other samples there are (``share_of``) or other ranks: it can run on slices of axis 0, side by side.
+    by_sample: bool = False
+    # Whether it never calls the other ranks, though it is not ``by_sample``: other layers' calls may overtake it.
+    silent: bool = False
+    # Whether its operations are mostly those of a product of matrices, at which a processor is fastest.
+    multiplies: ClassVar[bool] = False
+    # Which of its blobs is added to whole channels (axis 1), so that a BatchNorm behind it takes that away again.
+    bias_blob: ClassVar[int | None] = None
     # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
@@ -111,6 +125,16 @@ class Layer(nn.Module):
             A clause to go on from: ``"ignore_label leaves labels out"``.
         """
         return cls.undivided
+
+    @classmethod
+    def normalises_by_batch(cls, spec: LayerSpec) -> bool:
+        """Whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
+        return False
+
+    @classmethod
+    def syncs(cls, spec: LayerSpec, by_default: bool) -> bool:
+        """Whether these are the statistics of the whole batch. ``by_default``: as ``parallel_param`` says."""
+        return False
 
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""

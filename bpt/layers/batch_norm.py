@@ -15,12 +15,6 @@ from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
 
 
-def stored_statistics(spec: LayerSpec) -> bool:
-    """Whether the text asks for the stored statistics in training, too."""
-    param = spec.param.batch_norm_param
-    return param.HasField("use_global_stats") and param.use_global_stats
-
-
 @LAYERS.register("BatchNorm")
 class BatchNorm(Layer):
     """``(x - mean) / sqrt(variance + eps)`` for each channel.
@@ -45,6 +39,7 @@ class BatchNorm(Layer):
         self.eps = param.eps
         self.sync = param.sync if param.HasField("sync") else context.sync_batch_norm
         self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
+        self.by_sample, self.silent = not self.normalises_by_batch(spec), not self.sync
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -66,9 +61,17 @@ class BatchNorm(Layer):
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return count(tops[0]) * (5 if cls.normalises_by_batch(spec) else 2)  # subtract, divide; and sum, square, sum
+
+    @classmethod
+    def normalises_by_batch(cls, spec: LayerSpec) -> bool:
         param = spec.param.batch_norm_param
-        stored = param.use_global_stats if param.HasField("use_global_stats") else spec.param.phase == pb.TEST
-        return count(tops[0]) * (2 if stored else 5)  # subtract, divide; and sum, square, sum
+        return not param.use_global_stats if param.HasField("use_global_stats") else spec.param.phase != pb.TEST
+
+    @classmethod
+    def syncs(cls, spec: LayerSpec, by_default: bool) -> bool:
+        param = spec.param.batch_norm_param
+        return cls.normalises_by_batch(spec) and (param.sync if param.HasField("sync") else by_default)
 
     @property
     def uses_stored(self) -> bool:

@@ -26,6 +26,7 @@ class BatchReindex(Layer):
     arity = Arity(bottoms=(2, 2))
     undivided = "it takes samples from anywhere in the batch"
     within_batch = True
+    silent = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -20,6 +20,7 @@ class Bias(Layer):
     """
 
     arity = Arity(bottoms=(1, 2))
+    by_sample = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

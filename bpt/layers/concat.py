@@ -19,6 +19,7 @@ class Concat(Layer):
 
     arity = Arity(bottoms=(1, None))
     within_batch = True
+    by_sample = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

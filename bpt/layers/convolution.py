@@ -20,6 +20,8 @@ class BaseConvolution(Layer):
 
     arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
     transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
+    by_sample = multiplies = True
+    bias_blob = 1
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -24,6 +24,7 @@ class Crop(Layer):
 
     arity = Arity(bottoms=(2, 2))
     within_batch = True
+    by_sample = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

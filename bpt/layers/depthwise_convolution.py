@@ -13,3 +13,5 @@ class DepthwiseConvolution(Convolution):
     Nets set ``group`` to the number of channels. It is not set by the layer: without it there is one group, as in
     Convolution.
     """
+
+    multiplies = False  # its filters see one channel each: too little for a product of matrices

@@ -20,6 +20,9 @@ class Dropout(Neuron):
     order, whatever the memory format.
     """
 
+    by_sample = False  # it draws numbers for the samples that it sees
+    silent = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.name = spec.name

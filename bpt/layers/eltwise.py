@@ -31,6 +31,7 @@ class Eltwise(Layer):
     """
 
     arity = Arity(bottoms=(2, None))
+    by_sample = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -27,6 +27,8 @@ class Embed(Layer):
         DataError: in ``forward``, for an index outside [0, ``input_dim``). Caffe reads out of bounds.
     """
 
+    silent = True
+
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         param = spec.param.embed_param

@@ -17,6 +17,7 @@ class Flatten(Layer):
     """Makes one axis of those from ``axis`` (default 1) to ``end_axis`` (default the last), both included."""
 
     within_batch = True
+    by_sample = is_view = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -25,6 +25,8 @@ class Im2col(Layer):
     Convolution with this ``convolution_param``, of which only the window is read.
     """
 
+    by_sample = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.window = ConvolutionWindow.read(spec)

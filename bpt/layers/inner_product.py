@@ -23,6 +23,9 @@ class InnerProduct(Layer):
     or ``(inputs, num_output)`` under ``transpose``; and ``(num_output,)`` if ``bias_term``.
     """
 
+    by_sample = multiplies = True
+    bias_blob = 1
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.inner_product_param

@@ -32,6 +32,7 @@ class Interp(Layer):
     """
 
     arity = Arity(bottoms=(1, 2))
+    by_sample = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -25,6 +25,8 @@ class LRN(Layer):
     mean counts the zeros of a pad of ``n // 2``; ``k`` is ignored, as in Caffe.
     """
 
+    by_sample = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.lrn_param

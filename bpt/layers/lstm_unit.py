@@ -27,6 +27,7 @@ class LSTMUnit(Layer):
     arity = Arity(bottoms=(3, 3), tops=(2, 2))
     undivided = ALONG_TIME
     within_batch = True
+    silent = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -23,6 +23,8 @@ class MVN(Layer):
     ``deviation + eps`` wherever it occurs, which is not quite calculus.
     """
 
+    by_sample = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.mvn_param

@@ -24,6 +24,8 @@ class Normalize(Layer):
     The diff is the true one; SSD's, if scales are many, leaves out of its sum that they differ.
     """
 
+    by_sample = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.norm_param

@@ -22,6 +22,7 @@ class Permute(Layer):
     """
 
     within_batch = True
+    by_sample = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

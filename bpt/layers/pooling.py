@@ -29,11 +29,13 @@ class Pooling(Layer):
     """
 
     arity = Arity(tops=(1, 2))
+    silent = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.window = PoolingWindow.read(spec)
         self.method = spec.param.pooling_param.pool
+        self.by_sample = self.method != pb.PoolingParameter.STOCHASTIC  # which draws for the samples that it sees
         self.name = spec.name
         self.wants_places = len(spec.tops) == 2
 

@@ -21,6 +21,8 @@ class PReLU(Neuron):
     start at 0.25.
     """
 
+    elementwise = False  # a slope for each channel
+
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         param = spec.param.prelu_param

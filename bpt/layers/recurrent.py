@@ -47,6 +47,7 @@ class Recurrent(Layer):
     within_batch = True
     gates: ClassVar[int]  # the rows of the input weights, in units of num_output
     states: ClassVar[int]  # how many tensors make the state
+    silent = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

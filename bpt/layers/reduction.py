@@ -28,6 +28,8 @@ class Reduction(Layer):
     batch's.
     """
 
+    by_sample = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.reduction_param

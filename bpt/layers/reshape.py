@@ -27,6 +27,7 @@ class Reshape(Layer):
     """
 
     within_batch = True
+    is_view = silent = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

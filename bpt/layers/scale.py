@@ -27,6 +27,7 @@ class Scale(Layer):
     """
 
     arity = Arity(bottoms=(1, 2))
+    by_sample = True
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

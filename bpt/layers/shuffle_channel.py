@@ -22,6 +22,8 @@ class ShuffleChannel(Layer):
     Bottom and top ``(N, channels, …)``. (Zhang et al., *ShuffleNet*, 2018, figure 1.)
     """
 
+    by_sample = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.group = spec.param.shuffle_channel_param.group

@@ -15,6 +15,7 @@ class Silence(Layer):
     """Takes any number of bottoms and makes nothing of them; their diff is 0."""
 
     arity = Arity(bottoms=(1, None), tops=(0, 0))
+    silent = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -23,6 +23,7 @@ class Softmax(Layer):
     """``exp(x) / Σ exp(x)`` along ``softmax_param { axis }`` (default 1)."""
 
     within_batch = True
+    by_sample = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -16,6 +16,7 @@ class Split(Layer):
     """Hands its bottom to every top; the bottom's diff is the sum of theirs. Put in by ``insert_splits``."""
 
     arity = Arity(tops=(1, None))
+    by_sample = is_view = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

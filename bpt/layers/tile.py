@@ -18,6 +18,8 @@ FIELD = "tile_param"
 class Tile(Layer):
     """The bottom ``tiles`` times, one behind the other along ``axis`` (default 1)."""
 
+    by_sample = True
+
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         self.axis, self.tiles = spec.param.tile_param.axis, spec.param.tile_param.tiles

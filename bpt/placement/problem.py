@@ -15,7 +15,6 @@ from bpt.graph.transfers import is_source, wants_diff
 from bpt.proto import bpt_pb2 as pb
 
 BYTES = 4  # of an element
-VIEWS = frozenset(("Flatten", "Split"))  # their tops share the bottom's memory
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tu
 
 
 def _activations(graph: LayerGraph, node: Node) -> int:
-    return 0 if node.type in VIEWS else sum(BYTES * count(graph.edges[edge].shape) for edge in node.tops)
+    return 0 if node.layer_type.is_view else sum(BYTES * count(graph.edges[edge].shape) for edge in node.tops)
 
 
 @dataclass(frozen=True)

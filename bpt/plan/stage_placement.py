@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from bpt.errors import FileError, LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.spec import LayerSpec
 from bpt.graph.stages import spread_over
 from bpt.layers import LAYERS
-from bpt.layers.batch_norm import stored_statistics
 from bpt.optim.rules import UPDATE_RULES
 from bpt.placement.allocate import LittleMemoryError, allocate
 from bpt.placement.loads import idle_stages
@@ -103,23 +101,18 @@ def manual_stages(graph: LayerGraph) -> list[int | None]:
 def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
     """Refuse layers that need all samples of a batch at the same time."""
     for node in graph.nodes:
-        if node.type == "BatchNorm" and not stored_statistics(node.spec) and syncs(node.spec, sync_batch_norm):
+        layer = LAYERS[node.type]
+        if layer.syncs(node.spec, sync_batch_norm):
             raise node.spec.error(
                 "is to normalise by the whole batch (sync), whose micro-batches are never there together; set "
                 "pipeline_param { micro_batches: 1 }, or leave sync out: then each micro-batch is normalised by itself"
             )
-        counts = LAYERS[node.type].counts_by_data(node.spec)
+        counts = layer.counts_by_data(node.spec)
         if counts:
             raise node.spec.error(
                 f"{counts}, so what a micro-batch counts for is known only when all of them are there; set "
                 "pipeline_param { micro_batches: 1 }"
             )
-
-
-def syncs(spec: LayerSpec, by_default: bool) -> bool:
-    """Whether a BatchNorm layer is to normalise by the whole batch; ``parallel_param`` says what is the default."""
-    param = spec.param.batch_norm_param
-    return param.sync if param.HasField("sync") else by_default
 
 
 def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:

@@ -14,8 +14,6 @@ from bpt.graph.segments import per_layer
 from bpt.layers import DataLayer
 from bpt.net import Net
 
-SHARERS = ("Split", "Flatten", "Reshape")  # layers whose tops are, in Caffe too, their bottom's memory
-
 
 class Memory(dict[int, Tensor]):
     """Tensors by edge. All versions of a blob that layers rewrite in place are one: the last that was written.
@@ -84,7 +82,7 @@ class BlobOperator(LocalOperator):
             raise UserError(f'layer "{node.name}" cannot read data: the net is closed')
         read = {_memory_of(self.data(edge)) for edge in node.bottoms}
         super().forward(index, grad)
-        if node.type not in SHARERS:
+        if not node.layer_type.is_view:
             self._separate(node, read)
         for edge in node.tops:
             if edge in self.diffs and self.diffs[edge].shape != self.values[edge].shape:

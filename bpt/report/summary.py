@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import Shape, count
-from bpt.placement.problem import BYTES, VIEWS
+from bpt.placement.problem import BYTES
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.columns import columns
 
@@ -83,7 +83,7 @@ def _is_automatic(graph: LayerGraph, node: Node) -> bool:
 def _line(graph: LayerGraph, node: Node, types: Mapping[str, str]) -> Line:
     bottoms = {graph.edges[edge].blob for edge in node.bottoms}
     tops = [graph.edges[edge] for edge in node.tops]
-    fresh = [top for top in tops if top.blob not in bottoms and node.type not in VIEWS]
+    fresh = [top for top in tops if top.blob not in bottoms and not node.layer_type.is_view]
     own = [graph.params[index] for index in node.params]
     return Line(
         node.name,

@@ -27,6 +27,8 @@ class StandIn:
 
     arity: Arity = ONE_TO_ONE
     is_loss: bool = False
+    elementwise: bool = False
+    is_view: bool = False
     top: Shape | None = None
     params: tuple[ParamSpec, ...] = ()
 

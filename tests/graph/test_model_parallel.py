@@ -6,10 +6,9 @@ import pytest
 
 from bpt.errors import LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.model_parallel import ELEMENT_WISE, Block, blocks, inside, parts, split_layers, starts
+from bpt.graph.model_parallel import Block, blocks, inside, parts, split_layers, starts
 from bpt.graph.part import Part, Slice
 from bpt.layers import LAYERS
-from bpt.layers.activation import Neuron
 from bpt.proto import bpt_pb2 as pb
 from tests.graph.stand_ins import build, unmarked
 
@@ -111,11 +110,6 @@ def test_slices_may_stay_for_a_block_further_behind() -> None:
 def test_a_layer_with_parameters_of_its_own_is_not_cut() -> None:
     graph = graph_of(fc("a", "x"), layer("PReLU", "a", "a"), loss("a"))
     assert [(b.start, b.end) for b in blocks(graph, PEER)] == [(1, 2)]
-
-
-def test_element_wise_are_the_neuron_layers_without_parameters() -> None:
-    neurons = {name for name in LAYERS if issubclass(LAYERS[name], Neuron)}
-    assert neurons - {"PReLU"} == ELEMENT_WISE
 
 
 def test_peers_hold_a_slice_each_and_all_other_layers() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bpt.execute.task_dag.split_strategy import POINTWISE, Kind, SplitStrategy
+from bpt.execute.task_dag.split_strategy import Kind, SplitStrategy
 from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.layers import LAYERS
 
 
 @dataclass
@@ -94,15 +95,20 @@ def _leads(block: Block, node: Node, strategy: SplitStrategy) -> bool:
     if (
         strategy.kind != Kind.NEURONS
         or block.strategy != SplitStrategy()
-        or {node.type for node in block.nodes} - POINTWISE
+        or not all(map(_is_pointwise, block.nodes))
     ):
         return False
     return node.bottom_needs_diff[0] == all(inner.needs_backward for inner in block.nodes)
+
+
+def _is_pointwise(node: Node) -> bool:
+    layer = LAYERS[node.type]
+    return layer.elementwise and layer.by_sample
 
 
 def _joins(block: Block, node: Node, strategy: SplitStrategy) -> bool:
     if len(block.nodes[-1].tops) > 1 or strategy.pinned or block.strategy.pinned:
         return False
     if block.strategy.kind == Kind.AREAS:
-        return node.type in POINTWISE and strategy.kind == Kind.WHOLE
+        return _is_pointwise(node) and strategy.kind == Kind.WHOLE
     return strategy == block.strategy and strategy.kind in (Kind.WHOLE, Kind.SAMPLES)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from bpt.graph.layer_graph import Node
 from bpt.graph.spec import Shape, count
+from bpt.layers import LAYERS
 
-MULTIPLIES = frozenset({"Convolution", "InnerProduct"})  # layers whose operations are mostly multiply-adds
-FLOPS = 6e10  # operations a second of these
+FLOPS = 6e10  # operations a second of layers that multiply matrices
 OPERATIONS = 3e9  # of all others
 ELEMENTS = 2e9  # elements that are read or written in a second
 BACKWARD = 2.0  # a layer's backward takes so many times its forward
@@ -27,6 +27,6 @@ def forward_seconds(node: Node, shapes: Mapping[int, Shape], parameters: int, sh
         parameters: how many the layer has.
         share: this rank's part of the batch.
     """
-    rate = FLOPS if node.type in MULTIPLIES else OPERATIONS
+    rate = FLOPS if LAYERS[node.type].multiplies else OPERATIONS
     moved = parameters + sum(count(shapes[edge]) for edge in (*node.bottoms, *node.tops))
     return node.flops * share / rate + moved / ELEMENTS

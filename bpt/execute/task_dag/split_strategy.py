@@ -8,23 +8,12 @@ from dataclasses import dataclass
 
 from bpt.execute.task_dag.areas import Rows
 from bpt.graph.layer_graph import Node
-from bpt.graph.model_parallel import ELEMENT_WISE
 from bpt.graph.spec import Shape, count
 from bpt.layers.base import Layer
 from bpt.layers.batch_norm import BatchNorm
 from bpt.layers.convolution import Convolution
 from bpt.layers.inner_product import InnerProduct
-from bpt.proto import bpt_pb2 as pb
 
-POINTWISE = ELEMENT_WISE - {"Dropout"}  # it draws numbers for the samples that it sees
-# Types that give each sample what they would give it alone. Others are run on all samples, by one thread.
-BY_SAMPLE = POINTWISE | frozenset(
-    """
-    Axpy Bias Concat Convolution Deconvolution DepthwiseConvolution Eltwise Flatten Im2col InnerProduct Interp LRN MVN
-    Normalize PReLU Pooling Scale ShuffleChannel Slice Softmax Split Upsample
-    """.split()  # noqa: SIM905
-)
-SILENT = BY_SAMPLE | {"BatchNorm", "Dropout", "Silence"}  # types that never talk to other ranks; but see ``talks``
 HEAVY = 2.0  # a convolution with more weights than its blobs have elements, over this, is split by filters
 CHANNELS = 32  # and has at least so many channels, or the slices would be too thin for the kernels
 EVEN = 0.75  # parts that keep the threads busy for less than this share of the time are too unequal
@@ -132,20 +121,13 @@ def samples_of(node: Node, layer: Layer, shapes: Mapping[int, Shape]) -> int:
     blobs = [shapes[edge] for edge in (*node.bottoms, *node.tops)]
     if not all(blobs) or len({shape[0] for shape in blobs}) > 1:
         return 0
-    if isinstance(layer, BatchNorm):
-        return blobs[0][0] if layer.uses_stored and len(blobs[0]) > 1 else 0
-    if node.type not in BY_SAMPLE or layer.mixes_samples(node.spec, [shapes[edge] for edge in node.bottoms]):
-        return 0
-    if node.type == "Pooling" and node.spec.param.pooling_param.pool == pb.PoolingParameter.STOCHASTIC:
-        return 0  # it draws numbers for the samples that it sees
-    return blobs[0][0]
+    mixes = layer.mixes_samples(node.spec, [shapes[edge] for edge in node.bottoms])
+    return blobs[0][0] if layer.by_sample and not mixes else 0
 
 
 def talks(layer: Layer) -> bool:
     """Whether the layer may call the other ranks, which must then hear its calls in one order."""
-    if layer.context.ranks == 1:
-        return False
-    return layer.spec.type not in SILENT or (isinstance(layer, BatchNorm) and layer.sync)
+    return layer.context.ranks > 1 and not (layer.by_sample or layer.silent)
 
 
 def rows_of(layer: Convolution, bottom: Shape) -> Rows:

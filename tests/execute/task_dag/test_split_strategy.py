@@ -6,7 +6,8 @@ import pytest
 
 from bpt.execute.local import LocalOperator
 from bpt.execute.task_dag import TaskDagOperator
-from bpt.execute.task_dag.split_strategy import BY_SAMPLE, Kind
+from bpt.execute.task_dag.split_strategy import Kind
+from bpt.layers import LAYERS
 from tests.execute.task_dag.nets import (
     LOSS,
     TINY,
@@ -24,6 +25,8 @@ BESIDE = layer("Pooling", "c", "a", "pooling_param { global_pooling: true pool: 
 # Each reads a convolution's top, 6 x 3 x 9 x 8, and makes "z".
 CASES = {
     "AbsVal": "",
+    "ArgMax": "argmax_param { axis: 1 top_k: 3 }",
+    "Attention": "",
     "Axpy": "",
     "BNLL": "",
     "Bias": "",
@@ -31,6 +34,7 @@ CASES = {
     "Concat": "",
     "Convolution": f"convolution_param {{ num_output: 4 kernel_size: 3 {XAVIER} }}",
     "Deconvolution": f"convolution_param {{ num_output: 4 kernel_size: 3 stride: 2 {XAVIER} }}",
+    "Crop": "",
     "DepthwiseConvolution": f"convolution_param {{ num_output: 3 group: 3 kernel_size: 3 {XAVIER} }}",
     "ELU": "",
     "Eltwise": "",
@@ -44,10 +48,13 @@ CASES = {
     "MVN": "",
     "Normalize": "",
     "PReLU": "",
+    "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
     "Pooling": "pooling_param { kernel_size: 3 stride: 2 }",
     "Power": "power_param { power: 2 }",
     "ReLU": "",
     "ReLU6": "",
+    "Reduction": "reduction_param { axis: 2 operation: MEAN }",
+    "SPP": "spp_param { pyramid_height: 2 }",
     "Scale": "scale_param { bias_term: true }",
     "ShuffleChannel": "shuffle_channel_param { group: 3 }",
     "Sigmoid": "",
@@ -57,14 +64,15 @@ CASES = {
     "Swish": "",
     "TanH": "",
     "Threshold": "",
+    "Tile": "tile_param { tiles: 2 }",
     "Upsample": "upsample_param { scale: 2 }",
 }
-BOTTOMS = {"Axpy": "a c c", "Concat": "c c", "Eltwise": "c c"}
+BOTTOMS = {"Attention": "c c c", "Axpy": "a c c", "Concat": "c c", "Crop": "c c", "Eltwise": "c c"}
 TOPS = {"Slice": "z u v", "Split": "z u"}
 
 
 def test_every_such_type_is_here() -> None:
-    assert set(CASES) == BY_SAMPLE
+    assert set(CASES) == {kind for kind in LAYERS if LAYERS[kind].by_sample} | {"Pooling", "SPP"}  # some of these
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -73,8 +81,8 @@ def test_split_by_samples(kind: str) -> None:
     before = convolution("c", "x", f"num_output: 3 kernel_size: 1 bias_term: {str(kind != 'MVN').lower()}", relu=False)
     text = before + (BESIDE if kind == "Axpy" else "")
     text += layer(kind, BOTTOMS.get(kind, "c"), TOPS.get(kind, "z"), CASES[kind])
-    if kind == "Threshold":  # hands no diff back, so nothing before it can learn
-        text = layer("Threshold", "x", "z")
+    if kind in ("ArgMax", "Threshold"):  # hand no diff back, so nothing before them can learn
+        text = layer(kind, "x", "z", CASES[kind])
     graph = image_net(text + fully_connected("score", "z", 5) + LOSS, 6)
     expected = pass_over(LocalOperator(net_of(graph)), passes=2)
     operator = TaskDagOperator(net_of(graph), threads=2, grain=TINY)
