@@ -5,7 +5,7 @@ Methods with a capital move numbers: buffers are C-contiguous numpy arrays of on
 they are for set-up, never for an iteration. As in MPI, all ranks of a communicator must call its collectives in
 the same order, and two threads must not be in collectives of one communicator at once: use ``Dup``.
 
-Subclasses implement the methods with a leading underscore; the public ones count and time (see Counters).
+Subclasses implement the methods with a leading underscore; the public ones emit an Event each.
 
 What goes wrong in a library or a peer is a RunError; a wrong argument is a fault in bpt, and an AssertionError where
 it can be seen.
@@ -23,14 +23,14 @@ import math
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.comm.counters import Counters
 from bpt.comm.window import Window
+from bpt.events.bus import EventBus
 
 Buffer = NDArray[Any]
 Counts = Sequence[int]
@@ -51,7 +51,7 @@ class Request(Protocol):
 
 
 class CountedRequest:
-    """A request whose waiting is counted under the method that started it."""
+    """A request whose waiting is noted under the method that started it; a ``Test`` that finds nothing is not."""
 
     def __init__(self, request: Request, comm: Communicator, method: str) -> None:
         self._request = request
@@ -65,7 +65,7 @@ class CountedRequest:
 
     def Test(self) -> bool:
         """See Request."""
-        with self._comm._call(self._method, calls=0):
+        with self._comm._translated(self._method):
             return self._request.Test()
 
 
@@ -75,16 +75,16 @@ class Communicator(ABC):
     Attributes:
         rank: this process in the group, from 0.
         size: number of ranks.
-        counters: what went over this communicator and all those made from it or together with it.
+        events: of this communicator and all those made from it or together with it.
         concurrent: whether several threads may be in calls at once (of different communicators).
     """
 
     concurrent = True
 
-    def __init__(self, rank: int, size: int, counters: Counters | None = None) -> None:
+    def __init__(self, rank: int, size: int, events: EventBus | None = None) -> None:
         self.rank = rank
         self.size = size
-        self.counters = counters or Counters()
+        self.events = events or EventBus(rank)
 
     @property
     def host(self) -> str:
@@ -111,20 +111,20 @@ class Communicator(ABC):
 
     def Bcast(self, buffer: Buffer, root: int = 0) -> None:
         """Overwrite ``buffer`` everywhere with that of ``root``."""
-        n, others = buffer.nbytes, self.size - 1
-        with self._call("Bcast", n * others if self.rank == root else 0, 0 if self.rank == root else n):
+        n, at_root = buffer.nbytes, self.rank == root
+        with self._call("Bcast", n * (self.size - 1) * at_root, n * (not at_root), dtype=buffer.dtype):
             self._Bcast(buffer, root)
 
     def Reduce(self, buffer: Buffer, root: int = 0) -> None:
         """Leave the sum over all ranks in ``root``'s ``buffer``; that of the others stays as it is."""
-        n, others = buffer.nbytes, self.size - 1
-        with self._call("Reduce", 0 if self.rank == root else n, n * others if self.rank == root else 0):
+        n, at_root = buffer.nbytes, self.rank == root
+        with self._call("Reduce", n * (not at_root), n * (self.size - 1) * at_root, dtype=buffer.dtype):
             self._Reduce(buffer, root)
 
     def Allreduce(self, buffer: Buffer) -> None:
         """Leave the sum over all ranks in ``buffer``, equal on all to the last bit."""
         n = 2 * buffer.nbytes * (self.size - 1) // self.size
-        with self._call("Allreduce", n, n):
+        with self._call("Allreduce", n, n, dtype=buffer.dtype):
             self._Allreduce(buffer)
 
     def Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int = 0) -> None:
@@ -137,7 +137,10 @@ class Communicator(ABC):
         at_root = self.rank == root
         item = send.itemsize
         with self._call(
-            "Gatherv", 0 if at_root else send.nbytes, (sum(counts) - counts[root]) * item if at_root else 0
+            "Gatherv",
+            0 if at_root else send.nbytes,
+            (sum(counts) - counts[root]) * item if at_root else 0,
+            dtype=send.dtype,
         ):
             self._Gatherv(send, receive, counts, root)
 
@@ -146,14 +149,17 @@ class Communicator(ABC):
         at_root = self.rank == root
         item = receive.itemsize
         with self._call(
-            "Scatterv", (sum(counts) - counts[root]) * item if at_root else 0, 0 if at_root else receive.nbytes
+            "Scatterv",
+            (sum(counts) - counts[root]) * item if at_root else 0,
+            0 if at_root else receive.nbytes,
+            dtype=receive.dtype,
         ):
             self._Scatterv(send, receive, counts, root)
 
     def Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
         """Put the ``send`` of all ranks one behind the other into every rank's flat ``receive``."""
         others = sum(counts) - counts[self.rank]
-        with self._call("Allgatherv", send.nbytes * (self.size - 1), others * send.itemsize):
+        with self._call("Allgatherv", send.nbytes * (self.size - 1), others * send.itemsize, dtype=send.dtype):
             self._Allgatherv(send, receive, counts)
 
     def Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
@@ -161,14 +167,14 @@ class Communicator(ABC):
         item = send.itemsize
         sent = (sum(send_counts) - send_counts[self.rank]) * item
         received = (sum(receive_counts) - receive_counts[self.rank]) * item
-        with self._call("Alltoallv", sent, received):
+        with self._call("Alltoallv", sent, received, dtype=send.dtype):
             self._Alltoallv(send, send_counts, receive, receive_counts)
 
     def Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
         """Sum the flat ``send`` over all ranks; each gets its run of ``counts`` elements in ``receive``."""
         item = send.itemsize
         own = counts[self.rank]
-        with self._call("Reduce_scatter", (sum(counts) - own) * item, own * (self.size - 1) * item):
+        with self._call("Reduce_scatter", (sum(counts) - own) * item, own * (self.size - 1) * item, dtype=send.dtype):
             self._Reduce_scatter(send, receive, counts)
 
     # From one to one. Messages of one sender and tag arrive in the order in which they were sent; a tag is at most
@@ -176,22 +182,22 @@ class Communicator(ABC):
 
     def Send(self, buffer: Buffer, dest: int, tag: int = 0) -> None:
         """Send ``buffer``; it may be used again afterwards."""
-        with self._call("Send", buffer.nbytes, 0):
+        with self._call("Send", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype):
             self._Isend(buffer, dest, tag).Wait()
 
     def Recv(self, buffer: Buffer, source: int, tag: int = 0) -> None:
         """Receive into ``buffer``, which has just the right size."""
-        with self._call("Recv", 0, buffer.nbytes):
+        with self._call("Recv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype):
             self._Irecv(buffer, source, tag).Wait()
 
     def Isend(self, buffer: Buffer, dest: int, tag: int = 0) -> Request:
         """Start to send ``buffer``, which must stay as it is until ``Wait``."""
-        with self._call("Isend", buffer.nbytes, 0):
+        with self._call("Isend", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype):
             return CountedRequest(self._Isend(buffer, dest, tag), self, "Isend")
 
     def Irecv(self, buffer: Buffer, source: int, tag: int = 0) -> Request:
         """Start to receive into ``buffer``."""
-        with self._call("Irecv", 0, buffer.nbytes):
+        with self._call("Irecv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype):
             return CountedRequest(self._Irecv(buffer, source, tag), self, "Irecv")
 
     # Objects, for set-up
@@ -204,7 +210,7 @@ class Communicator(ABC):
     def allgather(self, value: Any) -> list[Any]:
         """The ``value`` of every rank, in order of rank."""
 
-    # New communicators, which share the counters
+    # New communicators, which share the events
 
     @abstractmethod
     def Split(self, color: int, key: int = 0) -> Communicator:
@@ -273,9 +279,21 @@ class Communicator(ABC):
     @abstractmethod
     def _Irecv(self, buffer: Buffer, source: int, tag: int) -> Request: ...
 
-    def _call(self, method: str, sent: int = 0, received: int = 0, calls: int = 1) -> AbstractContextManager[None]:
-        """Count and time what runs inside; a subclass also translates the errors of its library here."""
-        return self.counters.call(method, sent, received, calls)
+    def _call(
+        self,
+        method: str,
+        sent: int = 0,
+        received: int = 0,
+        calls: int = 1,
+        peer: int | None = None,
+        dtype: np.dtype[Any] | None = None,
+    ) -> AbstractContextManager[object]:
+        """Note what runs inside as an Event; ``_translated``, too."""
+        return self.events.call(method, sent, received, calls, peer, dtype)
+
+    def _translated(self, method: str) -> AbstractContextManager[object]:
+        """Let errors of the library be those that ``method`` raises."""
+        return nullcontext()
 
 
 class Cartesian(Protocol):

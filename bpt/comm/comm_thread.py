@@ -7,9 +7,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from bpt.comm.base import Communicator
-from bpt.comm.counters import Counters
+from bpt.events.bus import EventBus
+from bpt.events.event import Activity
+
+if TYPE_CHECKING:
+    from bpt.schedule.instructions import Instruction
 
 Work = Callable[[], None]
 
@@ -29,8 +34,7 @@ class CommThread:
     The thread starts at the first ``submit``.
 
     Args:
-        comm: the ranks; work may also use communicators that were made from it. Counts are those of its ``counters``,
-            which a ``Split`` shares with what it was made from.
+        comm: the ranks; work may also use communicators that were made from it.
 
     Attributes:
         exposed: seconds that the caller has waited, since the start: communication that computing did not hide.
@@ -43,10 +47,10 @@ class CommThread:
         self._worker: _Worker | None = None
         self._stop: Callable[[], object] = lambda: None
 
-    def submit(self, work: Work, label: str) -> None:
-        """Do ``work`` when all that was submitted before is done; count it as part of the instruction ``label``."""
+    def submit(self, work: Work, what: Instruction | Activity, message: str = "") -> None:
+        """Do ``work`` when all that was submitted before is done; its calls are part of ``what``, see EventBus."""
         if not self._apart:
-            with self.comm.counters.during(label):
+            with self.comm.events.part_of(what, message):
                 start = time.perf_counter()
                 try:
                     work()
@@ -54,10 +58,10 @@ class CommThread:
                     self.exposed += time.perf_counter() - start
             return
         if self._worker is None:
-            self._worker = _Worker(self.comm.counters)
+            self._worker = _Worker(self.comm.events)
             # Also ends the thread when the comm_thread is forgotten, or the program ends.
             self._stop = weakref.finalize(self, self._worker.stop)
-        self._worker.submit(work, label)
+        self._worker.submit(work, what, message)
 
     def wait(self) -> None:
         """Return when all that was submitted is done.
@@ -82,9 +86,9 @@ class CommThread:
 class _Worker:
     """The thread; it knows nothing of its CommThread, so that this one can be forgotten."""
 
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-        self._queue: queue.SimpleQueue[tuple[Work, str] | None] = queue.SimpleQueue()
+    def __init__(self, events: EventBus) -> None:
+        self._events = events
+        self._queue: queue.SimpleQueue[tuple[Work, Instruction | Activity, str] | None] = queue.SimpleQueue()
         self._change = threading.Condition()
         self._open = 0  # submitted and not done
         self._error: BaseException | None = None
@@ -93,10 +97,10 @@ class _Worker:
         name = f"comm_thread of {threading.current_thread().name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def submit(self, work: Work, label: str) -> None:
+    def submit(self, work: Work, what: Instruction | Activity, message: str) -> None:
         with self._change:
             self._open += 1
-        self._queue.put((work, label))
+        self._queue.put((work, what, message))
 
     def wait(self) -> None:
         with self._change:
@@ -111,11 +115,11 @@ class _Worker:
 
     def _run(self) -> None:
         while (order := self._queue.get()) is not None:
-            work, label = order
+            work, what, message = order
             error = None
             if self._error is None and not self._stopping:
                 try:
-                    with self._counters.during(label):
+                    with self._events.part_of(what, message):
                         work()
                 except BaseException as caught:
                     error = caught

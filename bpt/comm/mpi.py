@@ -18,7 +18,6 @@ from mpi4py import MPI
 from bpt.comm import shared_memory as room
 from bpt.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
 from bpt.comm.cartesian import CartesianRanks
-from bpt.comm.counters import Counters
 from bpt.comm.losses import lost_rank_error, name_of
 from bpt.comm.pieces import Transfers, await_, flat, is_long, pieces, runs
 from bpt.comm.processes import Peers, ProcessWindow, identity
@@ -26,6 +25,7 @@ from bpt.comm.rollcall import call_roll
 from bpt.comm.transfer import transfer
 from bpt.comm.window import SLACK, Window, aligned
 from bpt.errors import LostRankError, RunError
+from bpt.events.bus import EventBus
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
 _OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
@@ -48,8 +48,8 @@ class MpiCommunicator(Communicator):
         patient: the same on all ranks; so will be the communicators made from this one.
     """
 
-    def __init__(self, mpi: MPI.Intracomm, counters: Counters | None = None, patient: bool = False) -> None:
-        super().__init__(mpi.Get_rank(), mpi.Get_size(), counters)
+    def __init__(self, mpi: MPI.Intracomm, events: EventBus | None = None, patient: bool = False) -> None:
+        super().__init__(mpi.Get_rank(), mpi.Get_size(), events)
         self.concurrent = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self.patient = patient
         self._mpi = mpi
@@ -213,7 +213,7 @@ class MpiCommunicator(Communicator):
         return Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in pieces(buffer)], self.patient)
 
     def _of_same_kind(self, mpi: MPI.Intracomm) -> MpiCommunicator:
-        return MpiCommunicator(mpi, self.counters, self.patient)
+        return MpiCommunicator(mpi, self.events, self.patient)
 
     def _do(self, method: str, *arguments: Any) -> None:
         """Call MPI's collective, in its nonblocking form if this communicator is patient."""
@@ -227,8 +227,8 @@ class MpiCommunicator(Communicator):
         transfer(self.rank, self.size, sends, receives, isend, irecv)
 
     @contextmanager
-    def _call(self, method: str, sent: int = 0, received: int = 0, calls: int = 1) -> Iterator[None]:
-        with self.counters.call(method, sent, received, calls), self._translated(method):
+    def _call(self, method: str, *seen: Any, **more: Any) -> Iterator[None]:
+        with super()._call(method, *seen, **more), self._translated(method):
             yield
 
     @contextmanager

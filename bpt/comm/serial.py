@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator, Counts, Request
-from bpt.comm.counters import Counters
 from bpt.comm.window import SLACK, Window, aligned
+from bpt.events.bus import EventBus
 
 
 class SerialCommunicator(Communicator):
@@ -18,8 +18,8 @@ class SerialCommunicator(Communicator):
 
     coords: tuple[int, ...] = ()
 
-    def __init__(self, counters: Counters | None = None) -> None:
-        super().__init__(0, 1, counters)
+    def __init__(self, events: EventBus | None = None) -> None:
+        super().__init__(0, 1, events)
 
     def bcast(self, value: Any, root: int = 0) -> Any:
         return value
@@ -28,25 +28,25 @@ class SerialCommunicator(Communicator):
         return [value]
 
     def Split(self, color: int, key: int = 0) -> SerialCommunicator:
-        return SerialCommunicator(self.counters)
+        return SerialCommunicator(self.events)
 
     def Dup(self) -> SerialCommunicator:
-        return SerialCommunicator(self.counters)
+        return SerialCommunicator(self.events)
 
     def Create_cart(self, dims: Sequence[int]) -> SerialCommunicator:
-        cart = SerialCommunicator(self.counters)
+        cart = SerialCommunicator(self.events)
         cart.coords = (0,) * len(dims)
         return cart
 
     def Sub(self, remain_dims: Sequence[bool]) -> SerialCommunicator:
         """See Cartesian."""
-        return SerialCommunicator(self.counters)
+        return SerialCommunicator(self.events)
 
     def Split_type_shared(self) -> SerialCommunicator:
-        return SerialCommunicator(self.counters)
+        return SerialCommunicator(self.events)
 
     def Shrink(self) -> SerialCommunicator:
-        return SerialCommunicator(self.counters)
+        return SerialCommunicator(self.events)
 
     def Allocate_shared(self, nbytes: int) -> Window:
         return _SerialWindow([aligned(np.zeros(nbytes + SLACK, np.uint8), nbytes)], self._call)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bpt.errors import LostRankError
 
 Memory = NDArray[np.uint8]
-Call = Callable[[str], AbstractContextManager[None]]
+Call = Callable[[str], AbstractContextManager[object]]
 
 LINE = 64  # bytes: where a part starts is a multiple, so that no two parts are in one line of a cache
 SLACK = LINE - 1  # bytes more that memory must have for ``aligned``

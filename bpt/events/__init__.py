@@ -1,1 +1,1 @@
-"""What happened when: clocks and counters of instructions."""
+"""What happened when: events of instructions and of messages, and what makes sums of them."""

@@ -6,6 +6,7 @@ from functools import partial
 
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
+from bpt.schedule import instructions as do
 
 
 @EXCHANGES.register("ALLREDUCE")
@@ -21,7 +22,7 @@ class Allreduce(Exchange):
     def start(self, segment: int) -> None:
         for bucket in self.buckets[segment]:
             for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                self.comm_thread.submit(partial(bucket.comm.Allreduce, message), f"X{segment} {name}")
+                self.comm_thread.submit(partial(bucket.comm.Allreduce, message), do.Exchange(segment), name)
 
     def wait(self) -> None:
         self.comm_thread.wait()

@@ -11,6 +11,7 @@ from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU
 from bpt.exchange.buckets import Bucket
 from bpt.registry import Registry
+from bpt.schedule.instructions import Broadcast
 
 
 class Exchange:
@@ -74,7 +75,7 @@ def broadcast(buckets: Sequence[Bucket], root: int = 0) -> None:
         if bucket.comm.size == 1:
             continue
         for name, message in zip(bucket.names, bucket.pack_weights(), strict=True):
-            with bucket.comm.counters.during(f"C {name}"):
+            with bucket.comm.events.part_of(Broadcast(), name):
                 bucket.comm.Bcast(message, root)
         bucket.unpack_weights()
 

@@ -7,6 +7,7 @@ from functools import partial
 from bpt.comm.ring import ring_allreduce
 from bpt.exchange.allreduce import Allreduce
 from bpt.exchange.base import EXCHANGES
+from bpt.schedule import instructions as do
 
 
 @EXCHANGES.register("RING")
@@ -19,4 +20,4 @@ class Ring(Allreduce):
     def start(self, segment: int) -> None:
         for bucket in self.buckets[segment]:
             for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                self.comm_thread.submit(partial(ring_allreduce, bucket.comm, message), f"X{segment} {name}")
+                self.comm_thread.submit(partial(ring_allreduce, bucket.comm, message), do.Exchange(segment), name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
+from bpt.schedule import instructions as do
 
 
 @EXCHANGES.register("TREE")
@@ -29,7 +30,7 @@ class Tree(Exchange):
         for segment in reversed(range(len(self.buckets))):
             for bucket in self.buckets[segment]:
                 for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                    with bucket.comm.counters.during(f"X{segment} {name}"):
+                    with bucket.comm.events.part_of(do.Exchange(segment), name):
                         bucket.comm.Reduce(message)
                 if self.updates(bucket):
                     bucket.unpack_gradients()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bpt.execute.staged import StagedOperator, way_of
 from bpt.graph.segments import Segment
 from bpt.layers.base import Layer
+from bpt.schedule.instructions import Recv
 
 Copies = dict[int, nn.Parameter]  # by id of the parameter that was copied
 
@@ -99,6 +100,6 @@ class DelayedOperator(StagedOperator):
                 continue
             sent = iteration - (self.links.stages.size - 1 - transfer.to_stage)  # the last batch whose diff has left
             under_way = sent - max(iteration - self._delay, first - 1)
-            with self.links.stages.counters.during(f"r{transfer.index}"):
+            with self.links.stages.events.part_of(Recv(transfer.index, sent, diff=True)):
                 while self.links.expected(*way_of(transfer, diff=True)) < under_way:
                     self._expect(transfer, sent, diff=True)

@@ -59,16 +59,16 @@ class DelayedIteration(StagedIteration):
         loss = torch.zeros((), device=operator.device)
         for instruction in self._of(now):
             if isinstance(instruction, do.Wait):
-                with self.clock.during(instruction):
+                with self.events.during(instruction):
                     self.exchange.wait()
             elif not isinstance(instruction, do.Update):
                 loss = loss + self._execute(instruction)
         operator.expect_diffs(now, self._first)
         operator.finish(self.gradient_of(now))
         operator.values = self._late(operator.values)
-        with self.clock.during(do.Wait()), self.counters.during("W"):
+        with self.events.during(do.Wait()):
             self.status.start(loss.item())
-        with self.clock.during(do.Update()):
+        with self.events.during(do.Update()):
             update(self.status.loss)
         return self.status.loss
 

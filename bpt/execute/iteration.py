@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bpt.comm.counters import Counters
 from bpt.context import RunContext
-from bpt.events.phase_clock import Clock
+from bpt.events.bus import EventBus
 from bpt.exchange import Exchange
 from bpt.execute import debug_info
 from bpt.execute.local import LocalOperator
@@ -25,16 +24,14 @@ class Iteration:
         exchange: sums gradients over ranks.
         status: sums losses over ranks.
         context: its ``iteration`` is set by the caller; ``micro`` counts the passes.
-        clock: times the phases.
-        counters: counts what goes between ranks, by instruction.
+        events: of this rank.
     """
 
     operator: LocalOperator
     exchange: Exchange
     status: Status
     context: RunContext
-    clock: Clock
-    counters: Counters
+    events: EventBus
 
     def run(self, iter_size: int, update: Callable[[float], object], debug: bool) -> float:
         """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
@@ -50,7 +47,7 @@ class Iteration:
         loss = 0.0
         # To look at gradients, all must be there before sums come in their place.
         for instruction in synchronous(last + 1, iter_size, self.exchange.broadcasts, overlap=not debug):
-            with self.clock.during(instruction), self.counters.during(str(instruction)):
+            with self.events.during(instruction):
                 match instruction:
                     case do.Broadcast():
                         self.exchange.broadcast()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.execute.status import Status
+from bpt.schedule.instructions import Wait
 from bpt.signals import SignalActions
 
 Floats = NDArray[np.float64]
@@ -35,7 +36,7 @@ class LateStatus(Status):
         self._fill(loss, self._take())
         under_way: Future[Floats] = Future()
         self._under_way.append(under_way)
-        self._comm_thread.submit(partial(_sum, self._mine, self._sums, under_way), "W")
+        self._comm_thread.submit(partial(_sum, self._mine, self._sums, under_way), Wait())
         due = self._under_way[0].result()
         self._sums = due.copy()
         due[1:] = 0

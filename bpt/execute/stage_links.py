@@ -13,6 +13,7 @@ from torch import Tensor
 from bpt.comm.base import Communicator, Request
 from bpt.comm.comm_thread import CommThread
 from bpt.execute.model_parallel import message
+from bpt.schedule.instructions import Instruction
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Links:
         self._leaving: list[Request] = []
         self._coming: dict[Way, list[_Coming]] = {}
 
-    def send(self, blob: Tensor, stage: int, tag: int, label: str) -> None:
+    def send(self, blob: Tensor, stage: int, tag: int, what: Instruction) -> None:
         """Start to send the elements of ``blob`` to another stage, which knows their number and type."""
         elements = message(blob)
         request = self.stages.Isend(elements, stage, tag)
@@ -50,7 +51,7 @@ class Links:
             self._leaving.append(request)
             return
         # A library moves a long message on only while somebody is in a call of it.
-        self._comm_thread.submit(partial(_wait, request, elements), label)
+        self._comm_thread.submit(partial(_wait, request, elements), what)
 
     def expect(self, elements: int, stage: int, tag: int, dtype: torch.dtype | None = None) -> None:
         """Start to receive so many elements, of torch's default type, from another stage."""

@@ -15,6 +15,7 @@ from bpt.graph.spec import Shape, count
 from bpt.graph.transfers import Transfer, transfers
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.instructions import Draw, Send
 
 ROTATION = 0  # the tag of what data layers tell; transfers have those behind it
 Flight = tuple[dict[int, Tensor], dict[int, Tensor], dict[int, SegmentState]]  # of a micro-batch
@@ -103,7 +104,7 @@ class StagedOperator(LocalOperator):
         context = self.net.context
         context.micro, context.part = self._pass_of(micro), None
         drawn = self.net.draw(self._place)
-        self._tell_rotation()
+        self._tell_rotation(micro)
         self._rotations[micro] = context.rotation
         self._ended.update({edge: [drawn[edge]] for edge in self._ends.intersection(drawn)})
         for part in range(self.micro_batches):
@@ -146,14 +147,15 @@ class StagedOperator(LocalOperator):
         for edge in self.segments[index].outputs:
             self.diffs.pop(edge, None)
 
-    def send(self, transfer: int, micro: int, diff: bool, label: str) -> None:
+    def send(self, transfer: int, micro: int, diff: bool) -> None:
         """``Send``: what the transfer's edges carry, or the sum of their diffs."""
         self._turn_to(micro)
         which = self.transfers[transfer]
         store = self.diffs if diff else self.values
         blobs = [store.pop(edge) for edge in which.edges if edge in store]
         blob = blobs[0] if len(blobs) == 1 or not diff else torch.stack(blobs).sum(0)
-        self.links.send(_typed(blob), which.from_stage if diff else which.to_stage, _tag(which, diff), label)
+        what = Send(transfer, micro, diff)
+        self.links.send(_typed(blob), which.from_stage if diff else which.to_stage, _tag(which, diff), what)
 
     def recv(self, transfer: int, micro: int, diff: bool) -> None:
         """``Recv``: wait for what another stage sends; what comes next on this way may come meanwhile."""
@@ -217,7 +219,7 @@ class StagedOperator(LocalOperator):
         self.values, self.diffs, self._states = {}, {}, {}
         if self.stage == 0:
             self.values.update(self.net.draw(self._place))
-            self._tell_rotation()
+            self._tell_rotation(0)
             self._send_whole(None)
         else:
             self._learn_rotation()
@@ -226,7 +228,7 @@ class StagedOperator(LocalOperator):
         for transfer in self.transfers:
             if (transfer.source, transfer.from_stage) == (source, self.stage):
                 blob = _typed(self.values[transfer.edges[0]])
-                self.links.send(blob, transfer.to_stage, _tag(transfer), f"S{transfer.index}")
+                self.links.send(blob, transfer.to_stage, _tag(transfer), Send(transfer.index, 0))
 
     def _crossing_shape(self, transfer: Transfer) -> Shape:
         """The shape of what crosses now."""
@@ -234,10 +236,10 @@ class StagedOperator(LocalOperator):
 
     # The part of the batch by which the data layers have turned the ranks' shares: masks must follow
 
-    def _tell_rotation(self) -> None:
+    def _tell_rotation(self, first: int) -> None:
         for stage in range(1, self.links.stages.size if self._turns else 0):
             told = torch.tensor([self.net.context.rotation], dtype=torch.float64)
-            self.links.send(told, stage, ROTATION, "D")
+            self.links.send(told, stage, ROTATION, Draw(first))
 
     def _learn_rotation(self) -> None:
         if self._turns:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bpt.comm.counters import Counters
 from bpt.context import RunContext
-from bpt.events.phase_clock import Clock
+from bpt.events.bus import EventBus
 from bpt.exchange import Exchange
 from bpt.execute.iteration import forward_pass
 from bpt.execute.staged import StagedOperator
@@ -27,7 +26,7 @@ class StagedIteration:
     Attributes:
         operator: runs the segments of this stage.
         rule: of ``pb.PipelineParameter.Schedule``.
-        exchange, status, context, clock, counters: as for Iteration.
+        exchange, status, context, events: as for Iteration.
     """
 
     operator: StagedOperator
@@ -35,8 +34,7 @@ class StagedIteration:
     exchange: Exchange
     status: Status
     context: RunContext
-    clock: Clock
-    counters: Counters
+    events: EventBus
     _made: tuple[object, Sequence[Instruction]] = field(default=((), ()), init=False)
 
     def run(self, iter_size: int, update: Callable[[float], object], debug: bool) -> float:
@@ -50,12 +48,12 @@ class StagedIteration:
         operator.begin(iter_size * operator.micro_batches)
         for instruction in self._instructions(iter_size):
             if isinstance(instruction, do.Wait):
-                with self.clock.during(instruction), self.counters.during("W"):
+                with self.events.during(instruction):
                     self.status.start(loss.item() / iter_size)
                     operator.finish()
                     self.exchange.wait()
             elif isinstance(instruction, do.Update):
-                with self.clock.during(instruction), self.counters.during("U"):
+                with self.events.during(instruction):
                     total = self.status.loss
                     update(total)
             else:
@@ -64,8 +62,8 @@ class StagedIteration:
 
     def _execute(self, instruction: Instruction) -> Tensor | float:
         """Execute what comes before ``Wait``; returns the losses that it has made."""
-        operator, name = self.operator, label(instruction)
-        with self.clock.during(instruction), self.counters.during(name):
+        operator = self.operator
+        with self.events.during(instruction):
             match instruction:
                 case do.Broadcast():
                     self.exchange.broadcast()
@@ -76,7 +74,7 @@ class StagedIteration:
                 case do.Backward(segment, int(micro)):
                     operator.backward_part(segment, micro)
                 case do.Send(transfer, micro, diff):
-                    operator.send(transfer, micro, diff, name)
+                    operator.send(transfer, micro, diff)
                 case do.Recv(transfer, micro, diff):
                     operator.recv(transfer, micro, diff)
                 case do.Exchange(segment):
@@ -108,8 +106,3 @@ class StagedIteration:
         if self.exchange.broadcasts:
             self.exchange.broadcast()
         return forward_pass(self.operator)
-
-
-def label(instruction: Instruction) -> str:
-    """What tables call the instruction: without its micro-batch."""
-    return str(instruction).split(".")[0]

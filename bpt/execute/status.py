@@ -6,6 +6,7 @@ import numpy as np
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
+from bpt.schedule.instructions import Wait
 from bpt.signals import Action, SignalActions
 
 _ACTIONS = (Action.SNAPSHOT, Action.STOP)  # a later one outdoes an earlier one
@@ -31,7 +32,7 @@ class Status:
     def start(self, loss: float) -> None:
         """Send off this rank's summand. ``loss`` and ``action`` are known when the communication thread has waited."""
         self._fill(loss, self._take() if self._world.size > 1 else Action.NONE)
-        self._comm_thread.submit(lambda: self._mine.Allreduce(self._sums), "W")
+        self._comm_thread.submit(lambda: self._mine.Allreduce(self._sums), Wait())
 
     def forget(self) -> None:
         """The run goes on from elsewhere: what is on its way is of no interest. A collective call."""

@@ -10,7 +10,7 @@ from bpt.balance import Static
 from bpt.balance.batch_shares import lines
 from bpt.balance.profile import Profile, check, read_profile, static_from
 from bpt.comm.grid import ProcessGrid
-from bpt.events.phase_clock import Clock, computing
+from bpt.events.totals import Totals, seconds_computing
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.proto import bpt_pb2 as pb
@@ -48,10 +48,10 @@ class SeenBalance:
     Logs the shares and the predictions when it is made; a collective call, like ``log``.
     """
 
-    def __init__(self, parallel: Parallel, graph: LayerGraph, clock: Clock) -> None:
+    def __init__(self, parallel: Parallel, graph: LayerGraph) -> None:
         self._parallel = parallel
         self._batch = batch_of(graph)
-        self._clock = clock
+        self._totals = Totals()
         self._from = 0
         self._log(None)
         balance = parallel.balance
@@ -61,20 +61,25 @@ class SeenBalance:
 
     def start(self, iteration: int) -> None:
         """Forget what was seen before ``iteration``."""
+        events = self._parallel.grid.world.events
+        events.remove(self._totals)
         self._from = iteration
-        self._take()
+        if self._is_shown:
+            self._totals = events.add(Totals())
 
     def log(self, iteration: int) -> None:
         """Log what was seen until ``iteration``."""
+        self._parallel.grid.world.events.remove(self._totals)
         if iteration > self._from:
-            self._log(self._take() / (iteration - self._from))
+            self._log(seconds_computing(self._totals.take()) / (iteration - self._from))
 
-    def _take(self) -> float:
-        return computing(self._clock.take(), self._parallel.grid.world.counters.take())
+    @property
+    def _is_shown(self) -> bool:
+        return self._parallel.samples.size > 1 and bool(self._batch) and self._parallel.has_outputs
 
     def _log(self, computing: float | None) -> None:
         parallel = self._parallel
-        if parallel.samples.size == 1 or not self._batch or not parallel.has_outputs:
+        if not self._is_shown:
             return
         shares = parallel.shares(self._batch)
         balance = parallel.balance

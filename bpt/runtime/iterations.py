@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bpt.comm.counters import Counters
 from bpt.context import RunContext
-from bpt.events.phase_clock import Clock
+from bpt.events.bus import EventBus
 from bpt.exchange import Exchange
 from bpt.execute.delayed_iteration import DelayedIteration
 from bpt.execute.iteration import Iteration
@@ -22,11 +21,10 @@ def make_iteration(
     exchange: Exchange,
     status: Status,
     context: RunContext,
-    clock: Clock,
-    counters: Counters,
+    events: EventBus,
 ) -> Iteration | StagedIteration:
     """What executes the instructions of a rank that runs the whole net, or a stage of it."""
     if staging is None or not isinstance(operator, StagedOperator):
-        return Iteration(operator, exchange, status, context, clock, counters)
+        return Iteration(operator, exchange, status, context, events)
     kind = DelayedIteration if staging.rule == pb.PipelineParameter.DELAYED else StagedIteration
-    return kind(operator, staging.rule, exchange, status, context, clock, counters)
+    return kind(operator, staging.rule, exchange, status, context, events)

@@ -7,18 +7,65 @@ between stages.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 
-@dataclass(frozen=True)
-class Broadcast:
-    """Take over the weights of the rank that updates them."""
+class Step(NamedTuple):
+    """What an instruction is in all micro-batches alike. Prints as the instruction without its own: `F0`, `S1`, `W`.
+
+    Attributes:
+        kind: of instruction.
+        number: of the segment or of the transfer.
+        diff: of a transfer, whether it is that of the diff, on the way back.
+    """
+
+    kind: type[InstructionBase]
+    number: int | None = None
+    diff: bool = False
 
     def __str__(self) -> str:
-        return "C"
+        letter = self.kind.letter.lower() if self.diff else self.kind.letter
+        return letter if self.number is None else f"{letter}{self.number}"
+
+    @property
+    def phase(self) -> str:
+        """As the instruction's."""
+        return self.kind.phase
+
+
+class InstructionBase:
+    """What is alike in all instructions.
+
+    Attributes:
+        letter: with which it prints.
+        phase: of an iteration (CGDP, Table 2), or "pipeline", that its time counts to.
+    """
+
+    letter: ClassVar[str]
+    phase: ClassVar[str]
+    _number: ClassVar[str]  # the field that follows the letter
+
+    def __init_subclass__(cls, *, letter: str, phase: str, number: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.letter, cls.phase, cls._number = letter, phase, number
+
+    @property
+    def step(self) -> Step:
+        """The instruction without its micro-batch."""
+        return Step(type(self), getattr(self, self._number, None), getattr(self, "diff", False))
+
+    def __str__(self) -> str:
+        micro = getattr(self, "micro", None)
+        return str(self.step) if micro is None else f"{self.step}.{micro}"
 
 
 @dataclass(frozen=True)
-class Draw:
+class Broadcast(InstructionBase, letter="C", phase="broadcast"):
+    """Take over the weights of the rank that updates them."""
+
+
+@dataclass(frozen=True)
+class Draw(InstructionBase, letter="D", phase="forward"):
     """Run the layers without bottoms: a batch for the pass whose first micro-batch is ``micro``."""
 
     micro: int
@@ -28,7 +75,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Forward:
+class Forward(InstructionBase, letter="F", phase="forward", number="segment"):
     """Run segment ``segment`` forward and keep what its backward needs.
 
     ``micro`` is the micro-batch, numbered through all passes of the iteration; ``None``: batches are not divided.
@@ -37,73 +84,48 @@ class Forward:
     segment: int
     micro: int | None = None
 
-    def __str__(self) -> str:
-        return f"F{self.segment}{_part(self.micro)}"
-
 
 @dataclass(frozen=True)
-class Backward:
+class Backward(InstructionBase, letter="B", phase="backward", number="segment"):
     """Run segment ``segment`` backward: diffs of its inputs, gradients of its parameters (added up)."""
 
     segment: int
     micro: int | None = None
 
-    def __str__(self) -> str:
-        return f"B{self.segment}{_part(self.micro)}"
-
 
 @dataclass(frozen=True)
-class Send:
+class Send(InstructionBase, letter="S", phase="pipeline", number="transfer"):
     """Start to send the values of transfer ``transfer`` to the stage that reads them; or their diff back."""
 
     transfer: int
     micro: int
     diff: bool = False
 
-    def __str__(self) -> str:
-        return f"{'s' if self.diff else 'S'}{self.transfer}.{self.micro}"
-
 
 @dataclass(frozen=True)
-class Recv:
+class Recv(InstructionBase, letter="R", phase="pipeline", number="transfer"):
     """Wait for the values of transfer ``transfer``; or for their diff."""
 
     transfer: int
     micro: int
     diff: bool = False
 
-    def __str__(self) -> str:
-        return f"{'r' if self.diff else 'R'}{self.transfer}.{self.micro}"
-
 
 @dataclass(frozen=True)
-class Exchange:
+class Exchange(InstructionBase, letter="X", phase="exchange", number="segment"):
     """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
 
     segment: int
 
-    def __str__(self) -> str:
-        return f"X{self.segment}"
-
 
 @dataclass(frozen=True)
-class Wait:
+class Wait(InstructionBase, letter="W", phase="exchange"):
     """Wait until all that was started is done: gradients are those of the whole batch."""
 
-    def __str__(self) -> str:
-        return "W"
-
 
 @dataclass(frozen=True)
-class Update:
+class Update(InstructionBase, letter="U", phase="update"):
     """Apply the solver's update rule to the gradients that have added up, and clear them."""
-
-    def __str__(self) -> str:
-        return "U"
-
-
-def _part(micro: int | None) -> str:
-    return "" if micro is None else f".{micro}"
 
 
 Instruction = Broadcast | Draw | Forward | Backward | Send | Recv | Exchange | Wait | Update

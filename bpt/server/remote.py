@@ -10,6 +10,7 @@ import numpy as np
 from bpt.comm.base import Buffer, Communicator, Request
 from bpt.data.shipped import Parcel, Shipment, Spool
 from bpt.errors import LostRankError
+from bpt.events.event import Activity
 from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.server import messages as wire
@@ -19,8 +20,6 @@ from bpt.server.outcome import Outcome
 from bpt.server.roles import SERVER
 
 _HEAD, _WEIGHTS, _RUNS, _SIZES, _TABLE, _CONTENT = range(1, 7)  # tags
-# Under which Counters count: what Eq. 11 is about, records, and all else.
-WEIGHTS, RECORDS, CONTROL = "weights", "records", "control"
 
 
 class RemoteWorker:
@@ -77,12 +76,12 @@ class RemoteWorker:
         if self._gone:
             return
         try:
-            self._send(CONTROL, wire.order_head(order), _HEAD)
+            self._send(Activity.CONTROL, wire.order_head(order), _HEAD)
             if order.runs:
-                self._send(CONTROL, wire.runs_buffer(order), _RUNS)
+                self._send(Activity.CONTROL, wire.runs_buffer(order), _RUNS)
                 self._pieces, self._shipping = self._records(order), bool(self._shipments)
             if weights is not None:
-                self._send(WEIGHTS, weights, _WEIGHTS)
+                self._send(Activity.WEIGHTS, weights, _WEIGHTS)
                 self.sent += weights.nbytes
         except LostRankError:
             pass  # the next poll tells
@@ -101,7 +100,7 @@ class RemoteWorker:
     def _tell(self, head: Buffer) -> None:
         if not self._gone:
             with suppress(LostRankError):  # the next poll tells
-                self._send(CONTROL, head, _HEAD)
+                self._send(Activity.CONTROL, head, _HEAD)
 
     @property
     def idle(self) -> bool:
@@ -109,7 +108,7 @@ class RemoteWorker:
         return self._gone or (self._coming is None and not self._sent and not self._shipping)
 
     def _listen(self) -> None:
-        with self._comm.counters.during(CONTROL):
+        with self._comm.events.part_of(Activity.CONTROL):
             self._awaited = self._comm.Irecv(self._head, self._rank, _HEAD)
 
     def _poll(self) -> Event | None:
@@ -133,7 +132,7 @@ class RemoteWorker:
             self._listen()
             return word
         weights = np.empty(self._size, self._dtype)
-        with self._comm.counters.during(WEIGHTS):
+        with self._comm.events.part_of(Activity.WEIGHTS):
             request = self._comm.Irecv(weights, self._rank, _WEIGHTS)
         self._coming = wire.read_report(self._head, self._worker), weights, request
         return None
@@ -145,7 +144,7 @@ class RemoteWorker:
             self._shipping = False
             return
         for buffer, tag in zip(piece, (_SIZES, _TABLE, _CONTENT), strict=False):
-            self._send(RECORDS, buffer, tag)
+            self._send(Activity.RECORDS, buffer, tag)
 
     def _records(self, order: Order) -> Iterator[Sequence[Buffer]]:
         """Pieces with their sizes, of one layer after the other; behind each layer sizes of 0 alone."""
@@ -154,8 +153,8 @@ class RemoteWorker:
                 yield np.array([len(table), len(content)]), table, content
             yield (np.zeros(2, np.int64),)
 
-    def _send(self, what: str, buffer: Buffer, tag: int) -> None:
-        with self._comm.counters.during(what):
+    def _send(self, what: Activity, buffer: Buffer, tag: int) -> None:
+        with self._comm.events.part_of(what):
             self._sent.append((self._comm.Isend(buffer, self._rank, tag), buffer))
 
     def _lost(self) -> Gone:
@@ -197,12 +196,12 @@ class RemoteServer:
         """See ToServer."""
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
         head = wire.settled_head(word) if isinstance(word, Settled) else wire.progress_head(word)
-        self._send(CONTROL, head, _HEAD)
+        self._send(Activity.CONTROL, head, _HEAD)
 
     def submit(self, report: Report, weights: Buffer) -> None:
         """See ToServer."""
-        self._send(CONTROL, wire.report_head(report), _HEAD)
-        self._send(WEIGHTS, weights, _WEIGHTS)
+        self._send(Activity.CONTROL, wire.report_head(report), _HEAD)
+        self._send(Activity.WEIGHTS, weights, _WEIGHTS)
 
     def order(self) -> tuple[Order, Buffer | None]:
         """See ToServer."""
@@ -212,14 +211,14 @@ class RemoteServer:
             self._awaited.Wait()
         runs = np.empty((wire.number_of_runs(self._head), 2), np.int64)
         if len(runs):
-            with self._comm.counters.during(CONTROL):
+            with self._comm.events.part_of(Activity.CONTROL):
                 self._comm.Recv(runs, SERVER, _RUNS)
         order = wire.read_order(self._head, self._worker, runs)
         self._hurried = False
         weights, coming = None, None
         if order.weights:
             weights = np.empty(self._size, self._dtype)
-            with self._comm.counters.during(WEIGHTS):
+            with self._comm.events.part_of(Activity.WEIGHTS):
                 coming = self._comm.Irecv(weights, SERVER, _WEIGHTS)
         if order.runs:
             for spool in self._spools:
@@ -252,7 +251,7 @@ class RemoteServer:
     def _fill(self, spool: Spool) -> None:
         """Receive the records of one layer."""
         sizes = np.zeros(2, np.int64)
-        with self._comm.counters.during(RECORDS):
+        with self._comm.events.part_of(Activity.RECORDS):
             self._comm.Recv(sizes, SERVER, _SIZES)
             while sizes.any():
                 records, length = sizes.tolist()
@@ -263,9 +262,9 @@ class RemoteServer:
                 self._comm.Recv(sizes, SERVER, _SIZES)
 
     def _listen(self) -> Request:
-        with self._comm.counters.during(CONTROL):
+        with self._comm.events.part_of(Activity.CONTROL):
             return self._comm.Irecv(self._head, SERVER, _HEAD)
 
-    def _send(self, what: str, buffer: Buffer, tag: int) -> None:
-        with self._comm.counters.during(what):
+    def _send(self, what: Activity, buffer: Buffer, tag: int) -> None:
+        with self._comm.events.part_of(what):
             self._sent.append((self._comm.Isend(buffer, SERVER, tag), buffer))

@@ -8,9 +8,8 @@ from itertools import accumulate
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator
+from bpt.events.event import Activity
 from bpt.server.flat_weights import FlatWeights
-
-STAGES = "stages"  # under which Counters count: it is not what Eq. 11 is about
 
 
 class StageWeights:
@@ -45,7 +44,7 @@ class StageWeights:
             assert whole is not None and whole.shape == (self.size,) and whole.dtype == self._dtype
             send = np.concatenate([whole[span] for span in self._in_order] or [whole])
         part = np.empty(self._counts[self._stages.rank], self._dtype)
-        with self._stages.counters.during(STAGES):
+        with self._stages.events.part_of(Activity.STAGES):
             self._stages.Scatterv(send, part, self._counts)
         return part
 
@@ -53,7 +52,7 @@ class StageWeights:
         """The whole, on the first stage, of what each stage has; an empty buffer on the others."""
         elements = self.size if self._stages.rank == 0 else 0
         received, whole = np.empty(elements, self._dtype), np.empty(elements, self._dtype)
-        with self._stages.counters.during(STAGES):
+        with self._stages.events.part_of(Activity.STAGES):
             self._stages.Gatherv(part, received if elements else None, self._counts)
         start = 0
         for span in self._in_order if elements else ():

@@ -11,9 +11,10 @@ from enum import IntEnum
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator
+from bpt.events.event import Activity
 from bpt.metrics import Tally
 from bpt.server.outcome import Outcome
-from bpt.server.stage_weights import STAGES, StageWeights
+from bpt.server.stage_weights import StageWeights
 from bpt.server.trainer import Trainer
 from bpt.signals import Action, SignalActions
 from bpt.solver.solver import Solver
@@ -115,7 +116,7 @@ class Pipeline(Trainer):
         """The predictions of whichever stage has the classifier; right on the leader only."""
         own = super().tally()
         counts = np.array([own.correct, own.counted])
-        with self._stages.counters.during(STAGES):
+        with self._stages.events.part_of(Activity.STAGES):
             self._stages.Reduce(counts)
         return Tally(int(counts[0]), int(counts[1]), own.classifies)
 
@@ -128,7 +129,7 @@ class Pipeline(Trainer):
         asked = self._signals.take() if self._signals else Action.NONE
         terminated = self._signals is not None and self._signals.terminated
         sums = np.array([*words, terminated, *(asked is action for action in _ACTIONS)], np.float64)
-        with self._stages.counters.during(STAGES):
+        with self._stages.events.part_of(Activity.STAGES):
             self._stages.Allreduce(sums)
         self.terminated |= bool(sums[len(words)])
         self._asked += [action for action, count in zip(_ACTIONS, sums[len(words) + 1 :], strict=True) if count]

@@ -13,7 +13,6 @@ from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.context import RunContext
 from bpt.device import CPU, use_line
-from bpt.events.phase_clock import Clock
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
@@ -132,15 +131,14 @@ class Solver:
         parallel, operator = self.parallel, self.train.operator
         self._share_weights()
         self.exchange = parallel.exchange(self.net, operator.segments, self.device)
-        self.clock = Clock(self.device)
-        self.chunks = Chunks(parallel, operator, self.exchange, source, self.clock, fixed=observable)
+        self.events = parallel.grid.world.events
+        self.chunks = Chunks(parallel, operator, self.exchange, source, fixed=observable)
         self.trials = Autotuner(self._engines, self.chunks, self.device)
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
         self._status = parallel.status(signals)
-        self._seen = SeenBalance(parallel, self.net.graph, self.clock)
-        counters = parallel.grid.world.counters
+        self._seen = SeenBalance(parallel, self.net.graph)
         self._iteration = make_iteration(
-            operator, parallel.staging, self.exchange, self._status, self.context, self.clock, counters
+            operator, parallel.staging, self.exchange, self._status, self.context, self.events
         )
 
     def _share_weights(self) -> None:

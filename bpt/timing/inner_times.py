@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bpt.events.totals import Totals, phase_seconds
 from bpt.execute.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.columns import columns
@@ -100,9 +101,9 @@ def _measure(solver: Solver, operator: TaskDagOperator, iterations: int) -> Engi
         for operator.inner in (LIBRARY, TASK_DAG) if turn % 2 == 0 else (TASK_DAG, LIBRARY):
             solver.step(1)  # does not count: threads and memory come back
             for _ in range(own):
-                solver.clock.take()
-                solver.step(1)
-                phases = solver.clock.take()
+                with solver.events.into(Totals()) as totals:
+                    solver.step(1)
+                phases = phase_seconds(totals.take())
                 engines.seconds[operator.inner].append((phases["forward"], phases["backward"]))
                 if operator.inner == TASK_DAG:
                     for direction, passes in engines.passes.items():

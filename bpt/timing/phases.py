@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.comm.counters import Traffic
 from bpt.errors import PrototxtError
-from bpt.events.phase_clock import PHASES, computing
+from bpt.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
 from bpt.execute.staged import StagedOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
@@ -22,6 +21,8 @@ from bpt.plan.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 from bpt.report.columns import columns
+from bpt.schedule import instructions as do
+from bpt.schedule.instructions import InstructionBase, Step
 from bpt.schedule.outer.exchanges import OUTER
 from bpt.solver.solver import Solver
 from bpt.timing.cgdp_times import log_cgdp_times
@@ -30,7 +31,12 @@ from bpt.timing.inner_times import log_inner_times
 LOG = logging.getLogger("bpt")
 
 WARM_UP = 3  # iterations that are not counted
-STAGES = "SRsr"  # instructions that name a transfer
+# In which tables show what instructions have sent: their kinds, and whether it is diffs that were transferred.
+ORDER: list[tuple[type[InstructionBase], bool]] = [
+    *((kind, False) for kind in (do.Broadcast, do.Draw, do.Send, do.Recv)),
+    *((kind, True) for kind in (do.Send, do.Recv)),
+    *((kind, False) for kind in (do.Forward, do.Backward, do.Exchange, do.Wait, do.Update)),
+]
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class RankTimes:
     host: str
     phases: Mapping[str, float]
     total: float
-    traffic: Mapping[tuple[str, str], Traffic]
+    traffic: Mapping[Key, Traffic]
     waited: float = 0.0
 
     @property
@@ -81,13 +87,13 @@ def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
     solver.step(WARM_UP)
     world = solver.parallel.grid.world
     world.Barrier()
-    solver.clock.take()
-    world.counters.take()
     waited = _waited(solver)
     start = time.perf_counter()
-    solver.step(iterations)
+    with world.events.into(Totals()) as sink:
+        solver.step(iterations)
     total = time.perf_counter() - start
-    mine = RankTimes(world.host, solver.clock.take(), total, world.counters.take(), _waited(solver) - waited)
+    totals = sink.take()
+    mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), _waited(solver) - waited)
     ranks: list[RankTimes] = world.allgather(mine)
     LOG.info("Training, mean of %d iterations in ms:", iterations)
     for line in phase_table(ranks, iterations):
@@ -109,7 +115,7 @@ def _waited(solver: Solver) -> float:
 def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
     """A line a rank: milliseconds of each phase of an iteration (CGDP, Table 2), and of computing alone."""
     staged = any(times.phases.get("pipeline") for times in ranks)
-    names = [name for name in dict.fromkeys(PHASES.values()) if name != "pipeline" or staged]
+    names = [name for name in PHASES if name != "pipeline" or staged]
     rows = [("rank", "host", *names, "total", "computing")]
     for rank, times in enumerate(ranks):
         numbers = (*(times.phases[name] for name in names), times.total, times.computing)
@@ -137,26 +143,22 @@ def traffic_table(
         packed: message name → the elements of each parameter in it; a line each, with its part of bytes and time.
         crossing: what goes between the stages of a pipeline.
     """
-    sums: dict[tuple[str, str], Traffic] = {}
+    sums: dict[Key, Traffic] = {}
     for times in ranks:
         for key, traffic in times.traffic.items():
             sums.setdefault(key, Traffic())
             sums[key] += traffic
     rows = [("instruction", "layer/blob", "method", "calls", "kB sent", "ms", "MB/s")]
-    for (label, method), traffic in sorted(sums.items(), key=lambda item: _order(item[0])):
-        if not label:
-            continue
+    of_instructions = [item for item in sums.items() if isinstance(item[0].step, Step)]
+    for (step, message, method), traffic in sorted(of_instructions, key=lambda item: _order(item[0])):
         sent = traffic.sent / iterations
         seconds = traffic.seconds / iterations / len(ranks)
         speed = f"{sent / len(ranks) / seconds / 1e6:.1f}" if sent and seconds else ""
         calls = f"{traffic.calls / iterations / len(ranks):g}"
-        instruction, _, name = label.partition(" ")
-        if instruction[:1] in STAGES:
-            what = _crossing(graph, crossing, instruction)
-        else:
-            what = _what(graph, segments, instruction, name)
-        rows.append((instruction, what, method, calls, f"{sent / 1e3:.3f}", f"{seconds * 1e3:.3f}", speed))
-        elements = (packed or {}).get(name, {})
+        assert isinstance(step, Step)
+        what = message or _what(graph, segments, crossing, step)
+        rows.append((str(step), what, method, calls, f"{sent / 1e3:.3f}", f"{seconds * 1e3:.3f}", speed))
+        elements = (packed or {}).get(message, {})
         for blob, count in elements.items():
             part = count / sum(elements.values())
             rows.append(("", f"  {blob}", "", "", f"{sent * part / 1e3:.3f}", f"{seconds * part * 1e3:.3f}", ""))
@@ -169,22 +171,19 @@ def traffic_table(
         yield "S, R: blobs that go to another stage, sent and received; s, r: their diffs, on the way back."
 
 
-def _order(key: tuple[str, str]) -> tuple[int, int, str, str]:
-    label, method = key
-    instruction, _, name = label.partition(" ")
-    return f"CD{STAGES}FBXWU".find(label[:1]), int(instruction[1:] or 0), name, method
+def _order(key: Key) -> tuple[int, int, str, str]:
+    assert isinstance(key.step, Step)
+    kind, number, diff = key.step
+    return ORDER.index((kind, diff)), number or 0, key.message, key.method
 
 
-def _crossing(graph: LayerGraph, crossing: Sequence[Transfer], instruction: str) -> str:
-    """The blob that a Send or Recv is of, and its stages."""
-    transfer = crossing[int(instruction[1:])]
-    return f"{graph.edges[transfer.edges[0]].blob}, {transfer.from_stage} to {transfer.to_stage}"
-
-
-def _what(graph: LayerGraph, segments: Sequence[Segment], instruction: str, name: str) -> str:
-    """The parameters, or else the layers, that something was sent for."""
-    if name or not instruction[1:]:
-        return name or "all"
-    segment = segments[int(instruction[1:])]
+def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Transfer], step: Step) -> str:
+    """What something was sent for: a blob with its stages, or layers."""
+    if step.number is None:
+        return "all"
+    if step.kind in (do.Send, do.Recv):
+        transfer = crossing[step.number]
+        return f"{graph.edges[transfer.edges[0]].blob}, {transfer.from_stage} to {transfer.to_stage}"
+    segment = segments[step.number]
     first, last = graph.nodes[segment.start].name, graph.nodes[segment.end - 1].name
     return first if first == last else f"{first} … {last}"

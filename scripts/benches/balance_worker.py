@@ -18,7 +18,7 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
-from bpt.events.phase_clock import computing
+from bpt.events.totals import Totals, phase_seconds, seconds_computing
 from bpt.layers.batch_size import batch_of
 from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
@@ -31,16 +31,17 @@ FEWEST = 3  # iterations of a turn
 def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any]:
     """Train so many iterations; the time of one, and what each rank did in it."""
     world.Barrier()
-    solver.clock.take()
-    world.counters.take()
+    totals = solver.events.add(Totals())
     start = time.perf_counter()
     solver.step(iterations)
     world.Barrier()  # until the last rank has done its update, too
     seconds = (time.perf_counter() - start) / iterations
-    phases, traffic = solver.clock.take(), world.counters.take()
+    solver.events.remove(totals)
+    taken = totals.take()
+    phases = phase_seconds(taken)
     return {
         "seconds": seconds,
-        "computing": world.allgather(computing(phases, traffic) / iterations),
+        "computing": world.allgather(seconds_computing(taken) / iterations),
         "exchange": world.allgather(phases["exchange"] / iterations),
     }
 

@@ -93,7 +93,7 @@ class Turn:
 
     Attributes:
         seconds: of each iteration, on the first rank.
-        ranks: seconds of each phase of an iteration (bpt.events.phase_clock), the turn's mean, by rank.
+        ranks: seconds of each phase of an iteration (bpt.events.totals), the turn's mean, by rank.
     """
 
     seconds: tuple[float, ...]

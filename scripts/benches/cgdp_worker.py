@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
 from bpt.comm.launch import local_ranks
-from bpt.device import choose_device, synchronize
+from bpt.device import choose_device, finish, synchronize
+from bpt.events.totals import Totals, phase_seconds
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
 from bpt.solver.solver import Solver
@@ -72,16 +74,16 @@ class Trainee:
         self.world.Barrier()
         self.step(self._warm_up)
         self._warm_up = AGAIN
-        clock = self.solver.clock
-        clock.take()
-        seconds = self.step(iterations)
-        if self.solver.device.type != "cpu":
-            # The phases of a device that goes on by itself show only if it is waited for, which takes time: once more.
-            clock.take()
-            clock.precise = True
-            self.step(iterations)
-            clock.precise = False
-        phases = {name: total / iterations for name, total in clock.take().items()}
+        events, device = self.solver.events, self.solver.device
+        with events.into(Totals()) as totals:
+            seconds = self.step(iterations)
+            if device.type != "cpu":
+                # The phases of a device that goes on by itself show only if it is waited for, which takes time.
+                totals.take()
+                events.before_end = partial(finish, device)
+                self.step(iterations)
+                events.before_end = None
+        phases = {name: total / iterations for name, total in phase_seconds(totals.take()).items()}
         return {"seconds": seconds, "ranks": self.world.allgather(phases)}
 
 

@@ -15,7 +15,7 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
-from bpt.events.phase_clock import computing
+from bpt.events.totals import Totals, phase_seconds, seconds_computing
 from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
 
@@ -25,18 +25,19 @@ WARM_UP = 2  # iterations of each way before its first turn
 def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any]:
     """Seconds of each iteration, and what each rank computes in one in the mean."""
     world.Barrier()
-    solver.clock.take()
-    world.counters.take()
+    totals = solver.events.add(Totals())
     seconds = []
     for _ in range(iterations):
         start = time.perf_counter()
         solver.step(1)
         world.Barrier()  # until the last rank has done its update, too
         seconds.append(time.perf_counter() - start)
-    phases, traffic = solver.clock.take(), world.counters.take()
+    solver.events.remove(totals)
+    taken = totals.take()
+    phases = phase_seconds(taken)
     return {
         "seconds": seconds,
-        "computing": world.allgather(computing(phases, traffic) / iterations),
+        "computing": world.allgather(seconds_computing(taken) / iterations),
         "waiting": world.allgather((phases["pipeline"] + phases["exchange"]) / iterations),
     }
 

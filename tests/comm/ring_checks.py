@@ -16,6 +16,7 @@ from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.comm.ring import ring_allreduce
 from tests.comm.contract.values import SUMMED, run_of
+from tests.doubles.seen import Seen
 
 Check = Callable[[Communicator], None]
 COUNTS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 23)  # of elements: fewer than ranks, as many, and more
@@ -60,9 +61,9 @@ def check_all_have_the_same_bits(comm: Communicator) -> None:
 def check_bytes_sent_are_those_of_the_formula(comm: Communicator) -> None:
     """2 (P - 1) / P of the buffer, each way, if P divides it; else all but two pieces twice."""
     for count in (60, 61, 3):
-        comm.counters.take()
+        seen = Seen(comm)
         ring_allreduce(comm, np.zeros(count, np.float64))
-        traffic = comm.counters.take()
+        traffic = seen.calls()
         assert {method for _, method in traffic} <= {"Isend", "Irecv"}
         sent = sum(entry.sent for entry in traffic.values())
         received = sum(entry.received for entry in traffic.values())

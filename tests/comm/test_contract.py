@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm.counters import Counters
 from bpt.comm.serial import SerialCommunicator
 from tests.comm.contract import CHECKS, Check
 from tests.doubles.thread_ranks import run_ranks
@@ -12,7 +11,7 @@ from tests.doubles.thread_ranks import run_ranks
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_serial(check: Check) -> None:
-    check(SerialCommunicator(Counters()))
+    check(SerialCommunicator())
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from bpt.comm import ring
-from bpt.comm.counters import Counters
 from bpt.comm.serial import SerialCommunicator
 from tests.comm.ring_checks import CHECKS, Check
 from tests.doubles.thread_ranks import run_ranks
@@ -15,7 +14,7 @@ every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check._
 
 @every_check
 def test_serial(check: Check) -> None:
-    check(SerialCommunicator(Counters()))
+    check(SerialCommunicator())
 
 
 @every_check

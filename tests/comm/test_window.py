@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from bpt.comm.counters import Counters
 from bpt.comm.serial import SerialCommunicator
 from bpt.comm.window import SLACK, aligned
+from tests.doubles.seen import Seen
 
 
 @pytest.mark.parametrize("offset", [0, 1, 63, 64, 65])
@@ -31,7 +31,7 @@ def test_memory_without_slack_is_a_mistake() -> None:
 
 
 def test_a_thread_waits_for_another_of_a_rank_that_is_alone() -> None:
-    window = SerialCommunicator(Counters()).Allocate_shared(2)
+    window = SerialCommunicator().Allocate_shared(2)
     ask, answer = window.Shared_query(0)[:1], window.Shared_query(0)[1:]
 
     def work() -> None:
@@ -50,15 +50,16 @@ def test_a_thread_waits_for_another_of_a_rank_that_is_alone() -> None:
 
 
 def test_what_done_raises_ends_the_wait_and_is_counted() -> None:
-    comm = SerialCommunicator(Counters())
+    comm = SerialCommunicator()
+    seen = Seen(comm)
     window = comm.Allocate_shared(0)
     with pytest.raises(ZeroDivisionError):
         window.wait(lambda: bool(1 / 0))
-    assert comm.counters.take()["", "wait"].calls == 1
+    assert seen.calls()["", "wait"].calls == 1
 
 
 def test_no_part_is_there_after_free() -> None:
-    window = SerialCommunicator(Counters()).Allocate_shared(8)
+    window = SerialCommunicator().Allocate_shared(8)
     window.Free()
     with pytest.raises(IndexError):
         window.Shared_query(0)

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request, coordinates
-from bpt.comm.counters import Counters
 from bpt.comm.pieces import flat, runs
 from bpt.comm.window import SLACK, Call, Memory, Window, aligned
+from bpt.events.bus import EventBus
 from tests.doubles.meeting import Group, Job, Message
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def run_ranks(
 
     def run(rank: int) -> None:
         try:
-            results[rank] = function(ThreadCommunicator(rank, group, Counters()))
+            results[rank] = function(ThreadCommunicator(rank, group, EventBus(rank)))
         except Killed:
             job.lose(rank)
         except BaseException as error:
@@ -86,8 +86,8 @@ def run_ranks(
 class ThreadCommunicator(Communicator):
     """One rank of a group of threads. Made by ``run_ranks``; sums are in order of rank."""
 
-    def __init__(self, rank: int, group: Group, counters: Counters) -> None:
-        super().__init__(rank, group.size, counters)
+    def __init__(self, rank: int, group: Group, events: EventBus) -> None:
+        super().__init__(rank, group.size, events)
         self._group = group
 
     @property
@@ -109,7 +109,7 @@ class ThreadCommunicator(Communicator):
         members = sorted((rank for rank in range(self.size) if colors[rank][0] == color), key=lambda r: colors[r][1])
         own = self._subgroup(members)
         with self._group.together(self.rank, ("Split",), own) as groups:  # that of the first one counts
-            return ThreadCommunicator(members.index(self.rank), groups[members[0]], self.counters)
+            return ThreadCommunicator(members.index(self.rank), groups[members[0]], self.events)
 
     def Dup(self) -> ThreadCommunicator:
         return self.Split(0)
@@ -122,7 +122,7 @@ class ThreadCommunicator(Communicator):
         living, shrunk = group.survey(
             self.rank, "Shrink", None, lambda brought: (sorted(brought), self._subgroup(sorted(brought)))
         )
-        return ThreadCommunicator(living.index(self.rank), shrunk, self.counters)
+        return ThreadCommunicator(living.index(self.rank), shrunk, self.events)
 
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))

@@ -9,6 +9,8 @@ from torch import nn
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.exchange import EXCHANGES, Bucket
+from bpt.schedule.instructions import Wait
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
@@ -18,9 +20,9 @@ ALLREDUCE = EXCHANGES["ALLREDUCE"]
 def test_each_message_is_counted_by_segment_and_parameter() -> None:
     def run(comm: Communicator) -> dict[tuple[str, str], tuple[int, int]]:
         rank = Rank(comm, ALLREDUCE)
-        comm.counters.take()
+        seen = Seen(comm)
         rank.run()
-        return {key: (t.calls, t.sent) for key, t in comm.counters.take().items()}
+        return {key: (t.calls, t.sent) for key, t in seen.calls().items()}
 
     # A ring over 2 ranks sends 2 n (2 - 1) / 2 = n bytes: of 5 and of 4 floats.
     assert run_ranks(2, run) == [{("X0 a … b", "Allreduce"): (1, 20), ("X1 c", "Allreduce"): (1, 16)}] * 2
@@ -34,7 +36,7 @@ def test_a_segment_travels_while_the_caller_goes_on() -> None:
         rank.give(a=1, b=1, c=1)
         rank.exchange.start(1)
         done = comm.Dup()
-        rank.comm_thread.submit(done.Barrier, "")
+        rank.comm_thread.submit(done.Barrier, Wait())
         rank.comm_thread.wait()
         rank.exchange.start(0)
         rank.exchange.wait()

@@ -7,6 +7,7 @@ import pytest
 from bpt.comm.base import Communicator
 from bpt.errors import UserError
 from bpt.exchange import EXCHANGES, broadcast
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
@@ -33,8 +34,9 @@ def test_only_the_buckets_given() -> None:
 
 def test_alone() -> None:
     def run(comm: Communicator) -> None:
+        seen = Seen(comm)
         broadcast(list(Rank(comm, EXCHANGES["TREE"]).bucket_of.values()))
-        assert comm.counters.take() == {}
+        assert seen.take() == {}
 
     run_ranks(1, run)
 

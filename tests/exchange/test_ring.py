@@ -7,6 +7,8 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.exchange import EXCHANGES
+from bpt.schedule.instructions import Wait
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
@@ -16,9 +18,9 @@ RING = EXCHANGES["RING"]
 def test_each_message_is_counted_by_segment_and_parameter() -> None:
     def run(comm: Communicator) -> dict[tuple[str, str], tuple[int, int, int]]:
         rank = Rank(comm, RING)
-        comm.counters.take()
+        seen = Seen(comm)
         rank.run()
-        return {key: (t.calls, t.sent, t.received) for key, t in comm.counters.take().items()}
+        return {key: (t.calls, t.sent, t.received) for key, t in seen.calls().items()}
 
     # 5 floats are pieces of 2 and 3, 4 floats of 2 and 2; with 2 ranks each sends both once.
     expected = {
@@ -36,7 +38,7 @@ def test_a_segment_travels_while_the_caller_goes_on() -> None:
         rank.give(a=1, b=1, c=1)
         rank.exchange.start(1)
         done = comm.Dup()
-        rank.comm_thread.submit(done.Barrier, "")
+        rank.comm_thread.submit(done.Barrier, Wait())
         rank.comm_thread.wait()
         rank.exchange.start(0)
         rank.exchange.wait()

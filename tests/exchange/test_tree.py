@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bpt.comm.base import Communicator
 from bpt.exchange import EXCHANGES
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
@@ -46,13 +47,13 @@ def test_weights_are_those_of_the_rank_that_updates() -> None:
 def test_nothing_goes_before_all_gradients_are_there() -> None:
     def run(comm: Communicator) -> dict[str, int]:
         rank = Rank(comm, TREE)
-        comm.counters.take()
+        seen = Seen(comm)
         rank.exchange.start(1)
         rank.exchange.start(0)
-        assert comm.counters.take() == {}
+        assert seen.take() == {}
         rank.exchange.wait()
         rank.exchange.broadcast()
-        sent = comm.counters.take()
+        sent = seen.calls()
         assert {key: t.calls for key, t in sent.items()} == {
             ("X1 c", "Reduce"): 1, ("X0 a … b", "Reduce"): 1, ("C a … b", "Bcast"): 1, ("C c", "Bcast"): 1,
         }  # fmt: skip
@@ -68,10 +69,11 @@ def test_a_rank_that_is_alone_keeps_its_gradients() -> None:
     def run(comm: Communicator) -> object:
         rank = Rank(comm, TREE)
         rank.give(a=1, b=None, c=3)
+        seen = Seen(comm)
         rank.run()
         rank.exchange.broadcast()
         assert rank.exchange.frozen() == set()
-        assert comm.counters.take() == {}
+        assert seen.take() == {}
         return rank.gradients
 
     assert run_ranks(1, run) == [{"a": [1, 1, 1], "b": None, "c": [3] * 4}]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.comm.counters import Traffic
 from bpt.comm.grid import ProcessGrid
 from bpt.context import RunContext
+from bpt.events.totals import Traffic
 from bpt.execute.local import LocalOperator
 from bpt.execute.master_slave import MasterSlaveOperator
 from bpt.execute.peer import PeerOperator
@@ -23,6 +23,7 @@ from bpt.graph.segments import cut, per_layer
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 
@@ -150,9 +151,9 @@ class Job:
         rows = [r for run in share.runs(share.shift(self.rotation)) for r in range(*run)]
         if self.scheme == PEER or grid.shard == 0:
             operator.feed(dict(enumerate(blob[rows] for blob in self.inputs(graph))))
-        world.counters.take()
+        seen = Seen(world)
         result = self._run(operator)
-        traffic = {method: entry for (_, method), entry in world.counters.take().items()}
+        traffic = {method: entry for (_, method), entry in seen.calls().items()}
         return replace(result, rows=rows, traffic=traffic)
 
     def _run(self, operator: LocalOperator) -> Result:

@@ -115,7 +115,7 @@ class Job:
                     operator.backward_part(segment, micro)
                     _note(seen["diffs"], operator.diffs, micro)
                 case do.Send(transfer, micro, diff):
-                    operator.send(transfer, micro, diff, str(instruction))
+                    operator.send(transfer, micro, diff)
                 case do.Recv(transfer, micro, diff):
                     operator.recv(transfer, micro, diff)
                     if not diff:

@@ -80,10 +80,10 @@ def forward(operator: DelayedOperator, batch: int) -> None:
     operator.net.context.iteration = batch
     if operator.stage == 0:
         operator.draw(batch)
-        operator.send(0, batch, False, "S0")
+        operator.send(0, batch, False)
         operator.forward_part(0, batch)
         operator.forward_part(1, batch)
-        operator.send(1, batch, False, "S1")
+        operator.send(1, batch, False)
     else:
         operator.recv(1, batch, False)
         operator.forward_part(2, batch)
@@ -95,7 +95,7 @@ def backward(operator: DelayedOperator, batch: int) -> None:
     if operator.stage == 1:
         operator.backward_part(3, batch)
         operator.backward_part(2, batch)
-        operator.send(1, batch, True, "s1")
+        operator.send(1, batch, True)
     else:
         operator.recv(1, batch, True)
         operator.backward_part(1, batch)

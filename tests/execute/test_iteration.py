@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from bpt.comm.comm_thread import CommThread
-from bpt.comm.counters import Counters
 from bpt.comm.serial import SerialCommunicator
 from bpt.context import RunContext
-from bpt.events.phase_clock import Clock
+from bpt.events.bus import EventBus
+from bpt.events.totals import Totals, phase_seconds
 from bpt.execute.iteration import Iteration, backward_pass, forward_pass
 from bpt.execute.status import Status
 
@@ -23,7 +23,8 @@ class Notes:
         self.done: list[str] = []
         self.segments = ("first", "second")
         self.broadcasts = broadcasts
-        self.counters = Counters()
+        self.events = EventBus()
+        self.totals = self.events.add(Totals())
         self.context = RunContext()
         self.passes = 0
 
@@ -48,13 +49,13 @@ class Notes:
         self._note("broadcast")
 
     def _note(self, what: str) -> None:
-        self.done.append(f"{self.counters.instruction}: {what}")
+        self.done.append(f"{self.events.what or ''}: {what}")
 
 
 def iteration_of(notes: Any) -> Iteration:
     world = SerialCommunicator()
     status = Status(world, CommThread(world), None)
-    return Iteration(notes, notes, status, notes.context, Clock(), notes.counters)
+    return Iteration(notes, notes, status, notes.context, notes.events)
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])
@@ -76,7 +77,7 @@ def test_what_is_done_in_which_order(broadcasts: bool) -> None:
     ]  # fmt: skip
     assert made.run(1, update, debug=False) == 3.0
     assert notes.context.micro == 0
-    seconds = made.clock.take()
+    seconds = phase_seconds(notes.totals.take())
     assert all(seconds[phase] > 0 for phase in ("forward", "backward", "exchange", "update"))
     assert (seconds["broadcast"] > 0) == broadcasts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm.counters import Traffic
+from bpt.events.totals import Traffic
 from bpt.proto import bpt_pb2 as pb
 from tests.execute.sharded import MASTER_SLAVE, NETS, Job, Result, assert_equal, conv, fc, fed, layer
 

@@ -10,6 +10,7 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.execute.stage_links import Links
+from bpt.schedule.instructions import Send
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ def test_blobs_of_a_way_come_in_order() -> None:
     def run(links: Links) -> list[list[float]]:
         if links.stages.rank == 0:
             for first in (0, 10, 20):
-                links.send(numbers(first, 2), 1, 7, "S0")
+                links.send(numbers(first, 2), 1, 7, Send(0, 0))
             return []
         links.expect(2, 0, 7)
         links.expect(2, 0, 7)
@@ -58,8 +59,8 @@ def test_tags_and_stages_do_not_mix() -> None:
     def run(links: Links) -> list[list[float]]:
         rank = links.stages.rank
         if rank < 2:
-            links.send(numbers(10 * rank, 1), 2, 1, "S0")
-            links.send(numbers(10 * rank + 5, 1), 2, 2, "S1")
+            links.send(numbers(10 * rank, 1), 2, 1, Send(0, 0))
+            links.send(numbers(10 * rank + 5, 1), 2, 2, Send(1, 0))
             return []
         ways = [(1, 2), (0, 1), (1, 1), (0, 2)]
         for way in ways:
@@ -75,7 +76,7 @@ def test_both_ways_at_once() -> None:
 
     def run(links: Links) -> list[float]:
         rank = links.stages.rank
-        links.send(numbers(100 * rank, 50), 1 - rank, 3, "S0")
+        links.send(numbers(100 * rank, 50), 1 - rank, 3, Send(0, 0))
         links.expect(50, 1 - rank, 3)
         return links.receive(1 - rank, 3).tolist()
 
@@ -90,11 +91,11 @@ def test_elements_travel_in_their_logical_order() -> None:
 
     def run(links: Links) -> list[torch.Tensor]:
         if links.stages.rank == 0:
-            links.send(blob.to(memory_format=torch.channels_last), 1, 1, "S0")
-            links.send(blob[:, 1], 1, 1, "S0")
-            links.send(blob[:0], 1, 1, "S0")
+            links.send(blob.to(memory_format=torch.channels_last), 1, 1, Send(0, 0))
+            links.send(blob[:, 1], 1, 1, Send(0, 0))
+            links.send(blob[:0], 1, 1, Send(0, 0))
             links.send(torch.tensor([0.1], dtype=torch.float64), 1, 2, "D")
-            links.send(blob.requires_grad_() * 2, 1, 1, "S0")
+            links.send(blob.requires_grad_() * 2, 1, 1, Send(0, 0))
             return []
         for count in (24, 8, 0, 24):
             links.expect(count, 0, 1)
@@ -114,7 +115,7 @@ def test_what_is_expected_can_be_dropped() -> None:
     def run(links: Links) -> list[float]:
         if links.stages.rank == 0:
             for first in range(4):
-                links.send(numbers(first, 1), 1, first % 2, "S0")
+                links.send(numbers(first, 1), 1, first % 2, Send(0, 0))
             return []
         links.expect(1, 0, 0)
         links.expect(1, 0, 1)
@@ -135,7 +136,7 @@ def test_requests_do_not_pile_up() -> None:
     def run(links: Links) -> int:
         for first in range(10):
             if links.stages.rank == 0:
-                links.send(numbers(first, 1), 1, 1, "S0")
+                links.send(numbers(first, 1), 1, 1, Send(0, 0))
                 links.expect(1, 1, 2)
                 links.receive(1, 2)
             else:

@@ -11,6 +11,7 @@ from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.execute.status import Status
 from bpt.signals import Action, SignalActions
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 
 
@@ -137,9 +138,9 @@ def test_the_sum_is_counted_as_the_loss() -> None:
     def run(comm: Communicator) -> object:
         comm_thread = CommThread(comm)
         status = Status(comm, comm_thread, None)
-        comm.counters.take()
+        seen = Seen(comm)
         status.start(1.0)
         comm_thread.wait()
-        return [(key, traffic.calls) for key, traffic in comm.counters.take().items()]
+        return [(key, traffic.calls) for key, traffic in seen.calls().items()]
 
     assert run_ranks(2, run) == [[(("W", "Allreduce"), 1)]] * 2

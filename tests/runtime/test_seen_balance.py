@@ -10,8 +10,10 @@ import pytest
 
 from bpt.balance import Balance, Static
 from bpt.balance.speed import SpeedFunction
-from bpt.comm.counters import Traffic
+from bpt.events.bus import EventBus
+from bpt.events.event import Event
 from bpt.runtime.balancing import SeenBalance
+from bpt.schedule.instructions import Backward, Forward, Update
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.runtime.parallels import MASTER, PEER, parallel_of
@@ -23,21 +25,15 @@ SPEEDS = [SpeedFunction.fitted([(1, 0.001), (8, 0.008)], None), SpeedFunction.fi
 
 
 class Times:
-    """A clock and counters that tell what they are told."""
+    """Says to the events of a rank what instructions have taken."""
 
-    def __init__(self, counters: Any) -> None:
-        self._counters = counters
-        self._phases = {"forward": 0.0, "backward": 0.0, "update": 0.0}
+    def __init__(self, events: EventBus) -> None:
+        self._events = events
 
     def passes(self, forward: float, backward: float = 0.0, update: float = 0.0, waiting: float = 0.0) -> None:
-        for phase, seconds in (("forward", forward), ("backward", backward), ("update", update)):
-            self._phases[phase] += seconds
-        with self._counters.during("F0"):
-            self._counters.add("Allreduce", Traffic(1, 8, 8, waiting))
-
-    def take(self) -> dict[str, float]:
-        taken, self._phases = self._phases, dict.fromkeys(self._phases, 0.0)
-        return taken
+        for what, seconds in ((Forward(0), forward), (Backward(0), backward), (Update(), update)):
+            self._events.emit(Event(what, 100.0, 100.0 + seconds))
+        self._events.emit(Event(Forward(0), 50.0, 50.0 + waiting, method="Allreduce", calls=1, sent=8, received=8))
 
 
 def told(
@@ -54,8 +50,8 @@ def told(
 
     def run(comm: Any) -> None:
         parallel = parallel_of(comm, text, balance)
-        times = Times(comm.counters)
-        seen = SeenBalance(parallel, graph_of(net), times)  # type: ignore[arg-type]
+        times = Times(comm.events)
+        seen = SeenBalance(parallel, graph_of(net))
         work(seen, times, comm.rank)
         parallel.close()
 

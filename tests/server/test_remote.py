@@ -21,9 +21,10 @@ from bpt.schedule.outer.instructions import Settled
 from bpt.schedule.outer.messages import Order, Report
 from bpt.server.links import Event, Gone, Submission
 from bpt.server.messages import LENGTH, Progress
-from bpt.server.remote import CONTROL, RECORDS, WEIGHTS, RemoteServer, RemoteWorker
+from bpt.server.remote import RemoteServer, RemoteWorker
 from bpt.signals import Action
 from tests.data.lmdbs import write_records
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import Killed, run_ranks
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ def linked(
 
     def rank(world: Communicator) -> dict[str, tuple[int, int]]:
         comm = world.Dup()
-        comm.counters.take()
+        seen = Seen(comm)
         if world.rank:
             work(RemoteServer(comm, 7, SIZE, KIND, spools))
             return {}
@@ -56,7 +57,7 @@ def linked(
         serve(link)
         assert link.poll() is None
         found: dict[str, tuple[int, int]] = {}
-        for (what, _), traffic in comm.counters.take().items():
+        for (what, _), traffic in seen.calls().items():
             if traffic.sent or traffic.received:  # not where it only looks whether something has come
                 sent, received = found.get(what, (0, 0))
                 found[what] = sent + traffic.sent, received + traffic.received
@@ -106,10 +107,10 @@ def test_a_round() -> None:
         assert server.order() == (STOP, None)
 
     counted = linked(serve, work)
-    assert counted[WEIGHTS] == (BYTES, BYTES)
+    assert counted["weights"] == (BYTES, BYTES)
     # Two orders and the runs of one; of heads, it listens for one more than comes.
-    assert counted[CONTROL] == (2 * HEAD + 2 * 16, 2 * HEAD)
-    assert counted.keys() == {WEIGHTS, CONTROL}
+    assert counted["control"] == (2 * HEAD + 2 * 16, 2 * HEAD)
+    assert counted.keys() == {"weights", "control"}
 
 
 def test_many_rounds_count_as_in_eq_11() -> None:
@@ -254,8 +255,8 @@ def test_records_arrive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     # 8 records: a row of 3 numbers, a key of 2 bytes, and 40 or 7 bytes each. 100 bytes end a piece: 3 + 3 + 1 records
     # of 40, all of 7, then one of either. Sizes: of each piece, and of the end of each layer in both orders.
     pieces = (3 + 1) + (1 + 1)
-    assert counted[RECORDS] == (8 * 2 * (24 + 2) + 8 * (40 + 7) + (pieces + 4) * 16, 0)
-    assert counted[WEIGHTS] == (2 * BYTES, 3 * BYTES)
+    assert counted["records"] == (8 * 2 * (24 + 2) + 8 * (40 + 7) + (pieces + 4) * 16, 0)
+    assert counted["weights"] == (2 * BYTES, 3 * BYTES)
     assert shipped.PIECE > 1000
 
 
@@ -288,7 +289,7 @@ def test_a_worker_that_dies(moment: str) -> None:
         server = RemoteServer(comm, world.rank - 1, SIZE, KIND)
         order, _ = server.order()
         if world.rank == 1 and moment == "half submitted":
-            server._send(CONTROL, np.array([2.0, 1.0, 1.0] + [0.0] * (LENGTH - 3)), 1)  # a report without its weights
+            server._send("control", np.array([2.0, 1.0, 1.0] + [0.0] * (LENGTH - 3)), 1)  # a report without its weights
         elif world.rank == 2 or moment == "waiting":
             server.submit(Report(order.worker, Fraction(1)), numbers())
         if world.rank == 1:

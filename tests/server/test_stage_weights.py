@@ -9,7 +9,8 @@ from bpt.comm.base import Communicator
 from bpt.graph.stages import part_of
 from bpt.net import Net
 from bpt.server.flat_weights import FlatWeights
-from bpt.server.stage_weights import STAGES, StageWeights
+from bpt.server.stage_weights import StageWeights
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.runtime.parallels import NET
@@ -26,12 +27,12 @@ def on_stages(comm: Communicator) -> tuple[NDArray[np.float32], NDArray[np.float
     flat = FlatWeights(net)
     weights = StageWeights(flat, comm)
     whole = np.arange(weights.size, dtype=np.float32) if comm.rank == 0 else None
-    comm.counters.take()
+    seen = Seen(comm)
     part = weights.scatter(whole)
     flat.load(part)
     packed = flat.pack()
     together = weights.gather(packed)
-    sent = sum(traffic.sent for (label, _), traffic in comm.counters.take().items() if label == STAGES)
+    sent = sum(traffic.sent for (label, _), traffic in seen.calls().items() if label == "stages")
     return part, packed, together, sent
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.comm.counters import Traffic
 from bpt.device import CPU
+from bpt.events.totals import Traffic
 from bpt.graph.segments import cut
 from bpt.proto.sources import SolverSource
 from bpt.runtime import parallel
 from bpt.solver.solver import Solver
 from bpt.timing.phases import WARM_UP, RankTimes, phase_table, time_phases, time_ranks, traffic_table
+from tests.doubles.seen import key_of, printed
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.solver.small_solver import NET, SOLVER, small_solver
@@ -24,7 +25,7 @@ PHASES = {"broadcast": 0.0, "forward": 0.02, "backward": 0.04, "exchange": 0.01,
 
 def rank(host: str = "a", **traffic: Traffic) -> RankTimes:
     """Times of 2 iterations; a key "X1 b/0_Allreduce" is instruction and method."""
-    return RankTimes(host, PHASES, 0.08, {tuple(key.split("_")): value for key, value in traffic.items()})  # type: ignore[misc]
+    return RankTimes(host, PHASES, 0.08, {key_of(*key.split("_")): value for key, value in traffic.items()})
 
 
 def test_phases_by_rank() -> None:
@@ -91,7 +92,7 @@ def timed(source: SolverSource, ranks: int, iterations: int) -> list[list[RankTi
 
 
 def of_method(times: RankTimes) -> dict[tuple[str, str], tuple[int, int]]:
-    return {key: (traffic.calls, traffic.sent) for key, traffic in times.traffic.items() if key[0]}
+    return {(printed(key), key.method): (t.calls, t.sent) for key, t in times.traffic.items() if key.step}
 
 
 def test_what_training_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import torch
@@ -16,6 +16,9 @@ from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
 from bpt.exchange.cgdp.areas import Copies
 from bpt.exchange.cgdp.host_sum import HostSum, Piece
+from bpt.schedule import instructions as do
+
+Within = Callable[[], AbstractContextManager[object]]  # notes calls as those of a chunk's exchange
 
 
 @EXCHANGES.register("CGDP")
@@ -53,7 +56,7 @@ class Cgdp(Exchange):
         self._computing = computing_stream(device)
         self._d2h, self._host, self._between, self._h2d = self._streams()
         self._ends: dict[str, Event] = {}  # stream → when what it has got in this iteration is done
-        self._counters = comm_thread.comm.counters
+        self._events = comm_thread.comm.events
         self._pieces = self._cut()
 
     def regroup(self, buckets: Sequence[Sequence[Bucket]]) -> None:
@@ -86,39 +89,39 @@ class Cgdp(Exchange):
         The sums come into the same tensors, so gradients must not share memory with anything that is still read.
         """
         for piece in self._pieces[segment]:
-            label = f"X{segment} {piece.name}"
+            within = partial(self._events.part_of, do.Exchange(segment), piece.name)
             made = self._computing.record()
             if not made.done():  # on a CPU it is
                 self._d2h.after(made)
-            copying = partial(self._copying, label, "D2H", piece.nbytes)
+            copying = partial(self._copying, within, "D2H", piece.nbytes)
             copies = piece.sum.area.write(self._d2h, piece.parameters, copying)
-            self._ends["host"] = self._host.submit(partial(self._accumulate, label, piece, copies, self._turn))
+            self._ends["host"] = self._host.submit(partial(self._accumulate, within, piece, copies, self._turn))
             if piece.sum.hosts > 1 and piece.sum.leads:
-                self._ends["between hosts"] = self._between.submit(partial(self._reduce, label, piece, self._turn))
+                self._ends["between hosts"] = self._between.submit(partial(self._reduce, within, piece, self._turn))
             gradients = [_gradient(parameter) for parameter in piece.parameters]
-            self._ends["H2D"] = self._h2d.submit(partial(self._bring_back, label, piece, self._turn, gradients))
+            self._ends["H2D"] = self._h2d.submit(partial(self._bring_back, within, piece, self._turn, gradients))
 
-    def _accumulate(self, label: str, piece: Piece, copies: Copies, turn: int) -> None:
+    def _accumulate(self, within: Within, piece: Piece, copies: Copies, turn: int) -> None:
         """Steps B-2-0-1 and B-3-1 on the host stream."""
-        with self._counters.during(label):
+        with within():
             piece.sum.accumulate(piece, copies, turn)
 
-    def _reduce(self, label: str, piece: Piece, turn: int) -> None:
-        with self._counters.during(label):
+    def _reduce(self, within: Within, piece: Piece, turn: int) -> None:
+        with within():
             piece.sum.reduce(piece, turn)
 
-    def _bring_back(self, label: str, piece: Piece, turn: int, gradients: Sequence[Tensor]) -> None:
+    def _bring_back(self, within: Within, piece: Piece, turn: int, gradients: Sequence[Tensor]) -> None:
         """Step B-2-0-2 on the H2D stream, whose queue is the paper's Q."""
-        with self._counters.during(label):
+        with within():
             totals = piece.sum.totals(piece, turn)
-            with self._copying(label, "H2D", piece.nbytes):
+            with self._copying(within, "H2D", piece.nbytes):
                 for gradient, total in zip(gradients, totals, strict=True):
                     gradient.copy_(total, non_blocking=True)
 
     @contextmanager
-    def _copying(self, label: str, method: str, nbytes: int) -> Iterator[None]:
-        """Count copies between device and host, and time them if asked to."""
-        with self._counters.during(label), self._counters.call(method, nbytes, 0):
+    def _copying(self, within: Within, method: str, nbytes: int) -> Iterator[None]:
+        """Note copies between device and host, and time them if asked to."""
+        with within(), self._events.call(method, nbytes, 0):
             yield
             if self.timed:
                 finish(self.device)

@@ -96,7 +96,7 @@ class HostSum:
         copies.wait()  # B-2-0-1: not before the D2H stream has done its copies
         self._tell(self._ARRIVED, piece, turn)
         self._await(self._ARRIVED, piece, turn)
-        with self.host.counters.call("accumulate", 0, 0):
+        with self.host.events.call("accumulate", 0, 0):
             if self._has_total:
                 for run in self._slices(piece):
                     self._sum(run, copies)

@@ -17,16 +17,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bpt.comm.counters import Traffic
+from bpt.events.totals import Key, Traffic
 from bpt.net import Net
 from bpt.runtime.parallel import Parallel
+from bpt.schedule import instructions as do
 from bpt.schedule.chunks import chunks
+from bpt.schedule.instructions import Step
 
 WARM_UP = 1  # iterations with new chunks that do not count: memory is made ready
 
 Layers = tuple[tuple[str, int], ...]  # names, and elements of their trained parameters that are exchanged
 Stages = tuple[float, float, float, float]  # seconds: D2H copy, accumulation, reduction between hosts, H2D copy
-METHODS = ("D2H", "accumulate", "Allreduce", "H2D")  # what the stages are called in the communicator's counters
+METHODS = ("D2H", "accumulate", "Allreduce", "H2D")  # what the stages are called in events
 
 
 class Kind(NamedTuple):
@@ -48,7 +50,7 @@ class Place(NamedTuple):
 
     Attributes:
         layers: from the top down.
-        messages: what this rank's gradients are called in the counters.
+        messages: what this rank's gradients are called in events.
     """
 
     layers: Layers
@@ -166,37 +168,41 @@ class Calibration:
         """How many there are in all."""
         return len(self._turns)
 
-    def record(self, instructions: Mapping[str, float], traffic: Mapping[tuple[str, str], Traffic]) -> None:
+    def record(self, totals: Mapping[Key, Traffic]) -> None:
         """Note an iteration.
 
         Args:
-            instructions: seconds of each on the computing thread, see Clock.
-            traffic: what the communicator has counted meanwhile.
+            totals: what its instructions and calls took, see Totals.
         """
         kind = self.kind
         if self._number % (WARM_UP + 1) == WARM_UP:
-            self.laps[kind].append(lap_of(instructions, traffic, self.places if kind.apart else ()))
+            self.laps[kind].append(lap_of(totals, self.places if kind.apart else ()))
         self._number += 1
 
 
-def lap_of(
-    instructions: Mapping[str, float], traffic: Mapping[tuple[str, str], Traffic], places: Sequence[Place] = ()
-) -> Lap:
+def lap_of(totals: Mapping[Key, Traffic], places: Sequence[Place] = ()) -> Lap:
     """The times of an iteration.
 
     Args:
         places: whose exchange is to be told apart, if any.
     """
-    backward = {int(name[1:]): seconds for name, seconds in instructions.items() if name[0] == "B"}
+    backward: dict[int, float] = {}
+    started = waited = 0.0
     place_of = {message: number for number, place in enumerate(places) for message in place.messages}
     stages = [[0.0] * len(METHODS) for _ in range(len(places) or 1)]
-    for (label, method), seen in traffic.items():
-        instruction, _, message = label.partition(" ")
-        if instruction[:1] == "X" and method in METHODS:
-            stages[place_of[message] if places else 0][METHODS.index(method)] += seen.seconds
+    for (step, message, method), total in totals.items():
+        match step:
+            case Step(do.Backward, int(segment)) if not method:
+                backward[segment] = total.seconds
+            case Step(do.Exchange) if method in METHODS:
+                stages[place_of[message] if places else 0][METHODS.index(method)] += total.seconds
+            case Step(do.Exchange) if not method:
+                started += total.seconds
+            case Step(do.Wait) if not method:
+                waited = total.seconds
     return Lap(
         backward=tuple(backward[segment] for segment in sorted(backward, reverse=True)),
-        started=math.fsum(seconds for name, seconds in instructions.items() if name[0] == "X"),
-        waited=instructions.get("W", 0.0),
+        started=started,
+        waited=waited,
         stages=tuple((d2h, accumulate, reduce, h2d) for d2h, accumulate, reduce, h2d in stages),
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
-from bpt.events.phase_clock import Clock
+from bpt.device import finish
+from bpt.events.totals import Totals
 from bpt.exchange import Exchange
 from bpt.exchange.cgdp.exchange import Cgdp
 from bpt.execute.local import LocalOperator
@@ -37,7 +39,6 @@ class Chunks:
         operator: runs the training net; cut anew when chunks change.
         exchange: sums its gradients; grouped anew when chunks change.
         source: the solver's text.
-        clock: times the instructions of iterations.
         fixed: the cut must stay as it is.
 
     Attributes:
@@ -52,13 +53,13 @@ class Chunks:
         operator: LocalOperator,
         exchange: Exchange,
         source: SolverSource,
-        clock: Clock,
         fixed: bool = False,
     ) -> None:
         self._parallel = parallel
         self._operator = operator
         self._exchange = exchange
-        self._clock = clock
+        self._events = parallel.grid.world.events
+        self._totals = Totals()
         self._world = parallel.grid.world
         self._passes = source.param.iter_size
         self._kind: Kind | None = None
@@ -126,6 +127,7 @@ class Chunks:
         kinds = tuple(dict.fromkeys((*kinds_of(count), *others)))
         self._calibration = Calibration(places, kinds, rounds, back=self._kind)
         LOG.info("Chunks: measuring %d layers, %d iterations", count, self._calibration.iterations)
+        self._events.add(self._totals)
         self._train(self._calibration.kind)
 
     def record(self, seconds: float) -> bool:
@@ -138,11 +140,12 @@ class Chunks:
         return self.settled
 
     def _record_costs(self, calibration: Calibration) -> None:
-        calibration.record(self._clock.take_instructions(), self._world.counters.take())
+        calibration.record(self._totals.take())
         if not calibration.done:
             self._train(calibration.kind)
             return
         self._calibration = None
+        self._events.remove(self._totals)
         places, laps = zip(*self._world.allgather((calibration.places, calibration.laps)), strict=True)
         self.measured = measured(layers_of_all(places), laps, self._passes)
         if calibration.back is not None:
@@ -182,7 +185,8 @@ class Chunks:
         # To wait for a device in between takes time, so only where nothing overlaps.
         precise = self._calibration is not None and (kind.apart or len(kind.lengths) == 1)
         assert isinstance(self._exchange, Cgdp)
-        self._clock.precise = self._exchange.timed = precise
+        self._exchange.timed = precise
+        self._events.before_end = partial(finish, self._operator.device) if precise else None
         if kind == self._kind:
             return
         self._kind = kind

@@ -10,6 +10,8 @@ from numpy.testing import assert_array_equal
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
+from bpt.schedule.instructions import Backward, Exchange
+from tests.doubles.seen import Seen
 
 
 def check_a_courier_beside_the_rank_itself(comm: Communicator) -> None:
@@ -23,7 +25,7 @@ def check_a_courier_beside_the_rank_itself(comm: Communicator) -> None:
         theirs[index] = value[0]
 
     for index in range(50):
-        comm_thread.submit(partial(add, index), f"X{index % 2}")
+        comm_thread.submit(partial(add, index), Exchange(index % 2))
         comm.Allreduce(value := np.array([float(2 * index + comm.rank)]))
         mine[index] = value[0]
     comm_thread.wait()
@@ -33,16 +35,16 @@ def check_a_courier_beside_the_rank_itself(comm: Communicator) -> None:
     comm_thread.close()
 
 
-def check_a_courier_counts_under_its_labels(comm: Communicator) -> None:
+def check_work_counts_under_its_own_instruction(comm: Communicator) -> None:
     comm_thread = CommThread(comm)
     twin = comm.Dup()
-    comm.counters.take()
-    with comm.counters.during("B0"):
-        for label in ("X0", "X1", "X0"):
-            comm_thread.submit(lambda: twin.Allreduce(np.zeros(4)), label)
+    seen = Seen(comm)
+    with comm.events.during(Backward(0)):
+        for segment in (0, 1, 0):
+            comm_thread.submit(lambda: twin.Allreduce(np.zeros(4)), Exchange(segment))
         comm.Barrier()
         comm_thread.wait()
-    calls = {key: entry.calls for key, entry in comm.counters.take().items()}
+    calls = {key: entry.calls for key, entry in seen.calls().items()}
     assert calls == {("B0", "Barrier"): 1, ("X0", "Allreduce"): 2, ("X1", "Allreduce"): 1}
     comm_thread.close()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from bpt.comm.base import Communicator
-from bpt.comm.counters import Traffic
+from bpt.events.totals import Traffic
+from bpt.schedule.instructions import Exchange, Forward
 from tests.comm.contract.values import counts_of
+from tests.doubles.seen import Seen
 
 
 def check_bytes_counted(comm: Communicator) -> None:
@@ -15,12 +17,12 @@ def check_bytes_counted(comm: Communicator) -> None:
     counts = counts_of(size)
     whole, own = sum(counts), counts[rank]
     four = np.float32
-    comm.counters.take()
-    with comm.counters.during("F1"):
+    seen = Seen(comm)
+    with comm.events.during(Forward(1)):
         comm.Barrier()
         comm.Bcast(np.zeros(6, four), root=0)
         comm.Bcast(np.zeros(6, four), root=0)
-    with comm.counters.during("X0"):
+    with comm.events.during(Exchange(0)):
         comm.Reduce(np.zeros(5, four), root=0)
         comm.Allreduce(np.zeros(12, np.float64))  # 12 · 8 bytes are divisible by 1 to 4 ranks
         comm.Gatherv(np.zeros(own, four), np.zeros(whole, four) if rank == 0 else None, counts, 0)
@@ -30,7 +32,7 @@ def check_bytes_counted(comm: Communicator) -> None:
         # Each rank sends rank + 1 elements to each rank.
         to, back = [rank + 1] * size, [r + 1 for r in range(size)]
         comm.Alltoallv(np.zeros(sum(to), four), to, np.zeros(sum(back), four), back)
-    traffic = comm.counters.take()
+    traffic = seen.calls()
     seconds = [entry.seconds for entry in traffic.values()]
     assert all(0 <= s < 60 for s in seconds)
     for entry in traffic.values():
@@ -47,14 +49,14 @@ def check_bytes_counted(comm: Communicator) -> None:
         ("X0", "Reduce_scatter"): Traffic(1, 4 * (whole - own), 4 * own * others),
         ("X0", "Alltoallv"): Traffic(1, 4 * (rank + 1) * others, 4 * (sum(back) - rank - 1)),
     }
-    assert comm.counters.total() == Traffic()
+    assert seen.calls() == {}
 
 
 def check_bytes_counted_of_messages(comm: Communicator) -> None:
     """What made communicators send counts with the first one's; waiting counts with what started the transfer."""
     if comm.size == 1:
         return
-    comm.counters.take()
+    seen = Seen(comm)
     twin = comm.Dup()
     if comm.rank == 0:
         twin.Isend(np.zeros(3), 1).Wait()
@@ -62,7 +64,7 @@ def check_bytes_counted_of_messages(comm: Communicator) -> None:
     elif comm.rank == 1:
         twin.Irecv(np.zeros(3), 0).Wait()
         comm.Recv(np.zeros(4), 0)
-    traffic = {key: (entry.calls, entry.sent, entry.received) for key, entry in comm.counters.take().items()}
+    traffic = {key: (entry.calls, entry.sent, entry.received) for key, entry in seen.calls().items()}
     sends = {("", "Isend"): (1, 24, 0), ("", "Send"): (1, 32, 0)}
     receives = {("", "Irecv"): (1, 0, 24), ("", "Recv"): (1, 0, 32)}
     assert traffic == (sends if comm.rank == 0 else receives if comm.rank == 1 else {})

@@ -40,7 +40,7 @@ def check_dup_is_apart(comm: Communicator) -> None:
     """Messages of one communicator are not received by the other, though all else is equal."""
     twin = comm.Dup()
     assert (twin.rank, twin.size) == (comm.rank, comm.size)
-    assert twin.counters is comm.counters
+    assert twin.events is comm.events
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     if comm.size > 1:
         first, second = np.zeros(1), np.zeros(1)
@@ -66,7 +66,7 @@ def check_cartesian(comm: Communicator) -> None:
             assert part.size == math.prod(dims[axis] for axis in range(3) if remain[axis])
             assert part.allgather(comm.rank) == members
             assert members[part.rank] == comm.rank
-            assert part.counters is comm.counters
+            assert part.events is comm.events
 
 
 def check_grid(comm: Communicator) -> None:

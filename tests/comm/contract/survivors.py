@@ -17,7 +17,7 @@ def check_shrink_of_ranks_that_all_live_is_a_copy_apart(comm: Communicator) -> N
     whole = comm.Dup()
     whole.Agree(1)  # no rank is in another call here when the first one shrinks, which would end that
     same = whole.Shrink()
-    assert (same.rank, same.size, same.counters) == (comm.rank, comm.size, comm.counters)
+    assert (same.rank, same.size, same.events) == (comm.rank, comm.size, comm.events)
     assert same.allgather(comm.rank) == list(range(comm.size))
     same.Allreduce(total := np.array([float(comm.rank)]))
     assert total[0] == comm.size * (comm.size - 1) / 2

@@ -9,7 +9,9 @@ from numpy.testing import assert_array_equal
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
-from bpt.comm.counters import Traffic
+from bpt.events.totals import Traffic
+from bpt.schedule.instructions import Exchange
+from tests.doubles.seen import Seen
 
 
 def size_of(rank: int) -> int:
@@ -21,7 +23,7 @@ def check_all_ranks_of_one_host_share_memory(comm: Communicator) -> None:
     here = comm.Split_type_shared()
     assert here.allgather(comm.rank) == list(range(comm.size))
     assert (here.rank, here.size, here.host) == (comm.rank, comm.size, comm.host)
-    assert here.counters is comm.counters
+    assert here.events is comm.events
 
 
 def check_parts_have_their_own_sizes_and_are_zeros_at_the_start_of_a_line(comm: Communicator) -> None:
@@ -97,13 +99,13 @@ def check_wait_hands_a_token_round(comm: Communicator) -> None:
 def check_wait_is_counted_with_its_thread_s_instruction(comm: Communicator) -> None:
     window = comm.Allocate_shared(1)
     parts = [window.Shared_query(rank) for rank in range(comm.size)]
-    comm.counters.take()
+    seen = Seen(comm)
     parts[comm.rank][...] = 1
     window.Sync()
-    with comm.counters.during("X0"):
+    with comm.events.during(Exchange(0)):
         window.wait(lambda: all(part[0] for part in parts))
         window.wait(lambda: True)
-    traffic = comm.counters.take()
+    traffic = seen.calls()
     assert 0 < traffic["X0", "wait"].seconds < 60
     traffic["X0", "wait"].seconds = 0.0
     assert traffic == {("X0", "wait"): Traffic(2, 0, 0)}

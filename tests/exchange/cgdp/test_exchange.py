@@ -14,6 +14,7 @@ from bpt.comm.comm_thread import CommThread
 from bpt.exchange import EXCHANGES, Bucket
 from bpt.exchange.cgdp import exchange, host_sum
 from tests.device.fake_cuda import pretended_cuda
+from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.cgdp.delays import delay_streams
 from tests.exchange.groups import Rank
@@ -76,9 +77,9 @@ def test_segments_can_be_cut_anew() -> None:
 def test_each_stage_is_counted_by_segment_and_parameter() -> None:
     def run(comm: Communicator) -> dict[tuple[str, str], tuple[int, int]]:
         rank = Rank(comm, CGDP)
-        comm.counters.take()
+        seen = Seen(comm)
         rank.run()
-        return {key: (t.calls, t.sent) for key, t in comm.counters.take().items() if key[1] != "wait"}
+        return {key: (t.calls, t.sent) for key, t in seen.calls().items() if key[1] != "wait"}
 
     stages = {("D2H", 1), ("accumulate", 0), ("H2D", 1)}
     expected = {

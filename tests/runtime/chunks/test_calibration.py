@@ -1,15 +1,16 @@
-"""What is tried in a calibration, and the notes of it, with made-up clocks and counters."""
+"""What is tried in a calibration, and the notes of it, with made-up times."""
 
 from __future__ import annotations
 
-from bpt.comm.counters import Traffic
+from bpt.events.totals import Key, Traffic
 from bpt.graph.segments import trained_layers
 from bpt.runtime.chunks.calibration import Calibration, Kind, Lap, Place, kinds_of, lap_of, layers_of_all, places_of
 from bpt.runtime.parallel import Parallel
+from tests.doubles.seen import key_of
 from tests.runtime.parallels import MASTER, NET, PEER, net_of, on_ranks
 
 INSTRUCTIONS = {"F0": 9.0, "F1": 9.0, "F2": 9.0, "B0": 1.0, "B1": 2.0, "B2": 4.0, "X2": 0.5, "X1": 0.25, "X0": 0.125}
-INSTRUCTIONS |= {"W": 8.0, "U": 9.0}
+INSTRUCTIONS |= {"U": 9.0}
 PLACES = (
     Place((("c", 4),), frozenset({"c/0 … c/1", ""})),
     Place((("b", 2),), frozenset({"b/0", "b/1"})),
@@ -17,8 +18,8 @@ PLACES = (
 )
 
 
-def traffic(apart: bool) -> dict[tuple[str, str], Traffic]:
-    """Of layers whose stages are made up; labels as the exchange gives them."""
+def totals(apart: bool, waited: float = 8.0) -> dict[Key, Traffic]:
+    """Of layers whose stages are made up."""
     seconds = {
         ("X2 c/0 … c/1", "D2H"): 1.0,
         ("X2 c/0 … c/1", "wait"): 100.0,
@@ -32,13 +33,15 @@ def traffic(apart: bool) -> dict[tuple[str, str], Traffic]:
         ("", "allgather"): 100.0,
     }
     if apart:
-        seconds = {(f"X0{label[2:]}" if label[:1] == "X" else label, m): s for (label, m), s in seconds.items()}
-    return {key: Traffic(1, 8, 8, value) for key, value in seconds.items()}
+        seconds = {(f"X0{text[2:]}" if text[:1] == "X" else text, m): s for (text, m), s in seconds.items()}
+    found = {key_of(*key): Traffic(1, 8, 8, value) for key, value in seconds.items()}
+    times = INSTRUCTIONS | {"W": waited}
+    return found | {key_of(name): Traffic(0, 0, 0, value) for name, value in times.items()}
 
 
 def test_an_iteration_with_all_exchange_apart() -> None:
     """Waiting for others counts nowhere; messages of a layer add up."""
-    lap = lap_of(INSTRUCTIONS, traffic(apart=True), PLACES)
+    lap = lap_of(totals(apart=True), PLACES)
     assert lap == Lap(
         backward=(4.0, 2.0, 1.0),
         started=0.875,
@@ -49,7 +52,7 @@ def test_an_iteration_with_all_exchange_apart() -> None:
 
 
 def test_an_iteration_of_another_kind() -> None:
-    lap = lap_of(INSTRUCTIONS, traffic(apart=False))
+    lap = lap_of(totals(apart=False))
     assert lap == Lap((4.0, 2.0, 1.0), 0.875, 8.0, ((10.0, 2.0, 6.0, 10.0),))
 
 
@@ -73,8 +76,7 @@ def test_kinds_take_turns_and_the_first_iteration_of_each_does_not_count() -> No
     for number in range(8):
         seen.append(calibration.kind)
         assert not calibration.done
-        times = INSTRUCTIONS | {"W": float(number)}
-        calibration.record(times, traffic(apart=calibration.kind.apart))
+        calibration.record(totals(calibration.kind.apart, waited=float(number)))
     assert calibration.done
     assert seen == [kinds[0], kinds[0], kinds[1], kinds[1]] * 2
     assert [lap.waited for lap in calibration.laps[kinds[0]]] == [1.0, 5.0]

@@ -105,7 +105,7 @@ def finish_calibration(chunks: Chunks) -> list[tuple[Kind, bool, bool]]:
     """Record iterations without times until another search begins; the kinds, and whether clocks were to be precise."""
     seen = []
     while chunks.search is None and not chunks.settled:
-        seen.append((chunks._kind, chunks._clock.precise, chunks._exchange.timed))
+        seen.append((chunks._kind, chunks._events.before_end is not None, chunks._exchange.timed))
         chunks.record(0.0)
     return seen
 
@@ -226,7 +226,7 @@ def test_measuring_later_changes_nothing_that_stays() -> None:
         assert not chunks.settled
         solver.settle()
         assert state(solver) == ((2, 1), 2, True, True)
-        assert not solver.clock.precise
+        assert solver.events.before_end is None
         assert solver.iter == WARM_UP + 2 * 5 * 2
         assert chunks.measured is not None
         return chunks.measured

@@ -1,0 +1,85 @@
+"""Event: something that a rank did, from when to when."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bpt.schedule.instructions import Instruction, Step
+
+
+class Activity(Enum):
+    """What a rank does beside the instructions of its iterations; prints as in a trace."""
+
+    BETWEEN = "between iterations"
+    TEST = "test"
+    SNAPSHOT = "snapshot"
+    DISPLAY = "display"
+    WAIT_FOR_DATA = "wait for data"
+    MAKE_BATCH = "make batch"
+    WRITE = "write"
+    WEIGHTS = "weights"  # of the outer layer, between server and workers: what BPT-CNN's Eq. 11 is about
+    RECORDS = "records"  # of samples that the server sends to workers
+    CONTROL = "control"  # reports and orders of the outer layer
+    STAGES = "stages"  # weights within a worker that is a pipeline
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def phase(self) -> str:
+        """None of an iteration's."""
+        return ""
+
+    @property
+    def step(self) -> Activity:
+        """What sums are taken by."""
+        return self
+
+
+class Event(NamedTuple):
+    """An instruction or activity, or a call to other ranks within one. Times are of ``time.perf_counter``, in seconds.
+
+    Attributes:
+        what: what was executed, or what the call belongs to; ``None``: a call outside of all that.
+        rank, thread: who did it.
+        method: of the communicator, for a call; "": what is meant is ``what`` itself.
+        message: the parameters or the blob that a call is for, where ``what`` has several messages.
+        calls: 0: goes on with a call that was counted before.
+        sent, received: bytes, see Traffic.
+        peer: the other rank of a message from one to one.
+        dtype: of what was sent.
+        flow: of a message from one to one: equal where it is sent and where it comes in, and nowhere else; 0: none.
+    """
+
+    what: Instruction | Activity | None
+    start: float
+    end: float
+    rank: int = 0
+    thread: str = ""
+    method: str = ""
+    message: str = ""
+    calls: int = 0
+    sent: int = 0
+    received: int = 0
+    peer: int | None = None
+    dtype: np.dtype[Any] | None = None
+    flow: int = 0
+
+    @property
+    def step(self) -> Step | Activity | None:
+        """``what`` without its micro-batch."""
+        return None if self.what is None else self.what.step
+
+    @property
+    def segment(self) -> int | None:
+        """The segment of the net that it is about."""
+        return getattr(self.what, "segment", None)
+
+    @property
+    def micro(self) -> int | None:
+        """The micro-batch that it is about."""
+        return getattr(self.what, "micro", None)
