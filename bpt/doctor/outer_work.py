@@ -12,6 +12,7 @@ from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.part import Part
 from bpt.layers import LAYERS, DataLayer
 from bpt.layers.batch_size import batch_of
+from bpt.layers.data import shipment_of
 from bpt.net import Net
 from bpt.optim.rules import UPDATE_RULES
 from bpt.proto import bpt_pb2 as pb
@@ -98,7 +99,7 @@ def _samples(parallel: pb.ParallelParameter, graph: LayerGraph, nodes: Sequence[
     try:
         if parallel.ship_data:
             for layer in net.data_layers().values():
-                layer.shipment().close()
+                shipment_of(layer).close()
         return samples_of(net, parallel.exchange)
     finally:
         net.close()

@@ -21,14 +21,11 @@ that cannot do without the others says so in ``mixes_samples``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from bpt.balance.allocation import Run
 from bpt.context import RunContext
-from bpt.data.shipped import Shipment
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.registry import Registry
 from bpt.share import Share, whole_batch
@@ -192,14 +189,6 @@ class DataLayer(Layer):
 
     ``position`` counts the samples handed out since the start of training, to all ranks together. It is saved in
     snapshots; setting it makes the next forward continue there.
-
-    A computing node of the outer layer is alone, and has some of the samples only: those that ``allocate`` has given
-    it. Its layers hand out these in passes::
-
-        for layer in net.data_layers().values():
-            layer.allocate(order.runs)  # the same for all of them
-        while first.passes < order.until:
-            ...  # an iteration; the last one may reach into the next pass
     """
 
     arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
@@ -226,45 +215,6 @@ class DataLayer(Layer):
     @share.setter
     def share(self, share: Share) -> None:
         raise NotImplementedError
-
-    def allocate(self, runs: Sequence[Run], begun: int = 0) -> None:
-        """From the next batch on, hand out these samples, too; and of all others only those allocated before.
-
-        At the end of a pass (when the last batch of it has been handed out) the next one has them all. So has a pass
-        of which the last batch took the first samples: it goes on with what is left, and has each sample once. What
-        was read ahead is dropped, unless ``runs`` is empty. With the same calls at the same positions a resumed run
-        goes on as it would have.
-
-        Args:
-            runs: positions in the order of epoch 0, without ``rand_skip``; none of them allocated before.
-            begun: passes that count as done by a node that joins later than others. Only with the first samples.
-
-        Raises:
-            LayerError: the data set has fewer samples.
-        """
-        raise NotImplementedError
-
-    @property
-    def passes(self) -> Fraction:
-        """How often the allocated samples have been handed out: whole passes, and the part of the one under way."""
-        raise NotImplementedError
-
-    @property
-    def pass_end(self) -> int:
-        """The position where the pass ends that the next sample belongs to; without samples ``position``."""
-        raise NotImplementedError
-
-    def shipment(self) -> Shipment:
-        """The records of the data set, to send them to nodes that cannot reach it (``ship_data``).
-
-        Raises:
-            LayerError: this type of layer does not read records.
-        """
-        raise self.spec.error(
-            f"ship_data sends the records of Data layers, not what {self.spec.type} reads; write the data as an LMDB "
-            "for a Data layer, or let all nodes reach them and set ship_data: false",
-            "type",
-        )
 
     def close(self) -> None:
         """Stop reading ahead and close the source. The layer is not used afterwards."""

@@ -12,7 +12,7 @@ from bpt.data.shipped import Shipment, SpoolSource, spool_of
 from bpt.data.transform import Transform
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS
+from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.notice import notice
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
@@ -65,8 +65,24 @@ class Data(PrefetchingDataLayer):
         return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
 
     def shipment(self) -> Shipment:
+        """The records of the data set, to send them to nodes that cannot reach it."""
         param = self.spec.param
         return Shipment(param.data_param.source, self._batches.sampler, param.transform_param.mean_file)
+
+
+def shipment_of(layer: DataLayer) -> Shipment:
+    """The records that a layer reads, for ``ship_data``.
+
+    Raises:
+        LayerError: it is no Data layer.
+    """
+    if not isinstance(layer, Data):
+        raise layer.spec.error(
+            f"ship_data sends the records of Data layers, not what {layer.spec.type} reads; write the data as an LMDB "
+            "for a Data layer, or let all nodes reach them and set ship_data: false",
+            "type",
+        )
+    return layer.shipment()
 
 
 def _open(spec: LayerSpec, transform: Transform) -> LmdbSource | SpoolSource:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bpt.balance.allocation import Run
 from bpt.context import RunContext
 from bpt.errors import UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
@@ -108,10 +107,6 @@ class MemoryData(DataLayer):
     @share.setter
     def share(self, share: Share) -> None:
         assert share == self.share, f"{self.spec.name}: see mixes_samples"
-
-    def allocate(self, runs: Sequence[Run], begun: int = 0) -> None:
-        reason = self.mixes_samples(self.spec, ())
-        raise self.spec.error(f"{reason}; SGWU, AGWU and ASGD need a data set on disk", "type")
 
     def close(self) -> None:
         self._arrays = None

@@ -27,6 +27,14 @@ class PrefetchingDataLayer(DataLayer):
     With many ranks each gets its share of the whole batch. In training the shares are turned once an epoch, so that
     over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
 
+    A computing node of the outer layer is alone, and has some of the samples only: those that ``allocate`` has given
+    it. Its layers hand out these in passes::
+
+        for layer in layers:
+            layer.allocate(order.runs)  # the same for all of them
+        while first.passes < order.until:
+            ...  # an iteration; the last one may reach into the next pass
+
     Attributes:
         waited: seconds that the last ``forward`` waited for its batch; ``waited_in_all``: those of all of them.
     """
@@ -84,6 +92,20 @@ class PrefetchingDataLayer(DataLayer):
         self._prefetcher.position = samples
 
     def allocate(self, runs: Sequence[Run], begun: int = 0) -> None:
+        """From the next batch on, hand out these samples, too; and of all others only those allocated before.
+
+        At the end of a pass (when the last batch of it has been handed out) the next one has them all. So has a pass
+        of which the last batch took the first samples: it goes on with what is left, and has each sample once. What
+        was read ahead is dropped, unless ``runs`` is empty. With the same calls at the same positions a resumed run
+        goes on as it would have.
+
+        Args:
+            runs: positions in the order of epoch 0, without ``rand_skip``; none of them allocated before.
+            begun: passes that count as done by a node that joins later than others. Only with the first samples.
+
+        Raises:
+            LayerError: the data set has fewer samples.
+        """
         assert self.context.ranks == 1, "samples are allocated to a process that has batches for itself"
         last = max((stop for _, stop in runs), default=0)
         if last > self.epoch:
@@ -97,10 +119,12 @@ class PrefetchingDataLayer(DataLayer):
 
     @property
     def passes(self) -> Fraction:
+        """How often the allocated samples have been handed out: whole passes, and the part of the one under way."""
         return self._allocated.passes(self.position)
 
     @property
     def pass_end(self) -> int:
+        """The position where the pass ends that the next sample belongs to; without samples ``position``."""
         return self._allocated.pass_end(self.position)
 
     @property

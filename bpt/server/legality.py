@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bpt.errors import PrototxtError
+from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.plan.dividing import check_dealt_out
 from bpt.plan.pipeline_rules import check_pipeline
@@ -155,6 +156,21 @@ def _idle(param: pb.ParallelParameter) -> Iterator[tuple[str, str]]:
             yield f"balance_param {{ {field} }}", f"with exchange: {name}"
 
 
+def dealt_layers(net: Net) -> tuple[PrefetchingDataLayer, ...]:
+    """The layers of ``net`` that read a data set, of which each worker gets some samples.
+
+    Raises:
+        LayerError: a data layer's samples cannot be dealt out.
+    """
+    layers = []
+    for layer in net.data_layers().values():
+        if not isinstance(layer, PrefetchingDataLayer):
+            reason = layer.mixes_samples(layer.spec, ()) or "its samples have no numbers"
+            raise layer.spec.error(f"{reason}; SGWU, AGWU and ASGD need a data set on disk", "type")
+        layers.append(layer)
+    return tuple(layers)
+
+
 def samples_of(net: Net, exchange: int) -> int:
     """N: the samples of the data set that ``net`` trains.
 
@@ -162,7 +178,7 @@ def samples_of(net: Net, exchange: int) -> int:
         LayerError: its data layers have different numbers of samples, or its batches must stay whole.
         UserError: it has none.
     """
-    layers = list(net.data_layers().values())
+    layers = dealt_layers(net)
     if not layers:
         raise PrototxtError(
             f"the training net has no layer that reads a data set, which exchange: {_Exchange.Name(exchange)} could "

@@ -17,6 +17,7 @@ from bpt.comm.base import Buffer, Communicator
 from bpt.data.shipped import Shipment
 from bpt.errors import UserError
 from bpt.layers.batch_size import batch_of
+from bpt.layers.data import shipment_of
 from bpt.plan.digest import net_digest, relevant_solver
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
@@ -132,7 +133,7 @@ class Serving:
 
     def _ship(self) -> dict[str, Shipment]:
         """The records of each data layer."""
-        return {name: layer.shipment() for name, layer in self.solver.net.data_layers().items()}
+        return {name: shipment_of(layer) for name, layer in self.solver.net.data_layers().items()}
 
     @property
     def _names(self) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bpt.comm.base import Buffer
 from bpt.metrics import LocalAccuracy, Tally
 from bpt.server.flat_weights import FlatWeights
+from bpt.server.legality import dealt_layers
 from bpt.server.outcome import Outcome
 from bpt.solver.solver import Solver
 
@@ -28,7 +29,7 @@ class Trainer:
         self._sums = self._flat.nothing() if gradients else None
         if gradients:
             solver.before_update = self._add
-        self.layers = tuple(solver.net.data_layers().values())
+        self.layers = dealt_layers(solver.net)
         self.size = self._flat.size
         self.dtype = self._flat.dtype
 

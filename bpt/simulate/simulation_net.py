@@ -10,6 +10,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape, count
 from bpt.layers import LAYERS, DataLayer
 from bpt.layers.batch_size import batch_of
+from bpt.layers.data import shipment_of
 from bpt.plan.dividing import check_dealt_out
 from bpt.plan.nets import NetPlan, train_plan
 from bpt.proto import bpt_pb2 as pb
@@ -98,7 +99,7 @@ def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
         try:
             samples = samples or layer.epoch
             if ships:
-                shipment = layer.shipment()
+                shipment = shipment_of(layer)
                 shipment.close()
                 record += sum(map(len, shipment.header.first))
         finally:

@@ -16,6 +16,7 @@ from bpt.balance.allocation import Run
 from bpt.data.shipped import Spool
 from bpt.data.transform import write_mean
 from bpt.errors import LayerError
+from bpt.layers.data import shipment_of
 from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images
 from tests.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401
@@ -99,7 +100,7 @@ def test_an_error_of_the_first_record_names_the_layer(reader: Make, kept: Spoole
 def test_hdf5_files_are_not_shipped(reader: Make, tmp_path: Path) -> None:
     layer = reader(text(write(tmp_path, numbered(0, 5)))).layer
     with pytest.raises(LayerError) as caught:
-        layer.shipment()
+        shipment_of(layer)
     assert str(caught.value) == (
         'layer "d": ship_data sends the records of Data layers, not what HDF5Data reads; write the data as an LMDB for '
         "a Data layer, or let all nodes reach them and set ship_data: false"

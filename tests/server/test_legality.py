@@ -235,3 +235,13 @@ def test_no_data_set() -> None:
         "the training net has no layer that reads a data set, which exchange: ASGD could divide among the workers; use "
         "exchange: ALLREDUCE"
     )
+
+
+def test_arrays_given_in_python() -> None:
+    sizes = "batch_size: 2 channels: 1 height: 1 width: 1"
+    text = f'layer {{ name: "m" type: "MemoryData" top: "x" top: "y" memory_data_param {{ {sizes} }} }}'
+    with pytest.raises(LayerError) as caught:
+        samples_of(Net(graph_of(text)), pb.ParallelParameter.SGWU)
+    assert str(caught.value) == (
+        'layer "m": its arrays are given to one process, in Python; SGWU, AGWU and ASGD need a data set on disk'
+    )
