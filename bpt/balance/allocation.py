@@ -2,7 +2,8 @@
 
 How many each node gets, by its speed, if it may not lose what it has, are the equations of IDPA (BPT-CNN, Eq. 2 to 5).
 In all of them ``have`` is what the nodes have, ``total`` what they are to have together, and the result what each is to
-have: never less than before, and exactly ``total`` together. Times are seconds a sample."""
+have: never less than before, and exactly ``total`` together. Times are seconds a sample.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Shares of a batch: UNIFORM, alike, and STATIC, by the ranks' speeds (StaticLB, §3).
 
-STATIC gives each rank as many samples as it trains in the same time as the others. ``lines`` are the log's."""
+STATIC gives each rank as many samples as it trains in the same time as the others. ``lines`` are the log's.
+"""
 
 from __future__ import annotations
 

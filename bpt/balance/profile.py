@@ -15,7 +15,7 @@ from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file
-from bpt.proto.json_file import Place, read_json
+from bpt.proto.files import Place, read_json
 
 # Where a batch size or the place of a data set or a layer is written. None changes the work for a sample.
 _IRRELEVANT = {

@@ -1,7 +1,8 @@
 """SpeedFunction: how long a rank takes for a batch of any size, from sizes that were measured.
 
 And which sizes are worth a measurement, how well times are known that were measured repeatedly, and how large a batch
-fits into memory."""
+fits into memory.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Data sets of Datum records in LMDBs: opened, read in the order of their keys, and written, all of it or nothing.
 
 LMDB forbids to open a database twice in one process, yet a train and a test net may read the same one.
-So all readers of a folder share an environment, and the last of them closes it."""
+So all readers of a folder share an environment, and the last of them closes it.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Random numbers depend only on what they are drawn for: a hash of (seed, epoch, sample). No generator is advanced, so any
 sample's numbers can be had at once, in any order, on any machine: with any number of ranks, and after a restart, a
-sample is treated as in an uninterrupted run of one process."""
+sample is treated as in an uninterrupted run of one process.
+"""
 
 from __future__ import annotations
 

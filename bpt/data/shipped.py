@@ -2,7 +2,8 @@
 
 Records go as they stand in the LMDB, in pieces of some MB, each two flat buffers. Which samples a node trains in which
 order, and what is done to them, is decided there, by the same sampler and the same seed as where all nodes read the
-data themselves: so the batches are the same. ``Spool`` is where a node keeps what it was sent."""
+data themselves: so the batches are the same. ``Spool`` is where a node keeps what it was sent.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Labelled volumes in NIfTI files that a text file lists, and batches of them.
 
-What is done to volumes before the net sees them: resampling, intensities, random mirroring and moving."""
+What is done to volumes before the net sees them: resampling, intensities, random mirroring and moving.
+"""
 
 from __future__ import annotations
 

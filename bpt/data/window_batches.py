@@ -1,6 +1,7 @@
 """Batches of windows that are drawn at random, foreground and background (Caffe: WindowDataLayer).
 
-A window is cut out of its image, with context around it, and warped to a square."""
+A window is cut out of its image, with context around it, and warped to a square.
+"""
 
 from __future__ import annotations
 

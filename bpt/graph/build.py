@@ -13,7 +13,7 @@ from bpt.graph.spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape,
 from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.old_format import type_today
+from bpt.proto.parse import type_today
 
 _MOST_AXES = 32  # as in Caffe
 

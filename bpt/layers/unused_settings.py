@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bpt.layers.base import Layer
 from bpt.layers.notice import notice
-from bpt.proto.settings import settings_of
+from bpt.proto.fields import settings_of
 
 _OF_ALL = frozenset({"parallel_param"})
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from bpt.errors import PrototxtError, UserError
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate, check_number, nowhere
+from bpt.proto.fields import Locate, check_number, nowhere
 from bpt.registry import Registry
 
 LOG = logging.getLogger("bpt")

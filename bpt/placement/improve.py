@@ -1,6 +1,7 @@
 """Local search: chromosomes get better by small changes, many chromosomes at once.
 
-Repair: chromosomes that leave a device without partitions, or give one more than it can take."""
+Repair: chromosomes that leave a device without partitions, or give one more than it can take.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What runs of consecutive partitions cost on each device: tables for the dynamic program of BLOCK.
 
-Borders that cannot be those of the best cut into one run a device are left out by and by."""
+Borders that cannot be those of the best cut into one run a device are left out by and by.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.proto.atomic import atomic_file
-from bpt.proto.json_file import Place, read_json
+from bpt.proto.files import Place, read_json
 
 FORMAT = 1
 

@@ -1,18 +1,175 @@
-"""Binary protobuf files in and out: weights, solver states, mean images."""
+"""Binary protobuf files in and out: weights, solver states, mean images.
+
+The outline of the format, which fields there are and where their contents lie, is read without parsing; from it and
+from other signs it is told what kind of file something is, so that a wrong one can be named.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
-from typing import TypeVar
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from bpt.errors import FileError, WriteError
 from bpt.proto.atomic import atomic_file
-from bpt.proto.fields import field_by_number
+from bpt.proto.fields import field_by_number, is_repeated
 from bpt.proto.files import UnreadableError, read_bytes
-from bpt.proto.kinds import FileKind, describe, kind_of, sniff
-from bpt.proto.wire import MalformedError, outline, wire_types
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+
+_STORED_FIXED = {FieldDescriptor.TYPE_FLOAT: FIXED32, FieldDescriptor.TYPE_DOUBLE: FIXED64}
+
+
+class MalformedError(ValueError):
+    """The bytes are not the binary format, or end inside a field."""
+
+
+class WireField(NamedTuple):
+    """One field: its number, how it is stored, and where its content lies: bytes ``start`` to ``end``."""
+
+    number: int
+    wire_type: int
+    start: int
+    end: int
+
+
+def outline(data: bytes | memoryview) -> Iterator[WireField]:
+    """Yields the fields at the top level of a serialised message. Contents are skipped, not read.
+
+    Raises MalformedError where the data stop making sense, after it has yielded what came before.
+    """
+    position = 0
+    while position < len(data):
+        tag, start = read_varint(data, position)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == VARINT:
+            end = read_varint(data, start)[1]
+        elif wire_type == LENGTH:
+            length, start = read_varint(data, start)
+            end = start + length
+        elif wire_type in (FIXED32, FIXED64):
+            end = start + (4 if wire_type == FIXED32 else 8)
+        else:
+            raise MalformedError(f"wire type {wire_type}")
+        if number == 0 or end > len(data):
+            raise MalformedError("a field that cannot be")
+        yield WireField(number, wire_type, start, end)
+        position = end
+
+
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The variable-length integer at ``position``, and the position after it. Raises MalformedError."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            raise MalformedError("ends inside a number")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise MalformedError("a number that is too long")
+
+
+def write_varint(value: int) -> bytes:
+    """``value`` (not negative) as a variable-length integer."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def wire_types(field: FieldDescriptor) -> frozenset[int]:
+    """How values of ``field`` may be stored; lists of numbers may be packed or not, whatever is declared."""
+    if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
+        return frozenset({LENGTH})
+    one = _STORED_FIXED.get(field.type, VARINT)  # the schema has no other types of fixed width
+    return frozenset({one, LENGTH}) if is_repeated(field) else frozenset({one})
+
+
+FileKind = Literal["caffemodel", "solverstate", "mean", "hdf5", "prototxt", "unknown"]
+
+BINARY_KINDS: frozenset[FileKind] = frozenset({"caffemodel", "solverstate", "mean", "hdf5"})
+
+_DESCRIPTIONS: dict[FileKind, str] = {
+    "caffemodel": "a binary file of weights (caffemodel)",
+    "solverstate": "a binary solver state (solverstate)",
+    "mean": "a binary blob, such as a mean image (binaryproto)",
+    "hdf5": "an HDF5 file",
+    "prototxt": "a text file (prototxt)",
+    "unknown": "a file of an unknown kind",
+}
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_HEAD = 65536  # bytes that are looked at to recognise text
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_FIRST_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*[A-Za-z_][A-Za-z0-9_]*\s*[:{<]")
+# The state of a large net has thousands of fields, and the first ones tell.
+_ENOUGH_FIELDS = 64
+
+
+def sniff(path: str | os.PathLike[str]) -> FileKind:
+    """What kind of file is at ``path``.
+
+    ``caffemodel`` (weights: a NetParameter), ``solverstate`` (a SolverState), ``mean`` (a BlobProto),
+    ``hdf5``, ``prototxt`` or ``unknown``; an empty file is unknown. The content decides, not the name, and the
+    start of it is enough. Raises OSError if the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return "unknown"
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+            return kind_of(view)
+
+
+def kind_of(data: bytes | memoryview) -> FileKind:
+    """What kind of file has the content ``data``; see :func:`sniff`."""
+    head = bytes(data[:_HEAD])
+    if head.startswith(_HDF5_SIGNATURE):
+        return "hdf5"
+    # Text first: a text may by chance look like fields, but binary files have control characters early on.
+    if _FIRST_FIELD.match(head) and not _CONTROL.search(head):
+        return "prototxt"
+    return _message_kind(_top_fields(data))
+
+
+def describe(kind: FileKind) -> str:
+    """``kind`` in words, with an article, for messages."""
+    return _DESCRIPTIONS[kind]
+
+
+def _top_fields(data: bytes | memoryview) -> set[tuple[int, int]]:
+    """Number and wire type of the first fields, as far as they make sense."""
+    found = set()
+    try:
+        for index, field in enumerate(outline(data)):
+            found.add((field.number, field.wire_type))
+            if index == _ENOUGH_FIELDS:
+                break
+    except MalformedError:
+        pass
+    return found
+
+
+def _message_kind(fields: set[tuple[int, int]]) -> FileKind:
+    """The message that has these fields; the three differ in how their fields 1 to 3 are stored."""
+    starts_with_number = (1, VARINT) in fields
+    has_layers = not starts_with_number and bool(fields & {(100, LENGTH), (2, LENGTH)})
+    if has_layers:
+        return "caffemodel"
+    if starts_with_number and fields & {(2, LENGTH), (3, LENGTH)}:
+        return "solverstate"
+    values = {(5, LENGTH), (5, FIXED32), (8, LENGTH), (8, FIXED64)}
+    if fields & values and not fields & {(1, LENGTH), (2, LENGTH), (3, LENGTH), (4, LENGTH)}:
+        return "mean"
+    return "unknown"
+
 
 __all__ = ["LARGEST_MESSAGE", "read_binary", "sniff", "write_binary"]
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bpt.errors import BptError
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.wire import LENGTH, outline, write_varint
+from bpt.proto.binary import LENGTH, outline, write_varint
 
 FloatArray = NDArray[np.float32]
 

@@ -1,11 +1,18 @@
-"""Questions about fields that protobuf answers in other words from version to version, or not at all."""
+"""Questions about fields: protobuf's answers alike in all its versions, where messages differ, refusals of values."""
 
 from __future__ import annotations
 
-from typing import cast
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+
+from bpt.errors import PrototxtError
+from bpt.origin import Origin
+from bpt.proto import bpt_pb2 as pb
 
 FIRST_OWN_NUMBER = 1000
 # Their few numbers above 1000 are Caffe's own.
@@ -45,3 +52,96 @@ def is_own(field: FieldDescriptor) -> bool:
     """Whether bpt added the field to one of Caffe's messages, so that Caffe does not know it."""
     container = field.containing_type
     return field.number >= FIRST_OWN_NUMBER and container is not None and container.name not in _OLD_LAYERS
+
+
+_LONG = 40  # characters of a value that is still shown
+
+
+def different_fields(was: Message, now: Message) -> Iterator[str]:
+    """``max_iter (200, now 100)``: each field whose value differs; a field that is not set has its default.
+
+    Args:
+        was, now: of one type.
+    """
+    for field in fields_of(was):
+        mine, other = getattr(was, field.name), getattr(now, field.name)
+        if is_message(field) and not is_repeated(field):
+            yield from (f"{field.name} {{ {inner} }}" for inner in different_fields(mine, other))
+        elif mine != other:
+            before, after = _shown(field, mine), _shown(field, other)
+            short = max(len(before), len(after)) <= _LONG
+            yield f"{field.name} ({before}, now {after})" if short else field.name
+
+
+def _shown(field: FieldDescriptor, value: Any) -> str:
+    if is_repeated(field):
+        return "[" + ", ".join(_one(field, each) for each in value) + "]"
+    return _one(field, value)
+
+
+def _one(field: FieldDescriptor, value: Any) -> str:
+    if field.enum_type is not None:
+        return str(field.enum_type.values_by_number[value].name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.7g}"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+# Layer types without a message of their own name, which read another's. The rest follows from the schema.
+_SHARED = {
+    "Deconvolution": "convolution_param",
+    "DepthwiseConvolution": "convolution_param",
+    "Im2col": "convolution_param",
+    "LSTM": "recurrent_param",
+    "Normalize": "norm_param",
+    "RNN": "recurrent_param",
+    "ReLU6": "relu_param",
+    "SigmoidCrossEntropyLoss": "loss_param",
+    "SoftmaxWithLoss": "loss_param",
+}
+
+
+@cache
+def settings_of(type_name: str) -> str | None:
+    """The field of LayerParameter that holds the settings of a layer type; None if it has none.
+
+    That is the one whose message is named after the type: InnerProduct → inner_product_param.
+    """
+    for field in fields_of(pb.LayerParameter()):
+        message = field.message_type
+        if message is not None and field.name.endswith("_param") and message.name == f"{type_name}Parameter":
+            return field.name
+    return _SHARED.get(type_name)
+
+
+Locate = Callable[..., Origin | None]
+"""Tells where a field of the solver was written: ``locate("stepvalue", 2)`` (``SolverSource.origin`` is one)."""
+
+
+def nowhere(*field: str | int) -> None:
+    """The ``Locate`` of a solver that was made in memory."""
+
+
+def check_number(
+    param: pb.SolverParameter,
+    field: str,
+    origin: Locate,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> None:
+    """Raise a PrototxtError unless ``field`` is finite, ``least`` or more, above ``above`` and below ``below``."""
+    value = getattr(param, field)
+    wanted = [f"at least {least:g}"] if least is not None else []
+    wanted += [f"above {above:g}"] if above is not None else []
+    wanted += [f"below {below:g}"] if below is not None else []
+    fits = (
+        math.isfinite(value)
+        and (least is None or value >= least)
+        and (above is None or value > above)
+        and (below is None or value < below)
+    )
+    if not fits:
+        raise PrototxtError(f"{field} is {value:g}; it must be {' and '.join(wanted) or 'finite'}", origin(field))

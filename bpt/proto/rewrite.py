@@ -10,10 +10,9 @@ from google.protobuf.message import Message
 from bpt.errors import FileError, PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file, check_place
-from bpt.proto.binary import read_binary, write_binary
-from bpt.proto.format import to_text
-from bpt.proto.kinds import sniff
+from bpt.proto.binary import read_binary, sniff, write_binary
 from bpt.proto.sources import read_net_text, read_solver_text
+from bpt.proto.text import to_text
 from bpt.proto.upgrade import Note, upgrade_net, upgrade_solver
 
 FilePath = str | os.PathLike[str]

@@ -17,8 +17,7 @@ from bpt.graph.layer_graph import Node
 from bpt.graph.part import Part, Slice
 from bpt.graph.spec import Shape
 from bpt.net import Net
-from bpt.proto.binary import sniff
-from bpt.proto.kinds import FileKind
+from bpt.proto.binary import FileKind, sniff
 from bpt.proto.sources import resolve_path
 from bpt.state import binary, hdf5
 from bpt.state.gathering import Diffs, blobs_of, layers_of, write_together

@@ -16,7 +16,7 @@ from bpt.net import Net
 from bpt.optim.lr_policy import current_step
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate, nowhere
+from bpt.proto.fields import Locate, nowhere
 from bpt.state import binary, hdf5, hdf5_names
 from bpt.state.gathering import history_of, write_together
 from bpt.state.weights import save_weights

@@ -20,8 +20,8 @@ from bpt.graph.spec import count
 from bpt.layers import LAYERS
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.format import to_text
 from bpt.proto.parse import parse_text
+from bpt.proto.text import to_text
 from bpt.runtime import net_on_device as making
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases

@@ -10,11 +10,11 @@ import pytest
 from bpt.plan import nets
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.format import to_text
 from bpt.proto.merge import apply_set
 from bpt.proto.parse import parse_text
 from bpt.proto.rewrite import rewrite_net_text
 from bpt.proto.sources import read_solver
+from bpt.proto.text import to_text
 from bpt.server.legality import check_text
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from bpt.proto.fields import fields_of, is_message, is_repeated
-from bpt.proto.values import RANGES
+from bpt.proto.tokens import RANGES
 
 M = TypeVar("M", bound=Message)
 

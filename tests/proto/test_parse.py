@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from bpt.errors import PrototxtError
 from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.format import to_text
 from bpt.proto.parse import parse_text
+from bpt.proto.text import to_text
 from tests.proto.golden import GOLDEN
 from tests.proto.messages import messages
 

@@ -13,7 +13,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.rewrite import report, rewrite_net_binary, rewrite_net_text, rewrite_solver_text
 from bpt.proto.upgrade import Note
 from tests.proto.golden import UPGRADE
-from tests.proto.upgrade.test_net import NAMES
+from tests.proto.upgrade.test_steps import NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

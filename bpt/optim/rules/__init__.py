@@ -10,7 +10,7 @@ from bpt.net import Net
 from bpt.optim.gradients import LearnableParam, learnable_params
 from bpt.optim.rules.base import UPDATE_RULES, UpdateRule
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate, check_number, nowhere
+from bpt.proto.fields import Locate, check_number, nowhere
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -8,7 +8,7 @@ from torch import Tensor
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
 from bpt.optim.tensor_group import Batch
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate, check_number
+from bpt.proto.fields import Locate, check_number
 
 
 @UPDATE_RULES.register("AdaDelta")

@@ -9,7 +9,7 @@ from bpt.errors import PrototxtError
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
 from bpt.optim.tensor_group import Batch
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate, check_number
+from bpt.proto.fields import Locate, check_number
 
 
 def check_no_momentum(param: pb.SolverParameter, origin: Locate) -> None:

@@ -11,7 +11,7 @@ from torch.optim.adam import adam
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
 from bpt.optim.tensor_group import Batch
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate, check_number
+from bpt.proto.fields import Locate, check_number
 
 _LATE = 1e12  # an iteration at which torch's own correction of the moments is 1, and to which adding 1 changes nothing
 

@@ -19,7 +19,7 @@ from bpt.optim.shard_info import ALONE
 from bpt.optim.tensor_group import Batch
 from bpt.optim.tensor_layout import laid_out_like
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate
+from bpt.proto.fields import Locate
 from bpt.registry import Registry
 
 

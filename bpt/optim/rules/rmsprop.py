@@ -9,7 +9,7 @@ from bpt.optim.rules.adagrad import check_no_momentum, scale_by_root
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
 from bpt.optim.tensor_group import Batch
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.field_errors import Locate, check_number
+from bpt.proto.fields import Locate, check_number
 
 
 @UPDATE_RULES.register("RMSProp")

@@ -1,4 +1,4 @@
-"""Messages along with where their fields were written, so that both can be moved together."""
+"""Messages along with where their fields were written, so that both can be moved together; what an upgrade says."""
 
 from __future__ import annotations
 
@@ -48,3 +48,19 @@ def put(elements: Iterable[Written[M]], origins: Origins, prefix: FieldPath) -> 
             origins[where] = origin
         if () in element.origins:
             origins.setdefault(prefix, element.origins[()])
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence for the log; ``str()`` puts its place before it.
+
+    ``place`` is None if the message is not from a text. ``lossy``: something of the old file had no meaning and is
+    not in the new one, which makes Caffe's upgrade tools fail after they have written their file.
+    """
+
+    text: str
+    place: Origin | None = None
+    lossy: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}" if self.place else self.text

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.difference import different_fields
+from bpt.proto.fields import different_fields
 
 
 @pytest.mark.parametrize(
