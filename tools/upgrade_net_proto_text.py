@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bpt.cli.upgrade_tool import run_upgrade
+from bpt.cli.tool import run_upgrade
 from bpt.proto.rewrite import rewrite_net_text
 
 

@@ -20,7 +20,7 @@ from bpt.plan.dividing import is_dividable
 from bpt.plan.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.runtime.parallel import Parallel
 from bpt.solver.solver import Solver
 

@@ -1,32 +1,73 @@
-"""All checks, in order, each shown as soon as it is done."""
+"""All checks, in order, each shown as soon as it is done; a watchdog ends them when ranks wait too long."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 
+from bpt.comm.base import Communicator
 from bpt.commands.job import Job
 from bpt.device import CPU
-from bpt.doctor.files import check_inputs, check_snapshots, look_at
-from bpt.doctor.findings import Kind, Section, count_of, note, summary
+from bpt.doctor.files import check_inputs, check_snapshots, inputs_of, look_at
+from bpt.doctor.findings import Attempt, Kind, Ranks, Section, attempt, count_of, is_outer, note, problem, summary
 from bpt.doctor.hosts import check_hosts
-from bpt.doctor.inputs import inputs_of
 from bpt.doctor.link_speeds import check_links, measure
-from bpt.doctor.mpi import check_mpi
 from bpt.doctor.outer_plan import check_outer_plan
 from bpt.doctor.parallel_plan import check_plan
-from bpt.doctor.ranks import Attempt, Ranks, attempt
-from bpt.doctor.readers import is_outer
 from bpt.doctor.texts import Texts, check_texts
-from bpt.doctor.versions import check_versions
-from bpt.doctor.watchdog import SECONDS, Watchdog
+from bpt.doctor.versions import check_mpi, check_versions
 from bpt.errors import UsageError
 from bpt.proto.sources import SolverSource
 from bpt.runtime.starting_point import state_to_resume
 from bpt.state import read_state
+
+SECONDS = 120.0
+_LATER = 10.0  # seconds that the other ranks give the first to say it
+
+
+class Watchdog:
+    """Watches over steps that all ranks do together.
+
+    Args:
+        world: all ranks; ``Abort`` ends them.
+        say: prints what happened.
+        seconds: how long a step may take.
+    """
+
+    def __init__(self, world: Communicator, say: Callable[[str], object], seconds: float = SECONDS) -> None:
+        self._world = world
+        self._say = say
+        self._seconds = seconds + (_LATER if world.rank else 0.0)
+
+    @contextlib.contextmanager
+    def during(self, step: str) -> Iterator[None]:
+        """End the job unless what runs inside ends in time."""
+        if self._world.size == 1:
+            yield
+            return
+        timer = threading.Timer(self._seconds, self._give_up, (step,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self, step: str) -> None:
+        world = self._world
+        found = problem(
+            f"{step}: not done after {self._seconds:.0f} s: rank {world.rank} on host {world.host} waits for another",
+            "see whether all ranks still run (top), whether a file system hangs, and whether a firewall stands "
+            "between the hosts",
+        )
+        self._say(f"{found.kind.value} {found.text}\n → {found.remedy}")
+        world.Abort(1)
+
 
 LOG = logging.getLogger("bpt")
 

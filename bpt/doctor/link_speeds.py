@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
-from bpt.doctor.findings import Finding, Section, note, ok, warning
-from bpt.doctor.ranks import Ranks
-from bpt.report.columns import columns
+from bpt.doctor.findings import Finding, Ranks, Section, note, ok, warning
+from bpt.report.log import columns
 
 SECONDS = 1.5  # for all pairs together
 _PAIR = 0.3  # seconds for a pair at most

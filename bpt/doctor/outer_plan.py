@@ -11,18 +11,14 @@ from bpt.balance.quantities import bytes_moved
 from bpt.comm.cores import wanted_threads
 from bpt.comm.power import powers
 from bpt.device import clock_of
-from bpt.doctor.findings import Finding, Section, note, ok, warning
-from bpt.doctor.graphs import build_graphs
-from bpt.doctor.outer_room import FLOAT, bytes_text, check_disk, check_memory, sends_gradients
-from bpt.doctor.outer_work import Work, work_of
+from bpt.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, spans, warning
+from bpt.doctor.outer_work import FLOAT, Work, bytes_text, check_disk, check_memory, sends_gradients, work_of
 from bpt.doctor.parallel_plan import Plan
-from bpt.doctor.ranks import Ranks, attempt, spans
-from bpt.doctor.readers import nets_with_data
-from bpt.doctor.texts import errors_of
+from bpt.doctor.texts import build_graphs, errors_of
 from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.runtime.agreement import outcome_of_first
 from bpt.server.legality import check_ranks, without_effect
 from bpt.server.node_solvers import stage_lines

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from bpt.doctor.findings import Finding, Section, note, ok, problem, warning
-from bpt.doctor.graphs import build_graphs
-from bpt.doctor.ranks import Ranks, attempt, spans
-from bpt.doctor.texts import errors_of
+from bpt.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem, spans, warning
+from bpt.doctor.texts import build_graphs, errors_of
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.graph.spec import count

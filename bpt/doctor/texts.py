@@ -1,19 +1,20 @@
-"""Whether all ranks read the same solver and the same networks."""
+"""Whether all ranks read the same solver and the same networks, and build the same graphs from them."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
-from bpt.doctor.findings import Finding, Section, ok, problem
-from bpt.doctor.ranks import Attempt, Ranks, attempt, grouped
-from bpt.doctor.readers import reads_all
+from bpt.doctor.findings import Attempt, Finding, Ranks, Section, attempt, grouped, note, ok, problem, reads_all
+from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.nets import NetPlan, test_plans, train_plan
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 from bpt.proto.text import to_text
+from bpt.runtime.agreement import facts_of
 from bpt.server.legality import check_text
 
 _SHOWN = 3  # lines that differ
@@ -118,3 +119,49 @@ def _changes(first: str, own: str) -> str:
 
 def _some(lines: list[str]) -> str:
     return " ".join(lines[:_SHOWN]) + (" …" if len(lines) > _SHOWN else "")
+
+
+_TEXT = "network text"
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """What came out, the same on all ranks but for ``by_name``.
+
+    Attributes:
+        by_name: this rank's graphs, that of training first.
+        findings: what is wrong; there is no plan then.
+        wrong: the error if no rank can make the nets, for another reason than files that are missing.
+    """
+
+    by_name: Mapping[str, LayerGraph] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    wrong: Exception | None = None
+
+
+def build_graphs(ranks: Ranks, param: pb.SolverParameter, plans: Mapping[str, NetPlan], known: Sequence[str]) -> Graphs:
+    """Build the graphs of the nets and compare them; a collective call.
+
+    Args:
+        plans: the nets that this rank builds, that of training first; on rank 0 all that any rank builds.
+        known: errors of this rank that have been told: a net that fails for one of them is no news.
+    """
+    world = ranks.world
+    built = attempt(lambda: {name: plan.graph() for name, plan in plans.items()})
+    is_known = any(message and message in built.message for message in known)
+    answers = world.allgather((built.message, is_known, tuple(plans)))
+    found = list(errors_of(ranks, ["" if told else message for message, told, _ in answers]))
+    if any(message for message, _, _ in answers):
+        as_first = [(message, told) for message, told, nets in answers if nets == answers[0][2]]
+        everywhere = all(message and not told for message, told in as_first)
+        found.append(note("not checked: it takes networks that can be built on all ranks"))
+        return Graphs(findings=tuple(found), wrong=world.bcast(built.error if everywhere else None))
+    graphs = built.value
+    assert graphs is not None
+    text = facts_of(param, next(iter(graphs.values())))[_TEXT] if graphs else ""
+    shapes = world.allgather(text)
+    for shape, members in grouped(shapes).items():
+        if shape not in ("", shapes[0]):
+            differs = "the network's blobs have other shapes than on rank 0: the data are others"
+            found.append(problem(f"{ranks.named(members)}: {differs}", "copy the same data to all hosts"))
+    return Graphs(graphs, tuple(found))

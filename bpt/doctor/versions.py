@@ -1,19 +1,21 @@
-"""Whether all ranks run the same program: versions of packages, and of bpt to the letter."""
+"""Whether all ranks run the same program and the same MPI: versions of packages, and of bpt to the letter."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
+import shutil
+import sys
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import bpt
-from bpt.doctor.findings import Finding, Section, ok, problem, warning
-from bpt.doctor.ranks import Ranks, grouped
+from bpt.doctor.findings import Finding, Ranks, Section, grouped, note, ok, problem, warning
 
 _COMPUTING = ("bpt", "torch", "numpy")  # other numbers come out of another version
 _OTHERS = ("protobuf", "mpi4py", "lmdb", "h5py")
@@ -71,3 +73,56 @@ def _compared(ranks: Ranks, everybody: list[dict[str, str]]) -> Iterator[Finding
             else:
                 yield warning(text, f"install the same {package} on all hosts")
     yield ok(f"{'on all ranks: ' if ranks.world.size > 1 else ''}{', '.join(same) or 'nothing is the same'}")
+
+
+_ALONE = "this is one process, alone: no launcher (mpirun, srun) has started it, so MPI is not used"
+
+
+def check_mpi(ranks: Ranks) -> Section:
+    """The MPI library, its thread level and fault tolerance; a collective call."""
+    everybody = ranks.world.allgather(tuple(ranks.world.describe().items()))
+    is_mpi = any(dict(facts)["library"] != "none" for facts in everybody)
+    return Section("MPI", tuple(_library(ranks, everybody) if is_mpi else _alone()))
+
+
+def _alone() -> Iterator[Finding]:
+    beside = Path(sys.executable).with_name("mpirun")
+    there = {"mpi4py": find_spec("mpi4py"), "mpirun": beside.exists() or shutil.which("mpirun")}
+    missing = [what for what, found in there.items() if not found]
+    if not missing:
+        yield note(_ALONE, "to compute on 4 ranks: mpirun -n 4 bpt doctor …, and then mpirun -n 4 bpt train …")
+    else:
+        yield note(
+            f"{_ALONE}; {' and '.join(missing)} could not be found here",
+            "to compute on many ranks: pip install 'bpt[mpi]' brings mpi4py and an MPI with its mpirun (on a cluster: "
+            "load its MPI's module, pip install mpi4py), then mpirun -n 4 bpt doctor …",
+        )
+
+
+def _library(ranks: Ranks, everybody: list[tuple[tuple[str, str], ...]]) -> Iterator[Finding]:
+    groups = grouped(everybody)
+    (first, those), *others = groups.items()
+    facts = dict(first)
+    for theirs, members in others:
+        different = [f"{name} {value}" for name, value in theirs if facts.get(name) != value]
+        yield problem(
+            f"{ranks.named(members)}: another MPI than {ranks.named(those)}, {facts.get('library', 'none')}: "
+            f"{', '.join(different) or 'none'}",
+            "install the same MPI and mpi4py on all hosts, and load the same modules there",
+        )
+    yield ok(f"{facts.get('library')}, which follows the standard {facts.get('standard')}; {ranks.world.size} ranks")
+    if ranks.world.size == 1:
+        yield note("there is one rank only", "mpirun -n 4 … starts 4")
+    level = facts.get("threads", "")
+    if level == "MPI_THREAD_MULTIPLE":
+        yield ok(f"threads: {level}: gradients travel while a rank goes on computing")
+    else:
+        yield warning(
+            f"threads: {level}: a rank cannot compute while its gradients travel, which costs time",
+            "use an MPI that is built with MPI_THREAD_MULTIPLE, and do not set MPI4PY_RC_THREAD_LEVEL",
+        )
+    if facts.get("fault tolerance") == "on":
+        yield ok("fault tolerance (ULFM) is on")
+    else:
+        text = "fault tolerance (ULFM) is off: a rank that dies ends the job"
+        yield note(text, "mpirun --with-ft ulfm … turns it on")

@@ -9,7 +9,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
 from bpt.placement.loads import idle_stages
 from bpt.planner.plan_report import Outlook, Plan, milliseconds
-from bpt.report.columns import columns
+from bpt.report.log import columns
 
 _MIB = 2**20
 _BYTES = 4  # of an element

@@ -1,14 +1,11 @@
-"""Log lines in glog's shape on stderr, which Caffe's own log parsers read.
-
-``I1120 18:05:09.083197 14421 solver.py:347] Iteration 0, Testing net (#0)``: level, month and day, time,
-process, file and line, text. All of bpt logs through ``logging.getLogger("bpt")``.
-"""
+"""Log lines in glog's shape on stderr, which Caffe's own log parsers read; and rows of cells as lines of a table."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
 
@@ -51,3 +48,18 @@ def start_logging(level: int = logging.INFO, first: bool = True) -> None:
 def number(value: float) -> str:
     """A number as Caffe prints it: six significant digits."""
     return f"{value:g}"
+
+
+def columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """The ``rows``, the first of which is the head, with cells lined up.
+
+    Args:
+        left: so many columns hold text and stand at the left; the others are numbers.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

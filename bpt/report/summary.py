@@ -11,7 +11,7 @@ from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import Shape, count
 from bpt.placement.problem import BYTES
 from bpt.proto import bpt_pb2 as pb
-from bpt.report.columns import columns
+from bpt.report.log import columns
 
 _MIB = 2**20
 

@@ -23,8 +23,7 @@ from bpt.metrics.classifier import classifying_node, find_classifier
 from bpt.net import Net
 from bpt.proto.atomic import atomic_file, check_place
 from bpt.proto.files import UnreadableError, read_bytes
-from bpt.report.columns import columns
-from bpt.report.log import number
+from bpt.report.log import columns, number
 from bpt.report.outer.style import MEDIUM, SMALL, check_matplotlib, new_figure, save
 
 PICTURES = (".png", ".svg")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bpt.errors import UsageError
 from bpt.proto.atomic import atomic_file
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.report.outer.style import BLUE, GREY, ORANGE, check_picture, new_figure, save
 from bpt.schedule.outer.simulation.outcome import NodeOutcome, Outcome
 from bpt.simulate.simulation import Simulated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.runtime.chunks.calibration import Kind
 from bpt.runtime.chunks.layer_costs import Measured
 from bpt.schedule.chunks import chunks, describe

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bpt.events.totals import Totals, phase_seconds
 from bpt.execute.task_dag import TaskDagOperator
 from bpt.proto import bpt_pb2 as pb
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.schedule.task_dag import Timeline
 from bpt.solver.solver import Solver
 from bpt.timing.layer_times import Times

@@ -20,7 +20,7 @@ from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.plan.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import InstructionBase, Step
 from bpt.schedule.outer.exchanges import OUTER

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
-from bpt.report.columns import columns
-from bpt.report.log import number
+from bpt.report.log import columns, number
 from bpt.timing.layer_times import LayerTimes, PassTimes, Times
 
 HEAD = ("layer", "type", "forward ms", "backward ms", "parameters", "MFLOP", "GFLOP/s")

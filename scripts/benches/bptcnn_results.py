@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.report.outer import NodeRow, RunRecord
 from scripts.benches.bptcnn_jobs import ALONE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.simulate.simulation import THE_FOUR, simulate_solver
 from scripts.benches.bptcnn_results import Runs, mean_seconds

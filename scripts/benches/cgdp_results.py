@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from bpt.schedule.chunks import describe
 from scripts.benches.cgdp_jobs import Turn
 

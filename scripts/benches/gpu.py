@@ -30,7 +30,7 @@ import torch
 
 from bpt.device import describe_devices
 from bpt.proto.text import to_text
-from bpt.report.columns import columns
+from bpt.report.log import columns
 from scripts.benches import cgdp_results as results
 from scripts.benches.cgdp import EXCHANGES, FIXED, ROOT, SEARCHING, at_least, nets
 from scripts.benches.cgdp_jobs import Done, JobError, Way, Work, call, run_job

@@ -1,4 +1,4 @@
-"""The whole examination: on one process by the command line, and on ranks that differ."""
+"""The checks in order, and the watchdog."""
 
 from __future__ import annotations
 
@@ -9,15 +9,49 @@ import numpy as np
 import pytest
 
 from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.commands.job import Job
 from bpt.doctor import versions
-from bpt.doctor.examine import Report, Wanted, examine
+from bpt.doctor.examine import Report, Wanted, Watchdog, examine
 from bpt.proto.sources import SolverSource, read_solver
 from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, write_run
 from tests.doctor.world import name_hosts, this_rank
-from tests.doubles.thread_ranks import run_ranks
+from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
+
+
+def test_a_step_that_is_done_in_time() -> None:
+    said: list[str] = []
+
+    def step(world: Communicator) -> None:
+        with Watchdog(world, said.append, seconds=10).during("a step"):
+            world.Barrier()
+
+    run_ranks(3, step)
+    with Watchdog(SerialCommunicator(), said.append, seconds=0).during("nobody waits for another"):
+        pass
+    assert said == []
+
+
+def test_a_step_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end_all_ranks(comm: ThreadCommunicator, status: int = 1) -> None:
+        """As MPI's does; that of threads ends the calling rank, which a timer is not."""
+        comm._group.job.fail(SystemExit(status))
+
+    monkeypatch.setattr(ThreadCommunicator, "Abort", end_all_ranks)
+    name_hosts(monkeypatch, ("a", "b"))
+    said: list[str] = []
+
+    def step(world: Communicator) -> None:
+        with Watchdog(world, said.append, seconds=0.1).during("Data"):
+            if world.rank == 0:
+                world.Barrier()  # where rank 1 never comes
+
+    with pytest.raises(SystemExit, match="1"):
+        run_ranks(2, step)
+    (line,) = said
+    assert line.startswith("PROBLEM Data: not done after 0 s: rank 0 on host a waits for another\n → see whether")
 
 
 def problems(out: str) -> list[str]:

@@ -13,10 +13,8 @@ import pytest
 
 from bpt.doctor import files
 from bpt.doctor.content import file_content, image_content, lmdb_content, volume_content
-from bpt.doctor.files import check_inputs, check_snapshots, look_at
-from bpt.doctor.findings import Finding, Kind, Section
-from bpt.doctor.inputs import Input, inputs_of
-from bpt.doctor.ranks import Ranks
+from bpt.doctor.files import Input, check_inputs, check_snapshots, inputs_of, look_at
+from bpt.doctor.findings import Finding, Kind, Ranks, Section
 from bpt.doctor.texts import Texts
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from bpt.doctor import hosts
-from bpt.doctor.findings import Kind, Section
+from bpt.doctor.findings import Attempt, Kind, Section, attempt
 from bpt.doctor.hosts import Place, check_hosts, place_here
-from bpt.doctor.ranks import Attempt, attempt
 from bpt.errors import UserError
 from tests.doctor.world import on_hosts, same, texts_of, this_rank
 

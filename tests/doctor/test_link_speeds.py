@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bpt.comm.serial import SerialCommunicator
-from bpt.doctor.findings import Kind
+from bpt.doctor.findings import Kind, Ranks
 from bpt.doctor.link_speeds import Link, Measured, check_links, measure, pairs
-from bpt.doctor.ranks import Ranks
 from tests.doctor.world import on_hosts, only, same, texts_of
 
 

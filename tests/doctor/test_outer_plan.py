@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.doctor import outer_plan, outer_room
-from bpt.doctor.findings import Finding, Kind
+from bpt.doctor import outer_plan, outer_work
+from bpt.doctor.findings import Finding, Kind, Ranks
 from bpt.doctor.outer_plan import check_outer_plan
 from bpt.doctor.parallel_plan import Plan
-from bpt.doctor.ranks import Ranks
 from bpt.doctor.texts import Texts
 from bpt.errors import LayerError, PrototxtError, UserError
 from bpt.net import Net
@@ -241,7 +240,7 @@ class TestRoom:
             def __init__(self, device: Any) -> None:
                 self.room = free[0]
 
-        monkeypatch.setattr(outer_room, "Memory", Room)
+        monkeypatch.setattr(outer_work, "Memory", Room)
         return free
 
     # c_w is 60 bytes: rank 0 needs 8 · 60, each worker 5 · 60
@@ -257,7 +256,7 @@ class TestRoom:
     def test_records(self, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
         usage = namedtuple("usage", "free")
         free = [10**9]
-        monkeypatch.setattr(outer_room.shutil, "disk_usage", lambda folder: usage(free[0]))
+        monkeypatch.setattr(outer_work.shutil, "disk_usage", lambda folder: usage(free[0]))
         path = write_run(tmp_path / "a", IDPA % "ship_data: true", data_net(data))
         # 20 small records fill a leaf page of the LMDB, of 4096 bytes
         assert "rank 0 sends the workers 4.0 KiB of records, for which they have room" in texts_of(
@@ -273,7 +272,7 @@ class TestRoom:
         def none() -> str:
             raise FileNotFoundError(2, "No usable temporary directory found")
 
-        monkeypatch.setattr(outer_room.tempfile, "gettempdir", none)
+        monkeypatch.setattr(outer_work.tempfile, "gettempdir", none)
         found = check("abb", write_run(tmp_path / "a", UDPA % "ship_data: true", data_net(data)))
         assert only(found, Kind.PROBLEM).text.startswith("ranks 1-2 on host b: ")
         assert "TMPDIR" in only(found, Kind.PROBLEM).remedy

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from bpt.doctor import parallel_plan as plan
-from bpt.doctor.findings import Kind
+from bpt.doctor.findings import Kind, Ranks
 from bpt.doctor.parallel_plan import Plan, check_plan
-from bpt.doctor.ranks import Ranks
 from bpt.doctor.texts import Texts
 from bpt.errors import LayerError
 from bpt.proto.sources import read_solver

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bpt.doctor.findings import Kind, Section
-from bpt.doctor.ranks import Ranks
+from bpt.doctor.findings import Kind, Ranks, Section
 from bpt.doctor.texts import Texts, check_texts
 from bpt.errors import PrototxtError
 from bpt.proto.sources import SolverSource, read_solver

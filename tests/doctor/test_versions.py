@@ -1,4 +1,4 @@
-"""What is said of packages that differ."""
+"""Versions of programs and of MPI."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 import bpt
+from bpt.comm.serial import SerialCommunicator
 from bpt.doctor import versions
-from bpt.doctor.findings import Kind
-from bpt.doctor.versions import check_versions, source_digest, versions_here
-from tests.doctor.world import on_hosts, same, texts_of, this_rank
+from bpt.doctor.findings import Kind, Ranks
+from bpt.doctor.versions import check_mpi, check_versions, source_digest, versions_here
+from tests.doctor.world import on_hosts, only, same, texts_of, this_rank
+from tests.doubles.thread_ranks import ThreadCommunicator
 
 HERE = {"Python": "3.10.1", "bpt": "1 (source 00)", "torch": "2.5", "numpy": "2.0", "mpi4py": "4.0", "lmdb": "1.4"}
 
@@ -53,3 +55,49 @@ def test_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other.py").write_text("1")
     monkeypatch.setattr(bpt, "__file__", str(tmp_path / "__init__.py"))
     assert source_digest() != before
+
+
+GOOD = {"library": "X MPI 4", "standard": "MPI 4.0", "threads": "MPI_THREAD_MULTIPLE", "fault tolerance": "on"}
+
+
+def describe(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> None:
+    """Let rank r be described by ``facts[r]``."""
+    monkeypatch.setattr(ThreadCommunicator, "describe", lambda comm: facts[comm.rank])
+
+
+def test_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    alone = Ranks(SerialCommunicator(), ("a",))
+    monkeypatch.setattr(versions, "find_spec", lambda name: name)
+    monkeypatch.setattr(versions.shutil, "which", lambda name: f"/bin/{name}")
+    assert "mpirun -n 4 bpt doctor" in only(check_mpi(alone)).remedy
+    monkeypatch.setattr(versions, "find_spec", lambda name: None)
+    monkeypatch.setattr(versions.shutil, "which", lambda name: None)
+    monkeypatch.setattr(versions.sys, "executable", str(tmp_path / "python"))
+    finding = only(check_mpi(alone))
+    assert finding.kind is Kind.NOTE
+    assert finding.text.endswith("so MPI is not used; mpi4py and mpirun could not be found here")
+    assert "pip install 'bpt[mpi]'" in finding.remedy
+
+
+def test_a_good_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    describe(monkeypatch, GOOD, GOOD)
+    section = same(on_hosts("ab", check_mpi))
+    assert [finding.kind for finding in section.findings] == [Kind.OK] * 3
+    assert section.findings[0].text == "X MPI 4, which follows the standard MPI 4.0; 2 ranks"
+
+
+def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    poor = GOOD | {"threads": "MPI_THREAD_SINGLE", "fault tolerance": "off"}
+    describe(monkeypatch, poor)
+    section = same(on_hosts("a", check_mpi))
+    assert [finding.kind for finding in section.findings] == [Kind.OK, Kind.NOTE, Kind.WARNING, Kind.NOTE]
+    assert section.findings[1].text == "there is one rank only"
+    assert "MPI_THREAD_SINGLE" in section.findings[2].text
+
+
+def test_another_library_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    describe(monkeypatch, GOOD, GOOD, GOOD | {"library": "X MPI 3", "standard": "MPI 3.1"})
+    section = same(on_hosts("aab", check_mpi))
+    assert texts_of(section, Kind.PROBLEM) == [
+        "rank 2 on host b: another MPI than ranks 0-1 on host a, X MPI 4: library X MPI 3, standard MPI 3.1"
+    ]

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from bpt.doctor.findings import Finding, Kind, Section
-from bpt.doctor.ranks import Ranks
+from bpt.doctor.findings import Finding, Kind, Ranks, Section
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Log lines are read by Caffe's own parsers: their regular expressions stand here."""
+"""Log lines and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bpt.report.log import GlogFormatter, number, start_logging
+from bpt.report.log import GlogFormatter, columns, number, start_logging
 
 
 def line(message: str, level: int = logging.INFO) -> str:
@@ -50,3 +50,20 @@ def test_a_command_logs_to_stderr_once(capsys: pytest.CaptureFixture[str]) -> No
     captured = capsys.readouterr()
     assert captured.out == ""
     assert re.fullmatch(r"I.*test_log\.py:\d+\] Solving LeNet\n", captured.err)
+
+
+def test_text_stands_at_the_left_and_numbers_at_the_right() -> None:
+    rows = [("rank", "host", "ms", "x"), ("0", "a", "1.5", "100"), ("10", "longer", "1000.25", "")]
+    assert list(columns(rows, left=2)) == [
+        "rank  host         ms    x",
+        "0     a           1.5  100",
+        "10    longer  1000.25",  # nothing trails
+    ]
+
+
+def test_all_numbers() -> None:
+    assert list(columns([("a", "bb"), ("100", "2")], left=0)) == ["  a  bb", "100   2"]
+
+
+def test_only_a_head() -> None:
+    assert list(columns([("name", "n")], left=1)) == ["name  n"]

@@ -7,9 +7,8 @@ behind ``figures.py`` (one run) and ``comparison.py`` (several) draw it; these i
 from bpt.report.outer.comparison import compare, draw_lines
 from bpt.report.outer.figures import draw
 from bpt.report.outer.record import AllocationRow, NodeRow, RunRecord, TestRow, UpdateRow
-from bpt.report.outer.run_summary import Quantity, quantities, summary_lines
 from bpt.report.outer.style import check_matplotlib
-from bpt.report.outer.tables import read_csv, write_csv
+from bpt.report.outer.tables import Quantity, quantities, read_csv, summary_lines, write_csv
 
 __all__ = [
     "AllocationRow",

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bpt.report.outer.bars import bars
+from bpt.report.outer.figures import draw_scores, draw_times_to
 from bpt.report.outer.record import RunRecord
-from bpt.report.outer.scores import draw_scores, draw_times_to
-from bpt.report.outer.style import check_matplotlib, legend, line, new_figure, save
+from bpt.report.outer.style import bars, check_matplotlib, legend, line, new_figure, save
 from bpt.report.outer.tables import make_folder
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 
 from bpt.errors import UserError
 from bpt.report.outer import RunRecord, compare, comparison, draw_lines
-from bpt.report.outer.bars import NEVER, bars, grouped_bars
-from bpt.report.outer.scores import draw_scores, draw_times_to
-from bpt.report.outer.style import new_figure
+from bpt.report.outer.figures import draw_scores, draw_times_to
+from bpt.report.outer.style import NEVER, bars, grouped_bars, new_figure
 from tests.report.outer.runs import scored, small_run
 
 

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 
 from bpt.errors import UserError, WriteError
 from bpt.report.outer import RunRecord, check_matplotlib, draw
-from bpt.report.outer.figures import draw_balance, draw_bytes, draw_nodes, draw_updates
-from bpt.report.outer.scores import draw_scores, draw_times_to
+from bpt.report.outer.figures import draw_balance, draw_bytes, draw_nodes, draw_scores, draw_times_to, draw_updates
 from bpt.report.outer.style import save
 from tests.report.outer.runs import KIB, scored, small_run, update
 
