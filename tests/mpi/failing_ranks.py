@@ -19,6 +19,7 @@ from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.data.prefetch import Prefetcher
 from bpt.errors import DataError, UsageError
+from bpt.schedule.instructions import Exchange
 
 WAYS: dict[str, Callable[[Communicator, int], None]] = {}
 
@@ -74,9 +75,9 @@ def train(comm: Communicator, work: Callable[[], object], waits: bool = True) ->
     comm_thread = CommThread(comm)
     twin = comm.Dup()
     if waits and comm.rank != 0:
-        comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), "X0")
+        comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), Exchange(0))
     work()
-    comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), "X0")
+    comm_thread.submit(lambda: twin.Allreduce(np.zeros(1)), Exchange(0))
     comm_thread.wait()
 
 

@@ -165,7 +165,7 @@ def check_the_leaders_of_hosts_have_a_comm_thread(comm: Communicator) -> None:
             total[1] = value[0] + 1
             window.Sync()
 
-        comm_thread.submit(add, "X0")
+        comm_thread.submit(add, Exchange(0))
         comm_thread.wait()
     assert total[1] == comm.size * (comm.size - 1) // 2 + 1
     comm_thread.close()
