@@ -1,0 +1,1 @@
+"""What benches share: how processes are started and take turns, the nets that they train, and their tables."""
