@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bpt.precision import FLOAT32, Precision
 from bpt.share import Share, Turning, whole_batch
 
 
@@ -35,6 +36,7 @@ class RunContext:
     """
 
     seed: int = 0
+    precision: Precision = FLOAT32  # of parameters, and of what layers make and take
     iteration: int = 0  # the solver's iteration, from 0
     micro: int = 0  # which of the iteration's iter_size passes
     # The share that this rank has of a batch whose text says so many samples.

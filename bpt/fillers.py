@@ -1,7 +1,8 @@
 """Fillers: how a parameter blob, or a DummyData top, gets its first values (Caffe: filler.hpp).
 
 Values are drawn in blocks of whole rows (axis 0), each from a generator of its own. So any slice of a blob has the
-values that it has in the whole, and the whole is never there; nor does the number of threads matter.
+values that it has in the whole, and the whole is never there; nor does the number of threads matter. They are drawn
+in float32, so that a run begins alike in any precision.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ def _draw_blocks(target: Tensor, draw: Draw, generator: torch.Generator, whole: 
         start, stop = number * size, min(whole[0], (number + 1) * size)
         below, above = max(start, first), min(stop, last)
         wanted = target[below - first : above - first]
-        drawn_in_place = wanted.is_contiguous() and wanted.shape == (stop - start, *whole[1:])
-        rows = wanted if drawn_in_place else target.new_empty((stop - start, *whole[1:]))
+        fits = wanted.dtype == torch.float32 and wanted.shape == (stop - start, *whole[1:])
+        drawn_in_place = fits and wanted.is_contiguous()
+        rows = wanted if drawn_in_place else target.new_empty((stop - start, *whole[1:]), dtype=torch.float32)
         draw(rows, _generator_of_block(number, generator))
         if not drawn_in_place:
             wanted.copy_(rows[below - start : above - start][columns])

@@ -94,7 +94,7 @@ class Net(nn.Module):
         if param.shared:
             return self._owners(param, node)
         try:
-            value = torch.empty(shape)
+            value = torch.empty(shape, dtype=self.context.precision.master)
         except RuntimeError as error:
             raise RunError(f'layer "{node.name}": no memory for a parameter of shape {shape}') from error
         if stated:
@@ -200,7 +200,7 @@ class Net(nn.Module):
                 if keep is not None and edge not in keep:
                     del values[edge]
             if not bottoms:
-                tops = tuple(map(place, tops))
+                tops = tuple(self._typed(place(top)) for top in tops)
             del bottoms
             values.update(zip(node.tops, tops, strict=True))
 
@@ -212,12 +212,16 @@ class Net(nn.Module):
                 continue
             if node.type == "Input":
                 shapes = (self.context.own_shape(self.graph.edges[top].shape) for top in node.tops)
-                tops = tuple(map(torch.zeros, shapes))
+                tops = tuple(torch.zeros(shape, dtype=self.context.precision.compute) for shape in shapes)
             else:
                 with torch.no_grad():
                     tops = _call(self.layer(node), node, ())
-            values.update(zip(node.tops, map(place, tops), strict=True))
+            values.update(zip(node.tops, (self._typed(place(top)) for top in tops), strict=True))
         return values
+
+    def _typed(self, top: Tensor) -> Tensor:
+        """What a layer without bottoms has read or drawn, which is float32, in the run's precision."""
+        return top.to(self.context.precision.compute) if top.dtype == torch.float32 else top
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         sources = [edge for edge in self.graph.edges if self.graph.nodes[edge.producer].type == "Input"]

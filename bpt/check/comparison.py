@@ -18,6 +18,7 @@ from bpt.graph.part import Part
 from bpt.layers import LAYERS
 from bpt.plan.dividing import is_dividable
 from bpt.plan.only_training import only_training
+from bpt.precision import FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 from bpt.report.log import columns
@@ -63,15 +64,16 @@ class Compared:
 
 
 def compare(
-    source: SolverSource, device: torch.device, world: Communicator, iterations: int, dtype: torch.dtype = torch.float64
+    source: SolverSource, device: torch.device, world: Communicator, iterations: int, precision: Precision = FLOAT64
 ) -> list[Compared]:
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
     Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise.
 
     Args:
-        dtype: of all blobs. In float32 the roundings, which differ with the division of the batch, grow from iteration
-            to iteration as fast as the net is unstable, and look like mistakes; in float64 only mistakes do.
+        precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
+            the batch, grow from iteration to iteration as fast as the net is unstable, and look like mistakes; in
+            float64 only mistakes do.
 
     Returns:
         A line a trained parameter, on rank 0; nothing on the others.
@@ -83,8 +85,8 @@ def compare(
             "which one process cannot be compared with; check another schedule",
             source.origin("parallel_param", "pipeline_param", "schedule"),
         )
-    with default_dtype(dtype):
-        return _compare(source, device, world, iterations)
+    with default_dtype(precision.compute):
+        return _compare(source, device, world, iterations, precision)
 
 
 @contextmanager
@@ -98,13 +100,15 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _compare(source: SolverSource, device: torch.device, world: Communicator, iterations: int) -> list[Compared]:
+def _compare(
+    source: SolverSource, device: torch.device, world: Communicator, iterations: int, precision: Precision
+) -> list[Compared]:
     only_training(source.param)
     if source.param.engine == pb.SolverParameter.AUTO:
         source.param.engine = pb.SolverParameter.CONTIGUOUS
     reference = SolverSource(pb.SolverParameter(), source.path, source.origins)
     reference.param.CopyFrom(source.param)
-    with Solver(source, device=device, world=world) as solver:
+    with Solver(source, device=device, world=world, precision=precision) as solver:
         cuts = _cuts(solver.parallel, solver.net.graph)
         spread = _train(solver, iterations)
         if world.rank != 0:
@@ -115,7 +119,7 @@ def _compare(source: SolverSource, device: torch.device, world: Communicator, it
         LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(cuts))
     reference.param.random_seed = seed
     reference.param.ClearField("parallel_param")
-    with Solver(reference, device=device, batch_factor=replicas, cuts=cuts) as solver:
+    with Solver(reference, device=device, batch_factor=replicas, cuts=cuts, precision=precision) as solver:
         alone = _train(solver, iterations)
         return list(_compared(solver.net.graph, spread, alone))
 

@@ -63,16 +63,15 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "solver", "the text file that says what to train and how")
 
     # Imported here so that --help does not wait for torch.
-    import torch
-
     from bpt.check.comparison import compare, result_lines
+    from bpt.precision import FLOAT32, FLOAT64
     from bpt.proto.sources import read_solver
 
     source = read_solver(arguments.solver, arguments.set)
     set_state(source.param, arguments)
     device = job.begin(source.param, arguments.gpu)
-    dtype = torch.float64 if arguments.precision == "double" else torch.float32
-    compared = compare(source, device, job.world, arguments.iterations, dtype)
+    precision = FLOAT64 if arguments.precision == "double" else FLOAT32
+    compared = compare(source, device, job.world, arguments.iterations, precision)
     for line in result_lines(compared, arguments.tolerance) if job.is_first else ():
         print(line)
     wrong = job.world.bcast([line.name for line in compared if not line.within(arguments.tolerance)])

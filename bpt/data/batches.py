@@ -149,4 +149,4 @@ def empty(*shape: int) -> Tensor:
     A fresh one each time: the consumer may still hold the last batch.
     """
     pinned: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return torch.empty(shape, pin_memory=pinned)
+    return torch.empty(shape, dtype=torch.float32, pin_memory=pinned)

@@ -147,7 +147,7 @@ def _shape(path: Path, file: h5py.File, name: str) -> Shape:
     if not dataset.ndim:
         raise FileError(path, f'dataset "{name}" is a single number, not rows')
     shape: Shape = tuple(dataset.shape)
-    size, memory = count(shape) * 4 / 2**30, memory_of(CPU) / 2**30
+    size, memory = count(shape) * np.dtype(np.float32).itemsize / 2**30, memory_of(CPU) / 2**30
     if size > memory:
         raise FileError(
             path, f'dataset "{name}" of shape {shape} takes {size:.1f} GiB, but there are {memory:.1f} GiB of memory'

@@ -23,7 +23,7 @@ SECONDS = 1.5  # for all pairs together
 _PAIR = 0.3  # seconds for a pair at most
 _FEW = 4  # so many ranks are measured each with each
 _SMALL, _FIRST, _LARGEST = 8, 2**16, 2**23  # bytes of messages
-_ALLREDUCE = 10**6  # float32 elements: 4 MB
+_ALLREDUCE = 4 * 10**6  # bytes, of float32
 # A warning is due between hosts that are further apart than this, or a tenth of the fastest link.
 _SLOW, _LATE = 60e6, 500e-6  # bytes/s: half a Gigabit Ethernet; seconds
 _SAME_HOST_LATE = 200e-6
@@ -81,7 +81,7 @@ def check_links(ranks: Ranks, measured: Measured) -> Section:
     for link in measured.links:
         ends = [f"rank {rank} ({ranks.hosts[rank]})" for rank in (link.one, link.other)]
         rows.append((*ends, f"{link.latency * 1e6:.1f} µs", f"{link.bandwidth / 1e6:.0f} MB/s"))
-    took = measured.allreduce * _ALLREDUCE * 4
+    took = measured.allreduce * _ALLREDUCE
     sums = ok(f"an Allreduce (sum) of 4 MB over {size} ranks takes {took * 1e3:.3g} ms")
     return Section("Connections", (sums, *_remarks(ranks, measured.links)), tuple(columns(rows, left=2)))
 
@@ -151,7 +151,7 @@ def _round_trips(comm: Communicator, other: int, nbytes: int, seconds: float, fe
 
 def _time_allreduce(comm: Communicator, seconds: float = 0.3) -> float:
     """The median seconds a byte of an Allreduce; a collective call."""
-    numbers = np.zeros(_ALLREDUCE, np.float32)
+    numbers = np.zeros(_ALLREDUCE // np.dtype(np.float32).itemsize, np.float32)
     times: list[float] = []
     wanted = 2  # all ranks do as many as rank 0 says
     while len(times) < wanted:

@@ -12,11 +12,12 @@ from bpt.comm.cores import wanted_threads
 from bpt.comm.power import powers
 from bpt.device import clock_of
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, spans, warning
-from bpt.doctor.outer_work import FLOAT, Work, bytes_text, check_disk, check_memory, sends_gradients, work_of
+from bpt.doctor.outer_work import Work, bytes_text, check_disk, check_memory, sends_gradients, work_of
 from bpt.doctor.parallel_plan import Plan
 from bpt.doctor.texts import build_graphs, errors_of
 from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.blobs import STORED
 from bpt.proto.sources import SolverSource
 from bpt.report.log import columns
 from bpt.runtime.agreement import outcome_of_first
@@ -76,7 +77,7 @@ def check_outer_plan(
         *(warning(f"parallel_param: {remark}", "leave it out") for remark in without_effect(param.parallel_param)),
     ]
     copies = 1 + param.snapshot_diff + work.moments
-    return _plan(found, tuple(_table(ranks, roles, work, of_workers)), work.elements * FLOAT * copies)
+    return _plan(found, tuple(_table(ranks, roles, work, of_workers)), work.elements * STORED * copies)
 
 
 def _plan(
@@ -181,7 +182,7 @@ def _order(roles: Roles, work: Work) -> Iterator[Finding]:
 
 def _traffic(param: pb.SolverParameter, roles: Roles, work: Work) -> Iterator[Finding]:
     """What the server and the workers send each other."""
-    outer, workers, c_w = param.parallel_param.agwu_param, len(roles.workers), work.elements * FLOAT
+    outer, workers, c_w = param.parallel_param.agwu_param, len(roles.workers), work.weights
     computes = SERVER in roles.workers
     remote = workers - computes
     if not remote:

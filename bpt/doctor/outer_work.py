@@ -23,6 +23,7 @@ from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
 from bpt.net import Net
 from bpt.optim.rules import UPDATE_RULES
+from bpt.precision import precision_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.instructions import Send
@@ -47,6 +48,7 @@ class Work:
         batches: A.
         first: samples that each worker gets first.
         elements: of the weights.
+        weights: their bytes, as they are kept and sent.
         moments: copies of the weights that the update rule keeps.
         records: bytes of all records, if the server sends them.
         unshuffled: the first data layer and its message, if it has the order of its source.
@@ -60,6 +62,7 @@ class Work:
     batches: int
     first: tuple[int, ...]
     elements: int
+    weights: int
     moments: int
     records: int
     unshuffled: tuple[str, str] | None
@@ -97,6 +100,7 @@ def work_of(param: pb.SolverParameter, graph: LayerGraph, start: int, powers: Se
         batches=batches,
         first=first,
         elements=graph.num_parameters,
+        weights=graph.num_parameters * precision_of(param).master.itemsize,
         moments=UPDATE_RULES[param.type].moments,
         records=_records(nodes) if parallel.ship_data else 0,
         unshuffled=_unshuffled(nodes[0]),
@@ -126,7 +130,6 @@ def _unshuffled(node: Node) -> tuple[str, str] | None:
     return None
 
 
-FLOAT = 4  # bytes
 PASSING = 3
 """Copies on the first stage of a pipeline when weights come or go: whole, cut up for the stages, and one under way."""
 
@@ -155,7 +158,7 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
     Args:
         gradients: whether these are submitted (ASGD).
     """
-    c_w = work.elements * FLOAT
+    c_w = work.weights
     server = server_copies(work, len(roles.workers), gradients) if roles.serves else 0
     on_device, in_main = _of_rank(roles, *worker_copies(work, gradients))
     apart = device.type == "cuda"

@@ -18,14 +18,14 @@ from bpt.optim.rules import UPDATE_RULES
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import NetPlan
 from bpt.plan.stage_placement import described
+from bpt.precision import precision_of
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.blobs import STORED
 from bpt.proto.sources import SolverSource
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.spreading import spread
 from bpt.share import Share
 from bpt.speeds.memory_use import Memory
-
-_FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def check_plan(
         *_shares(graphs, parallel),
         *_statistics(training, parallel),
         *_memory(ranks, solver.param, training, part, device),
-        *_exchange(ranks, training, part, allreduce, parallel),
+        *_exchange(ranks, solver.param, training, part, allreduce, parallel),
     ]
     rule = UPDATE_RULES[solver.param.type]
     copies = 1 + solver.param.snapshot_diff + rule.moments
-    return Plan(_section(found), snapshot=training.num_parameters * _FLOAT * copies)
+    return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)
 
 
 def _section(findings: Sequence[Finding]) -> Section:
@@ -170,7 +170,7 @@ def _memory(
     """Whether there is room for what a rank holds; a collective call."""
     copies = 2 + UPDATE_RULES[param.type].moments  # values, gradients, history
     sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
-    mine = _held(graph, part) * copies, Memory(device, sharers).room
+    mine = _held(graph, part) * precision_of(param).master.itemsize * copies, Memory(device, sharers).room
     needs = ranks.world.allgather(mine)
     short = [rank for rank, (need, room) in enumerate(needs) if need > room]
     if short:
@@ -187,18 +187,18 @@ def _memory(
 
 
 def _exchange(
-    ranks: Ranks, graph: LayerGraph, part: Part, allreduce: float, parallel: Parallel
+    ranks: Ranks, param: pb.SolverParameter, graph: LayerGraph, part: Part, allreduce: float, parallel: Parallel
 ) -> Iterator[Finding]:
     """What an iteration sends; a collective call."""
-    nbytes = max(ranks.world.allgather(_held(graph, part)))
+    nbytes = max(ranks.world.allgather(_held(graph, part))) * precision_of(param).wire.itemsize
     if (parallel.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
         took = f"about {allreduce * nbytes * 1e3:.2g} ms by the Allreduce above, of which computing hides a part"
         yield ok(f"each iteration sums {_size(nbytes)} of gradients over the ranks: {took}")
 
 
 def _held(graph: LayerGraph, part: Part) -> int:
-    """Bytes of the parameters that a rank holds."""
-    return sum(count(part.shape_of(param)) for param in graph.learnable if part.holds(param)) * _FLOAT
+    """Elements of the parameters that a rank holds."""
+    return sum(count(part.shape_of(param)) for param in graph.learnable if part.holds(param))
 
 
 def _size(nbytes: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from bpt.comm.base import Communicator
 
 LARGE = 2**18  # elements; from here on a parameter is a message of its own, which saves a copy
 
-Message = NDArray[np.float32]
+Message = NDArray[np.floating[Any]]
 
 
 class Bucket:
@@ -22,7 +23,8 @@ class Bucket:
     All ranks cut their parameters into the same messages, whatever layout a rank's gradients have.
 
     Args:
-        parameters: float32, in the same order on all ranks, each with a name for the tables.
+        parameters: of one dtype, which is that of the messages; in the same order on all ranks, each with a name for
+            the tables.
         comm: used by nobody else while a message of this bucket is on its way.
 
     Attributes:
@@ -77,7 +79,11 @@ class Bucket:
                 target.copy_(values)
 
     def _room(self) -> Tensor:
-        return torch.empty(sum(p.numel() for p in self._small), device="cpu")
+        return (
+            torch.empty(sum(p.numel() for p in self._small), dtype=self._small[0].dtype)
+            if self._small
+            else torch.empty(0)
+        )
 
     def _pack(self, room: Tensor, small: list[Tensor | None], large: list[Tensor | None]) -> list[Message]:
         self._sent = []
@@ -89,7 +95,9 @@ class Bucket:
                 place += parameter.numel()
             self._sent.append(room)
         for parameter, values in zip(self._large, large, strict=True):
-            self._sent.append(torch.zeros(parameter.shape) if values is None else values.cpu().contiguous())
+            self._sent.append(
+                torch.zeros(parameter.shape, dtype=parameter.dtype) if values is None else values.cpu().contiguous()
+            )
         return [tensor.numpy() for tensor in self._sent]
 
     def _unpack(self) -> Iterator[tuple[nn.Parameter, Tensor]]:

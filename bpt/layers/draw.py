@@ -38,7 +38,7 @@ def _draw(
     columns = context.columns
     row = shape[1:] if columns is None else (columns.total, *shape[2:])
     size = max(-(-share.total // BLOCKS), -(-SMALL // max(1, count(row))))  # rows of a block
-    numbers = torch.empty(shape, device=device)
+    numbers = torch.empty(shape, dtype=torch.float32, device=device)
     done = 0
     for begin, end in share.runs(share.shift(context.rotation)):
         for block in range(begin // size, -(-end // size)):
@@ -50,6 +50,7 @@ def _draw(
             if columns is None and last - first == stop - start:
                 target.uniform_(generator=generator)
                 continue
-            drawn = torch.rand((stop - start, *row), generator=generator, device=device)[first - start : last - start]
+            drawn = torch.rand((stop - start, *row), generator=generator, dtype=torch.float32, device=device)
+            drawn = drawn[first - start : last - start]
             target.copy_(drawn if columns is None else drawn.narrow(1, columns.start, columns.count))
     return numbers

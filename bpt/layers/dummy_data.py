@@ -102,7 +102,7 @@ class DummyData(Layer):
 
     def _filled(self, top: int, whole: Shape, rows: Slice | None = None) -> Tensor:
         """``rows`` of the top of shape ``whole``."""
-        values = torch.empty(rows.shape(whole) if rows else whole)
+        values = torch.empty(rows.shape(whole) if rows else whole, dtype=torch.float32)
         generator = self.context.pass_generator("dummy_data", self.spec.name, top)
         try:
             fill(values, self._filler(top), generator, whole, rows)

@@ -51,6 +51,8 @@ class Python(Layer):
         with setting_up(spec, "__init__"), torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.generator("python", spec.name).initial_seed())
             self.module = _make(spec)
+        if context.precision.compute != torch.float32:  # which modules are made in, but for what they choose
+            self.module.to(context.precision.compute)
         self.train(self.training)
         self._members = _members(self.module)
         self._number = len(spec.tops)
@@ -125,7 +127,8 @@ class Python(Layer):
         with torch.no_grad():
             for member, blob in buffers:
                 member.values.copy_(blob)
-        tops = _tops(self.spec, self._number, self.module(*bottoms))
+        dtype = bottoms[0].dtype if bottoms else self.context.precision.compute
+        tops = _tops(self.spec, self._number, self.module(*bottoms), dtype)
         with torch.no_grad():
             for member, blob in buffers if self.training else ():
                 blob.copy_(member.values)
@@ -189,9 +192,9 @@ def _infer_module(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         ParamSpec(tuple(member.values.shape), _UNFILLED, member.is_parameter and member.values.requires_grad)
         for member in _members(module)
     )
-    zeros = [torch.zeros(shape) for shape in bottoms]
+    zeros = [torch.zeros(shape, dtype=torch.float32) for shape in bottoms]
     with setting_up(spec, "forward"):
-        tops = _tops(spec, len(spec.tops), module(*zeros))
+        tops = _tops(spec, len(spec.tops), module(*zeros), torch.float32)
     if any(bottom._version for bottom in zeros):
         raise spec.error("changes its bottom in place; other layers may read it", FIELD, "layer")
     return LayerShapes(tuple(tuple(top.shape) for top in tops), params)
@@ -208,8 +211,8 @@ def _infer_pycaffe(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         return LayerShapes(tuple(tops), forward_only=missing)
 
 
-def _tops(spec: LayerSpec, number: int, result: object) -> tuple[Tensor, ...]:
-    """What ``forward`` has returned as so many tops, all of floating point."""
+def _tops(spec: LayerSpec, number: int, result: object, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """What ``forward`` has returned as so many tops, all of floating point: numbers of other kinds become ``dtype``."""
     listed = () if result is None else (result,) if isinstance(result, Tensor) else result
     if not isinstance(listed, tuple | list) or not all(isinstance(top, Tensor) for top in listed):
         kind = spec.param.python_param.layer
@@ -219,7 +222,7 @@ def _tops(spec: LayerSpec, number: int, result: object) -> tuple[Tensor, ...]:
         returned = "1 tensor" if len(listed) == 1 else f"{len(listed)} tensors"
         named = "1 top is" if number == 1 else f"{number} tops are"
         raise spec.error(f"{kind} returns {returned}, and {named} named", "top")
-    return tuple(top if top.is_floating_point() else top.to(torch.get_default_dtype()) for top in listed)
+    return tuple(top if top.is_floating_point() else top.to(dtype) for top in listed)
 
 
 def _show(result: object) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from bpt.errors import UserError
 from bpt.graph.layer_graph import LayerGraph, Node
@@ -14,7 +15,8 @@ from bpt.graph.stages import bound_together
 from bpt.graph.transfers import is_source, wants_diff
 from bpt.proto import bpt_pb2 as pb
 
-BYTES = 4  # of an element
+if TYPE_CHECKING:  # it knows torch, which is not needed here
+    from bpt.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Cost:
 
 def costs_of(
     graph: LayerGraph,
+    precision: Precision,
     measured: Mapping[str, tuple[float, float]] | None = None,
     histories: int = 1,
     replicas: int = 1,
@@ -59,6 +62,7 @@ def costs_of(
     owner's layer.
 
     Args:
+        precision: says how much memory an element takes.
         measured: layer name → seconds forward and backward, for the whole batch.
         histories: blobs that the update rule keeps for each parameter (momentum: 1; Adam: 2).
         replicas: among so many the batch is divided evenly; so are times and activations.
@@ -66,26 +70,27 @@ def costs_of(
     Raises:
         UserError: ``measured`` lacks a layer.
     """
-    return tuple(_cost(graph, node, measured, histories, replicas) for node in graph.nodes)
+    return tuple(_cost(graph, node, precision, measured, histories, replicas) for node in graph.nodes)
 
 
 def _cost(
     graph: LayerGraph,
     node: Node,
+    precision: Precision,
     measured: Mapping[str, tuple[float, float]] | None,
     histories: int,
     replicas: int,
 ) -> Cost:
     forward, backward = _times(node, measured)
     own = [graph.params[index] for index in node.params if not graph.params[index].shared]
-    sizes = [(BYTES * count(param.shape), bool(param.learnable and param.lr_mult)) for param in own]
+    sizes = [(precision.master.itemsize * count(param.shape), bool(param.learnable and param.lr_mult)) for param in own]
     trained = [size for size, learns in sizes if learns]
     return Cost(
         node.name,
         forward / replicas,
         backward / replicas,
         sum(size * (2 + histories if learns else 1) for size, learns in sizes),
-        _activations(graph, node) / replicas,
+        _activations(graph, node, precision) / replicas,
         sum(trained),
         max(trained, default=0),
     )
@@ -103,8 +108,9 @@ def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tu
     raise UserError(f'the measured costs have no layer "{node.name}"; measure this net anew')
 
 
-def _activations(graph: LayerGraph, node: Node) -> int:
-    return 0 if node.layer_type.is_view else sum(BYTES * count(graph.edges[edge].shape) for edge in node.tops)
+def _activations(graph: LayerGraph, node: Node, precision: Precision) -> int:
+    made = () if node.layer_type.is_view else node.tops
+    return precision.compute.itemsize * sum(count(graph.edges[edge].shape) for edge in made)
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,7 @@ def problem_of(
     devices: Sequence[Device],
     link: Link,
     param: pb.PipelineParameter,
+    precision: Precision,
     measured: Mapping[str, tuple[float, float]] | None = None,
     histories: int = 1,
     together: Iterable[tuple[int, int]] = (),
@@ -228,7 +235,7 @@ def problem_of(
         graph: in phase TRAIN.
         devices: in order of the stages.
         param: its ``schedule`` and ``micro_batches`` count; under DELAYED, a batch travels whole.
-        measured, histories: see ``costs_of``.
+        precision, measured, histories: see ``costs_of``.
         together: runs of layers ``[start, end)`` that must not be cut, besides those of ``bound_together`` (say, what
             runs on slices of shards).
         passes: of an iteration (iter_size).
@@ -237,8 +244,8 @@ def problem_of(
     sources = tuple(node.index for node in graph.nodes if is_source(node))
     micro_batches = 1 if param.schedule == pb.PipelineParameter.DELAYED else param.micro_batches
     return Problem(
-        costs_of(graph, measured, histories, replicas),
-        _crossings(graph, replicas),
+        costs_of(graph, precision, measured, histories, replicas),
+        _crossings(graph, precision.compute.itemsize, replicas),
         tuple(devices),
         link,
         (*bound_together(graph), *together),
@@ -251,7 +258,7 @@ def problem_of(
     )
 
 
-def _crossings(graph: LayerGraph, replicas: int) -> tuple[Crossing, ...]:
+def _crossings(graph: LayerGraph, itemsize: int, replicas: int) -> tuple[Crossing, ...]:
     """One for each blob that is read; the tops of a Split are one."""
     edges_of: dict[tuple[int, int], list[int]] = {}
     for edge in graph.edges:
@@ -266,7 +273,7 @@ def _crossings(graph: LayerGraph, replicas: int) -> tuple[Crossing, ...]:
             Crossing(
                 first.producer,
                 tuple(sorted(reader for reader in readers if reader is not None)),
-                BYTES * count(first.shape) / replicas,
+                itemsize * count(first.shape) / replicas,
                 any(wants_diff(graph, edge) for edge in edges),
             )
         )

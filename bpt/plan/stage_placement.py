@@ -15,6 +15,7 @@ from bpt.placement.loads import idle_stages
 from bpt.placement.partition import TooManyStagesError
 from bpt.placement.problem import Placement, Problem, problem_of
 from bpt.plan.staging import Staging
+from bpt.precision import precision_of
 from bpt.predict.devices import devices_of
 from bpt.predict.measured_costs import PATH, measured_costs
 from bpt.predict.pipeline_clock import clock_of
@@ -72,7 +73,9 @@ def place(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> tuple[P
     moments = UPDATE_RULES[source.param.type].moments
     shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
     costs, passes = measured_costs(source, graph), source.param.iter_size
-    problem = problem_of(graph, devices, link, param, costs, moments, passes=passes, replicas=shares)
+    problem = problem_of(
+        graph, devices, link, param, precision_of(source.param), costs, moments, passes=passes, replicas=shares
+    )
     try:
         return problem, allocate(problem, param, manual_stages(graph), clock_of(source, graph, problem))
     except LayerError as error:
@@ -121,8 +124,10 @@ def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:
         names = [name for name, stage in zip(staging.layers, staging.of_layers, strict=True) if stage == number]
         device = f" ({devices[number]})" if devices else ""
         layers = f"{len(names)} layer{'s' * (len(names) != 1)}"
-        yield f"Stage {number}{device}: {layers}, {names[0]} … {names[-1]}" if len(names) > 1 else (
-            f"Stage {number}{device}: layer {names[0]}"
+        yield (
+            f"Stage {number}{device}: {layers}, {names[0]} … {names[-1]}"
+            if len(names) > 1
+            else (f"Stage {number}{device}: layer {names[0]}")
         )
     if staging.rule == DELAYED and (late := max(staging.of_layers)):
         yield f"Losses and outputs are shown {late} iteration{'s' * (late != 1)} late: no stage waits for them"

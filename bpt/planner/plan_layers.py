@@ -17,8 +17,10 @@ from bpt.plan.pipeline_rules import check_pipeline, without_effect
 from bpt.plan.solver_rules import check_solver
 from bpt.plan.stage_placement import DELAYED, check_micro_batches, place
 from bpt.planner.plan_report import Alone, Outlook, Plan, outlook
+from bpt.precision import precision_of
 from bpt.predict.costs_file import Costs
 from bpt.predict.measured_costs import read_costs_of
+from bpt.predict.pipeline_clock import Clock
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 from bpt.server.legality import apart
@@ -51,14 +53,16 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
         check_micro_batches(graph, parallel.sync_batch_norm)
     costs = read_costs_of(source, graph)
     problem, placement = place(source, graph)
-    update = 0.0 if costs is None else costs.update
+    update, precision = 0.0 if costs is None else costs.update, precision_of(source.param)
+    clock = Clock(graph, problem, passes, update, precision)
 
     def seen(placement: Placement) -> Outlook:
-        return outlook(graph, problem, placement.starts, placement.stages, passes, update)
+        return outlook(clock, placement.starts, placement.stages)
 
     return Plan(
         graph,
         problem,
+        precision,
         allocator=_Pipeline.Allocator.Name(param.allocator),
         schedule=_Pipeline.Schedule.Name(param.schedule),
         batch=batch_of(graph),

@@ -12,6 +12,7 @@ from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
 from bpt.placement.loads import Loads
 from bpt.placement.problem import Problem
+from bpt.precision import Precision
 from bpt.predict.pipeline_clock import Clock
 from bpt.schedule.pipeline.simulation import Trace
 
@@ -96,6 +97,7 @@ class Plan:
 
     graph: LayerGraph
     problem: Problem
+    precision: Precision
     allocator: str
     schedule: str
     batch: int
@@ -126,26 +128,22 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
 
 
-def outlook(
-    graph: LayerGraph, problem: Problem, starts: Sequence[int], stages: Sequence[int], passes: int, update: float
-) -> Outlook:
+def outlook(clock: Clock, starts: Sequence[int], stages: Sequence[int]) -> Outlook:
     """What becomes of a placement.
 
     Args:
         starts: the first layer of each partition, and
         stages: its stage.
-        passes: of an iteration (iter_size).
-        update: seconds of the update of all parameters at speed 1.
 
     Raises:
         PrototxtError: the schedule cannot run stages that lie like that.
     """
-    run = Clock(graph, problem, passes, update).run(starts, stages)
+    run = clock.run(starts, stages)
     own, depth = run.pipeline.stages, run.pipeline.depth
     busy = [run.times.update(stage) for stage in range(depth)]
     for segment, stage in enumerate(own):
         busy[stage] += run.pipeline.micros * (run.times.forward(stage, segment) + run.times.backward(stage, segment))
-    parameters, activations = _memory(problem, starts, stages)
+    parameters, activations = _memory(clock.problem, starts, stages)
     return Outlook(
         run.segments, own, tuple(list(stages).count(stage) for stage in range(depth)), run.flows, run.trace,
         run.seconds, tuple(busy), parameters, activations,

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.spec import count
 from bpt.placement.loads import idle_stages
 from bpt.planner.plan_report import Outlook, Plan, milliseconds
+from bpt.predict.pipeline_clock import size_of
 from bpt.report.log import columns
 
 _MIB = 2**20
-_BYTES = 4  # of an element
 _TRANSFERS = 24  # lines; the rest are counted
 _GENERATIONS = 8  # of GABRA that are shown
 
@@ -82,7 +81,7 @@ def _transfers(plan: Plan) -> Iterator[str]:
     rows = [("transfer", "from", "to", "kB", "diff kB")]
     total = 0.0
     for transfer in chosen.transfers:
-        size = count(transfer.shape) * _BYTES / 1e3
+        size = size_of(transfer, plan.precision) / 1e3
         total += size * (1 + transfer.diff)
         blob = plan.graph.edges[transfer.edges[0]].blob
         back = f"{size:,.5g}" if transfer.diff else ""

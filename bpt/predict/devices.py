@@ -16,6 +16,7 @@ from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.placement.problem import Device, Link, costs_of
+from bpt.precision import precision_of
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.measured_costs import PATH, by_layer, file_of, read_costs_of
 from bpt.proto.sources import SolverSource
@@ -53,7 +54,7 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
         speed = 1.0 if measured is not None else NOMINAL
         return tuple(Device(f"device {stage}", speed) for stage in range(stages)), NOMINAL_LINK
     path = file_of(source, "devices", named)
-    work = math.fsum(cost.work for cost in costs_of(graph, measured))
+    work = math.fsum(cost.work for cost in costs_of(graph, precision_of(source.param), measured))
     if not work or not batch_of(graph):
         lack = "operations to count" if not work else "layer that makes batches"
         raise PrototxtError(

@@ -11,7 +11,8 @@ from bpt.graph.segments import Segment, cut
 from bpt.graph.spec import count
 from bpt.graph.stages import borders, spread_over
 from bpt.graph.transfers import Transfer, transfers
-from bpt.placement.problem import BYTES, Cost, Placement, Problem
+from bpt.placement.problem import Cost, Placement, Problem
+from bpt.precision import FLOAT32, Precision, precision_of
 from bpt.predict.measured_costs import read_costs_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
@@ -28,15 +29,22 @@ class StageTimes:
 
     Args:
         update: seconds of the update of all parameters at speed 1.
+        precision: of the blobs that travel.
     """
 
     def __init__(
-        self, problem: Problem, segments: Sequence[Segment], flows: Sequence[Transfer], update: float = 0.0
+        self,
+        problem: Problem,
+        segments: Sequence[Segment],
+        flows: Sequence[Transfer],
+        update: float = 0.0,
+        precision: Precision = FLOAT32,
     ) -> None:
         self._problem = problem
         self._segments = segments
         self._flows = flows
         self._update = update
+        self._precision = precision
         self._parameters = sum(cost.parameters for cost in problem.costs)
         self._own = [0] * len(problem.devices)
 
@@ -55,7 +63,7 @@ class StageTimes:
 
     def transfer(self, flow: int, diff: bool) -> float:
         parts = self._problem.replicas * self._problem.micro_batches
-        return self._problem.link.seconds(size_of(self._flows[flow]) / parts)
+        return self._problem.link.seconds(size_of(self._flows[flow], self._precision) / parts)
 
     def exchange(self, stage: int, segment: int) -> float:
         return 0.0  # of one pipeline; its replicas would have to agree on gradients
@@ -71,9 +79,9 @@ class StageTimes:
         return work / self._problem.devices[stage].speed / self._problem.micro_batches
 
 
-def size_of(transfer: Transfer) -> int:
+def size_of(transfer: Transfer, precision: Precision) -> int:
     """Bytes of a transfer for the whole batch of the net, one way."""
-    return BYTES * count(transfer.shape)
+    return precision.compute.itemsize * count(transfer.shape)
 
 
 @dataclass(frozen=True)
@@ -105,12 +113,14 @@ class Clock:
         graph, problem: the net, and what a placement is sought for.
         passes: of an iteration (iter_size).
         update: seconds of the update of all parameters at speed 1.
+        precision: of the blobs that travel.
     """
 
     graph: LayerGraph
     problem: Problem
     passes: int = 1
     update: float = 0.0
+    precision: Precision = FLOAT32
 
     def __call__(self, placement: Placement) -> float:
         return self.run(placement.starts, placement.stages).seconds
@@ -136,7 +146,7 @@ class Clock:
             raise PrototxtError(
                 "pipeline_param: schedule: DELAYED needs stages of consecutive layers, in order; set allocator: BLOCK"
             )
-        times = StageTimes(problem, segments, flows, self.update).own(own)
+        times = StageTimes(problem, segments, flows, self.update, self.precision).own(own)
         depth = pipeline.depth
         trace = simulate(streams(problem.rule, pipeline, 2 * WARM * depth if delayed else 1), times)
         seconds = trace.time
@@ -150,4 +160,5 @@ class Clock:
 def clock_of(source: SolverSource, graph: LayerGraph, problem: Problem) -> Clock:
     """The clock that a solver's allocator decides by; it knows the update's time if costs were measured."""
     costs = read_costs_of(source, graph)
-    return Clock(graph, problem, min(source.param.iter_size, PASSES), 0.0 if costs is None else costs.update)
+    update = 0.0 if costs is None else costs.update
+    return Clock(graph, problem, min(source.param.iter_size, PASSES), update, precision_of(source.param))

@@ -16,6 +16,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import LENGTH, outline, write_varint
 
 FloatArray = NDArray[np.float32]
+STORED = np.dtype(np.float32).itemsize  # bytes of a number in files that are written, whatever a run computes in
 
 _OLD_DIMENSIONS = ("num", "channels", "height", "width")
 _OLD_AXES = len(_OLD_DIMENSIONS)

@@ -92,7 +92,7 @@ class Module(nn.Module):
 
 
 def _unpickled(kind: type[Module], plan: NetPlan, values: Values, seed: int, iteration: int, micro: int) -> Module:
-    return kind(made_again(plan, values, RunContext(seed, iteration, micro)), plan)
+    return kind(made_again(plan, values, RunContext(seed, iteration=iteration, micro=micro)), plan)
 
 
 @not_compiled  # it would compile anew for each count

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import Shape, count
-from bpt.placement.problem import BYTES
+from bpt.precision import FLOAT32
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
 
@@ -26,6 +26,7 @@ class Line:
         shared: elements that belong to an earlier layer.
         flops: floating-point operations of a forward pass of the batch; a multiply-add counts as two.
         activations: bytes of its tops; 0 if it works in place, or its tops are views of its bottom.
+        memory: bytes of the parameters.
     """
 
     name: str
@@ -35,11 +36,7 @@ class Line:
     shared: int
     flops: int
     activations: int
-
-    @property
-    def memory(self) -> int:
-        """Bytes of the parameters."""
-        return self.parameters * BYTES
+    memory: int
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,10 @@ class Summary:
     def activations(self) -> int:
         return sum(line.activations for line in self.lines)
 
+    @property
+    def memory(self) -> int:
+        return sum(line.memory for line in self.lines)
+
 
 def summary_of(graph: LayerGraph, types: Mapping[str, str] | None = None) -> Summary:
     """The summary of ``graph``; ``types`` are those of layers in whose place others stand in the graph, by name."""
@@ -85,14 +86,16 @@ def _line(graph: LayerGraph, node: Node, types: Mapping[str, str]) -> Line:
     tops = [graph.edges[edge] for edge in node.tops]
     fresh = [top for top in tops if top.blob not in bottoms and not node.layer_type.is_view]
     own = [graph.params[index] for index in node.params]
+    parameters = sum(count(param.shape) for param in own if not param.shared)
     return Line(
         node.name,
         types.get(node.name, node.type),
         tuple(top.shape for top in tops),
-        parameters=sum(count(param.shape) for param in own if not param.shared),
+        parameters=parameters,
         shared=sum(count(param.shape) for param in own if param.shared),
         flops=node.flops,
-        activations=sum(BYTES * count(top.shape) for top in fresh),
+        activations=FLOAT32.compute.itemsize * sum(count(top.shape) for top in fresh),
+        memory=FLOAT32.master.itemsize * parameters,
     )
 
 
@@ -105,8 +108,7 @@ def text_lines(summary: Summary) -> Iterator[str]:
         shapes = ", ".join("×".join(map(str, shape)) or "1" for shape in line.tops) or "-"
         note = f"{line.parameters:,}" + (f" (+{line.shared:,} shared)" if line.shared else "")
         rows.append((line.name, line.type, shapes, note, *_numbers(line.flops, line.activations, line.memory)))
-    memory = summary.parameters * BYTES
-    total = ("total", "", "", f"{summary.parameters:,}", *_numbers(summary.flops, summary.activations, memory))
+    total = ("total", "", "", f"{summary.parameters:,}", *_numbers(summary.flops, summary.activations, summary.memory))
     shown = list(columns([*rows, total], 3))
     yield shown[0]
     yield "-" * max(map(len, shown))
@@ -131,9 +133,7 @@ def csv_text(summary: Summary) -> str:
             (line.name, line.type, shapes, line.parameters, line.shared, line.flops, line.activations, line.memory)
         )
     shared = sum(line.shared for line in summary.lines)
-    writer.writerow(
-        ("total", "", "", summary.parameters, shared, summary.flops, summary.activations, summary.parameters * BYTES)
-    )
+    writer.writerow(("total", "", "", summary.parameters, shared, summary.flops, summary.activations, summary.memory))
     return content.getvalue()
 
 

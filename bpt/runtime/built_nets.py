@@ -56,7 +56,8 @@ class Builder:
         self._context = context
         self._test_context = replace(context)  # its own: other shares, and never turned
         parallel.set_up(self._test_context, pb.TEST)
-        self._alone = RunContext(seed=context.seed)  # of test nets whose batches stay whole: each rank tests them
+        # Of test nets whose batches stay whole: each rank tests them.
+        self._alone = RunContext(seed=context.seed, precision=context.precision)
         self._parallel = parallel
         self._observable = observable
         self._make_operator = make_operator or self._operator

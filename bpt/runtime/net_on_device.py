@@ -17,8 +17,6 @@ from bpt.graph.spec import Shape, count
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 
-_FLOAT = 4  # bytes
-
 
 def make_net(
     graph: LayerGraph,
@@ -40,15 +38,17 @@ def make_net(
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        size = _gib(_elements(graph, part) * _FLOAT)
+        size = _gib(_elements(graph, part) * context.precision.master.itemsize)
         raise RunError(f'net "{graph.name}": the device has no room for its parameters, which take {size}') from error
 
 
 def _check_fits(graph: LayerGraph, part: Part, context: RunContext, memory: int) -> None:
     """Refuse what cannot fit: a system that promises more memory than it has would kill the process later on."""
 
-    def refuse_above(what: str, layer: int, shape: Shape) -> None:
-        size = count(shape) * _FLOAT
+    precision = context.precision
+
+    def refuse_above(what: str, layer: int, shape: Shape, dtype: torch.dtype) -> None:
+        size = count(shape) * dtype.itemsize
         if size > memory:
             raise RunError(
                 f'layer "{graph.nodes[layer].name}": {what} of shape {shape} takes {_gib(size)}, '
@@ -56,14 +56,14 @@ def _check_fits(graph: LayerGraph, part: Part, context: RunContext, memory: int)
             )
 
     for param in filter(part.holds, graph.learnable):
-        refuse_above(f"parameter {param.blob}", param.layer, part.shape_of(param))
+        refuse_above(f"parameter {param.blob}", param.layer, part.shape_of(param), precision.master)
     for edge in graph.edges:
         if part.runs(edge.producer):
-            refuse_above(f'top "{edge.blob}"', edge.producer, context.own_shape(edge.shape))
+            refuse_above(f'top "{edge.blob}"', edge.producer, context.own_shape(edge.shape), precision.compute)
     # In training each parameter has a gradient of its size.
     copies = 2 if graph.phase == pb.TRAIN else 1
     elements = _elements(graph, part)
-    size = elements * copies * _FLOAT
+    size = elements * copies * precision.master.itemsize
     if size > memory:
         whose = f"its {elements} parameters{' on this rank' * (elements < graph.num_parameters)}"
         raise RunError(

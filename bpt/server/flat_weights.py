@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bpt.comm.base import Buffer
 from bpt.net import Net
+from bpt.precision import array_type
 
 
 class FlatWeights:
@@ -38,7 +39,7 @@ class FlatWeights:
         self._ends = list(accumulate(sizes))
         self.size = sum(sizes)
         self.trained = sum(size for kept, _, size in self.places if not kept)
-        self.dtype = torch.empty(0, dtype=values[0][2].dtype).numpy().dtype if values else np.dtype(np.float32)
+        self.dtype = array_type(net.context.precision.master)
 
     def nothing(self) -> Buffer:
         """A new buffer of zeros."""

@@ -13,10 +13,10 @@ from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
 from bpt.plan.dividing import check_dealt_out
 from bpt.plan.nets import NetPlan, train_plan
+from bpt.precision import precision_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 
-_FLOAT = 4  # bytes
 _OF_IMAGE = 3  # dimensions
 _BATCH_SIZES = ("data_param", "hdf5_data_param", "volume_data_param")  # where the data layers have their batch_size
 _TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
@@ -32,6 +32,7 @@ class Facts:
         batch: samples of an iteration, over all its passes (``iter_size``).
         flops: floating-point operations that training costs for each sample: forward, and twice as many backward.
         parameters: elements of all weights.
+        weights: their bytes, c_w.
         record: bytes of a sample that the server sends (``ship_data``): of the first record of the data set or, where
             that is not looked at, a byte for each element of an image; 0: it sends none.
     """
@@ -41,12 +42,8 @@ class Facts:
     batch: int
     flops: float
     parameters: int
+    weights: int
     record: int
-
-    @property
-    def weights(self) -> int:
-        """c_w, in bytes."""
-        return self.parameters * _FLOAT
 
 
 def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts:
@@ -81,6 +78,7 @@ def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts
         batch=batch * source.param.iter_size,
         flops=_TRAINING * graph.flops / batch,
         parameters=graph.num_parameters,
+        weights=graph.num_parameters * precision_of(source.param).wire.itemsize,
         record=record,
     )
 

@@ -18,6 +18,7 @@ from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
 from bpt.plan.nets import test_plans, train_plan
 from bpt.plan.solver_rules import check_solver
+from bpt.precision import Precision, precision_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 from bpt.proto.text import to_text
@@ -60,6 +61,7 @@ class Solver:
         make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
         batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
         cuts: train in micro-batches without stages; see Staging.
+        precision: to compute in, instead of the text's.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Solver:
         make_operator: MakeOperator | None = None,
         batch_factor: int | None = None,
         cuts: tuple[int, ...] = (),
+        precision: Precision | None = None,
     ) -> None:
         self.param = source.param
         self.device = device
@@ -94,7 +97,7 @@ class Solver:
         check_same(world, facts_of(self.param, graph, *test_graphs))
         self.parallel = spread(source, graph, world, device, batch_factor, test_graphs, cuts)
         resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(self.param, resume))
-        self.context = RunContext(seed=seed)
+        self.context = RunContext(seed=seed, precision=precision or precision_of(self.param))
         self.parallel.set_up(self.context)
         observable = observable or self.param.debug_info
         builder = Builder(device, self.context, self.parallel, observable, make_operator)

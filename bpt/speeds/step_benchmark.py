@@ -19,6 +19,7 @@ from bpt.graph.spec import count
 from bpt.layers.batch_size import batch_of
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule, make_rule
+from bpt.precision import precision_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
 from bpt.share import Share
@@ -28,7 +29,6 @@ from bpt.speeds.memory_use import Memory
 # and not so low that any of torch's fast updates would not do, which a rate of 0 would be.
 RATE = 1e-9
 NEVER_CLIP = 1e30  # the norm of the gradients is computed, and nothing is logged
-FLOAT = 4  # bytes
 
 
 class StepBenchmark:
@@ -60,6 +60,7 @@ class StepBenchmark:
         self._param.CopyFrom(param)
         if param.clip_gradients >= 0:
             self._param.clip_gradients = NEVER_CLIP
+        self._precision = precision_of(param)
         self._device = device
         self._ranks = ranks
         self._agree = agree
@@ -75,7 +76,8 @@ class StepBenchmark:
     @property
     def blob_bytes(self) -> tuple[int, int]:
         """Bytes a sample of the largest blob, and of all blobs."""
-        sizes = [count(edge.shape) * FLOAT // self._batch for edge in self._graph.edges]
+        itemsize = self._precision.compute.itemsize
+        sizes = [count(edge.shape) * itemsize // self._batch for edge in self._graph.edges]
         return max(sizes), sum(sizes)
 
     def resize(self, samples: int) -> None:
@@ -85,7 +87,7 @@ class StepBenchmark:
         self._memory.reset()
         if not samples:
             return
-        context = RunContext(split=self._split, ranks=self._ranks)
+        context = RunContext(precision=self._precision, split=self._split, ranks=self._ranks)
         net = make_net(self._graph, self._device, context, self._values)
         for name, position in self._positions.items():
             net.data_layers()[name].position = position

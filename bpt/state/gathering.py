@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.comm.base import Communicator
@@ -18,10 +21,13 @@ from bpt.graph.layer_graph import Node, Param
 from bpt.graph.part import Part, Slice, holders
 from bpt.graph.spec import Shape
 from bpt.net import Net
-from bpt.proto.blobs import FloatArray
+from bpt.precision import array_type
 from bpt.state.stored import runs_of_rows
 
-PIECE = 2**22  # elements that are sent at once: 16 MiB
+PIECE = 2**22  # elements that are sent at once: 16 MiB of float32
+
+Floats = NDArray[np.floating[Any]]
+"""In a run's precision: files take float32 of it."""
 
 Index = tuple[slice, ...]
 """A place in an array; ``()`` is all of it."""
@@ -37,40 +43,48 @@ class Gathered:
         comm, parts: the ranks, and what each of them holds of the net.
         owner: the parameter whose place on the ranks the values share.
         own: what this rank has of them; ``None``: zeros, or nothing if it does not hold the parameter.
+        dtype: of the values, on all ranks.
         shape: of the blob, if it is not the owner's (share_mode PERMISSIVE).
     """
 
     def __init__(
-        self, comm: Communicator, parts: Sequence[Part], owner: Param, own: Tensor | None, shape: Shape | None = None
+        self,
+        comm: Communicator,
+        parts: Sequence[Part],
+        owner: Param,
+        own: Tensor | None,
+        dtype: torch.dtype,
+        shape: Shape | None = None,
     ) -> None:
         self.shape = owner.shape if shape is None else shape
         self._comm = comm
         self._own = own
+        self._dtype = array_type(dtype)
         self._holders = holders(owner, parts)
         assert self.shape == owner.shape or self._holders == ((0, None),), "a slice in another shape"
         self._coming = self._exchange()
 
-    def pieces(self) -> Iterator[tuple[Index, FloatArray]]:
+    def pieces(self) -> Iterator[tuple[Index, Floats]]:
         """On rank 0: what has not come yet, piece by piece, each with its place. Other ranks send what they have."""
         return self._coming
 
-    def array(self) -> FloatArray:
+    def array(self) -> Floats:
         """On rank 0: the whole blob. Shares memory with the net's if that holds it on the CPU."""
         whole = None
         for index, piece in self._coming:
             if index == ():
                 return piece
             if whole is None:
-                whole = np.empty(self.shape, np.float32)
+                whole = np.empty(self.shape, self._dtype)
             whole[index] = piece
-        return np.zeros(self.shape, np.float32) if whole is None else whole
+        return np.zeros(self.shape, self._dtype) if whole is None else whole
 
     def drain(self) -> None:
         """Let come, or send, what is left, and drop it."""
         for _ in self._coming:
             pass
 
-    def _exchange(self) -> Iterator[tuple[Index, FloatArray]]:
+    def _exchange(self) -> Iterator[tuple[Index, Floats]]:
         for rank, part in self._holders:
             if rank == 0 and self._comm.rank == 0:
                 yield (part.index(len(self.shape)) if part else ()), self._values(part)
@@ -79,7 +93,7 @@ class Gathered:
                     self._comm.Send(self._values(part, rows), 0)
             elif self._comm.rank == 0:
                 for index, rows in self._places(part):
-                    piece = np.empty(self._shape_of(part, rows), np.float32)
+                    piece = np.empty(self._shape_of(part, rows), self._dtype)
                     self._comm.Recv(piece, rank)
                     yield index, piece
 
@@ -98,10 +112,10 @@ class Gathered:
         shape = part.shape(self.shape) if part else self.shape
         return (rows.stop - rows.start, *shape[1:]) if shape and rows != slice(None) else shape
 
-    def _values(self, part: Slice | None, rows: slice = slice(None)) -> FloatArray:
+    def _values(self, part: Slice | None, rows: slice = slice(None)) -> Floats:
         shape = self._shape_of(part, rows)
         if self._own is None:
-            return np.zeros(shape, np.float32)
+            return np.zeros(shape, self._dtype)
         return tensor_to_array(self._own[rows] if shape else self._own).reshape(shape)
 
 
@@ -123,11 +137,14 @@ def layers_of(net: Net, diffs: Diffs | None, comm: Communicator, parts: Sequence
     """Each layer of ``net`` with its parameter blobs; without diffs if ``diffs`` is ``None``."""
     diff_of = dict(zip((param.index for param in net.held), diffs or (), strict=bool(diffs)))
 
+    def gathered(owner: Param, own: Tensor | None, shape: Shape) -> Gathered:
+        return Gathered(comm, parts, owner, own, net.context.precision.master, shape)
+
     def blob(param: Param) -> BlobValues:
         owner = net.graph.params[param.owner]
         value = net.value(owner) if net.holds(owner) else None
-        diff = Gathered(comm, parts, owner, diff_of.get(owner.index), param.shape) if diffs is not None else None
-        return BlobValues(Gathered(comm, parts, owner, value, param.shape), diff, not param.shared, param.learnable)
+        diff = gathered(owner, diff_of.get(owner.index), param.shape) if diffs is not None else None
+        return BlobValues(gathered(owner, value, param.shape), diff, not param.shared, param.learnable)
 
     params = net.graph.params
     return [(node, [blob(params[index]) for index in node.params]) for node in net.graph.nodes]
@@ -153,6 +170,7 @@ def history_of(
             parts,
             param,
             history[moment * len(net.held) + place[param.index]] if param.index in place else None,
+            net.context.precision.master,
         )
         for moment in range(moments)
         for param in net.graph.learnable
@@ -178,7 +196,7 @@ def write_together(comm: Communicator, blobs: Iterable[Gathered], write: Callabl
         raise failure
 
 
-def tensor_to_array(tensor: Tensor) -> FloatArray:
+def tensor_to_array(tensor: Tensor) -> Floats:
     """The values of ``tensor`` in row-major order; shares its memory if it is on the CPU and in that order."""
-    array: FloatArray = tensor.detach().float().cpu().contiguous().numpy()
+    array: Floats = tensor.detach().cpu().contiguous().numpy()
     return array

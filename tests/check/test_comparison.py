@@ -20,6 +20,7 @@ from bpt.device import CPU
 from bpt.errors import PrototxtError
 from bpt.exchange import Bucket, Exchange
 from bpt.net import Net
+from bpt.precision import FLOAT32, FLOAT64, Precision
 from bpt.proto.sources import read_solver
 from bpt.runtime.parallel import Parallel
 from bpt.share import Share
@@ -37,17 +38,17 @@ WITH_BATCH_NORM = NET.replace(
 
 
 def compared(
-    folder: Path, ranks: int, *overrides: str, net: str = NET, dtype: torch.dtype = torch.float64
+    folder: Path, ranks: int, *overrides: str, net: str = NET, precision: Precision = FLOAT64
 ) -> list[Compared]:
     """What ``ranks`` ranks and one process make of 4 iterations."""
     path = small_solver(folder, net=net, text=SOLVER).path
 
     def run(comm: Communicator) -> list[Compared]:
-        result = compare(read_solver(path, overrides), CPU, comm, 4, dtype)
+        result = compare(read_solver(path, overrides), CPU, comm, 4, precision)
         assert comm.rank == 0 or result == []
         return result
 
-    with default_dtype(dtype):  # of all threads
+    with default_dtype(precision.compute):  # of all threads
         return run_ranks(ranks, run)[0]
 
 
@@ -88,8 +89,8 @@ def test_what_is_not_trained_is_left_out(tmp_path: Path) -> None:
     assert [line.name for line in compared(tmp_path, 2, net=net)] == ["conv/1", "ip/0", "ip/1"]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_precision(dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("precision", [FLOAT32, FLOAT64])
+def test_precision(precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[torch.dtype] = set()
     run = Net.run
 
@@ -98,8 +99,8 @@ def test_precision(dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.Monke
         seen.update(value.dtype for value in (*values.values(), *net.parameters()))
 
     monkeypatch.setattr(Net, "run", spy)
-    assert differing(compared(tmp_path, 2, dtype=dtype)) == []
-    assert seen == {dtype}
+    assert differing(compared(tmp_path, 2, precision=precision)) == []
+    assert seen == {precision.compute}
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -217,17 +218,17 @@ TREE = "parallel_param { exchange: TREE }"
         (forget_the_batch, "", ALL),
     ],
 )
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("precision", [FLOAT64, FLOAT32])
 def test_a_mistake_is_found(
     mistake: Callable[[pytest.MonkeyPatch], None],
     overrides: str,
     found: list[str],
-    dtype: torch.dtype,
+    precision: Precision,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mistake(monkeypatch)
-    wrong = differing(compared(tmp_path, 2, overrides, dtype=dtype), 1e-4)
+    wrong = differing(compared(tmp_path, 2, overrides, precision=precision), 1e-4)
     # A wrong gradient of one parameter makes all weights wrong in the next iterations.
     assert set(found) <= set(wrong)
 

@@ -14,6 +14,7 @@ from bpt.comm.base import Communicator
 from bpt.commands.job import Job
 from bpt.errors import RunError
 from bpt.exchange import Bucket
+from bpt.precision import FLOAT32, FLOAT64, Precision
 from tests.cli.conftest import Bpt
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import SOLVER, small_solver
@@ -46,20 +47,20 @@ def test_one_process_is_equal_to_itself(solver: str, bpt: Bpt, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("flags", "iterations", "dtype"),
+    ("flags", "iterations", "precision"),
     [
-        ([], 10, torch.float64),
-        (["--iterations=3", "--precision=single"], 3, torch.float32),
-        (["-precision", "double"], 10, torch.float64),
+        ([], 10, FLOAT64),
+        (["--iterations=3", "--precision=single"], 3, FLOAT32),
+        (["-precision", "double"], 10, FLOAT64),
     ],
 )
 def test_what_is_compared(
-    flags: list[str], iterations: int, dtype: torch.dtype, solver: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch
+    flags: list[str], iterations: int, precision: Precision, solver: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(comparison, "compare", lambda *args: asked.append(args[3:]) or [])
     assert bpt("check", f"--solver={solver}", *flags).status == 0
-    assert asked == [(iterations, dtype)]
+    assert asked == [(iterations, precision)]
 
 
 def verdicts(out: str) -> list[str]:

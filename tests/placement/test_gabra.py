@@ -19,6 +19,7 @@ from bpt.placement.loads import Loads
 from bpt.placement.objective import Profit, StepTime, score
 from bpt.placement.partition import partitions
 from bpt.placement.problem import Device, Link, Placement, Problem, problem_of
+from bpt.precision import FLOAT32
 from bpt.proto import bpt_pb2 as pb
 from tests.placement.problems import Param, chain, fits, memory, random_problem, stages_of, step_time
 from tests.test_prototxt import train_val
@@ -51,7 +52,7 @@ def resnet152(link: Link, param: pb.PipelineParameter, memory: Sequence[float] =
     """On eight unlike devices."""
     speeds = [1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2]
     devices = [Device(f"d{j}", 1e11 * speed, size) for j, (speed, size) in enumerate(zip(speeds, memory, strict=True))]
-    return problem_of(train_val("resnet152", pb.TRAIN), devices, link, param)
+    return problem_of(train_val("resnet152", pb.TRAIN), devices, link, param, FLOAT32)
 
 
 def stages_of_fastest_cut(problem: Problem) -> list[int]:

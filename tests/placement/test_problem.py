@@ -9,6 +9,7 @@ import pytest
 from bpt.errors import UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.placement.problem import Cost, Crossing, Device, Link, costs_of, problem_of
+from bpt.precision import FLOAT32
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import parse_text
 from tests.graph.stand_ins import build
@@ -33,19 +34,19 @@ def test_from_the_graph() -> None:
     graph = graph_of(TEXT)
     flops = [float(node.flops) for node in graph.nodes]
     assert flops[1] >= 2 * 2 * 3 * 4  # multiply and add, 2 samples
-    assert costs_of(graph) == (
+    assert costs_of(graph, FLOAT32) == (
         Cost("in", 0.0, 0.0, 0, 4 * (6 + 2)),
         Cost("a", flops[1], 2 * flops[1], 3 * 4 * 16, 4 * 8, 4 * 16, 4 * 12),  # values, gradients, history
         Cost("r", flops[2], 2 * flops[2], 0, 4 * 8),
         Cost("b", flops[3], 2 * flops[3], 4 * 20, 4 * 10),  # frozen: values only
         Cost("l", flops[4], 2 * flops[4], 0, 4),
     )
-    assert costs_of(graph, histories=2)[1].parameters == 4 * 4 * 16
-    assert costs_of(graph, histories=0)[1].parameters == 2 * 4 * 16
+    assert costs_of(graph, FLOAT32, histories=2)[1].parameters == 4 * 4 * 16
+    assert costs_of(graph, FLOAT32, histories=0)[1].parameters == 2 * 4 * 16
 
 
 def test_replicas_divide_what_depends_on_samples() -> None:
-    whole, half = (costs_of(graph_of(TEXT), replicas=replicas)[1] for replicas in (1, 2))
+    whole, half = (costs_of(graph_of(TEXT), FLOAT32, replicas=replicas)[1] for replicas in (1, 2))
     assert half == replace(
         whole, forward=whole.forward / 2, backward=whole.backward / 2, activations=whole.activations / 2
     )
@@ -54,25 +55,25 @@ def test_replicas_divide_what_depends_on_samples() -> None:
 def test_what_runs_no_backward_costs_none() -> None:
     frozen = "param { lr_mult: 0 } param { lr_mult: 0 }"
     graph = graph_of(TEXT.replace('bottom: "x" top: "a"', f'bottom: "x" top: "a" {frozen}'))
-    assert [cost.backward for cost in costs_of(graph)[:4]] == [0.0] * 4
+    assert [cost.backward for cost in costs_of(graph, FLOAT32)[:4]] == [0.0] * 4
 
 
 def test_measured() -> None:
     graph = graph_of(TEXT)
     measured = {"a": (1.0, 3.0), "r": (0.5, 0.25), "b": (2.0, 4.0), "l": (0.125, 0.0), "in": (9.0, 9.0)}
-    assert [(cost.forward, cost.backward) for cost in costs_of(graph, measured)] == [
+    assert [(cost.forward, cost.backward) for cost in costs_of(graph, FLOAT32, measured)] == [
         (0.0, 0.0), (1.0, 3.0), (0.5, 0.25), (2.0, 4.0), (0.125, 0.0)
     ]  # fmt: skip
     del measured["b"]
     with pytest.raises(UserError, match='no layer "b"; measure'):
-        costs_of(graph, measured)
+        costs_of(graph, FLOAT32, measured)
 
 
 def test_shared_parameters_count_at_their_owner() -> None:
     shared = 'param { name: "w" } param { name: "v" } inner_product_param { num_output: 4 }'
     text = TEXT.replace("inner_product_param { num_output: 4 }", shared)
     text += f'layer {{ name: "c" type: "InnerProduct" bottom: "x" top: "c" {shared} }}'
-    costs = {cost.name: cost for cost in costs_of(graph_of(text))}
+    costs = {cost.name: cost for cost in costs_of(graph_of(text), FLOAT32)}
     assert (costs["a"].parameters, costs["c"].parameters) == (3 * 4 * 16, 0)
     assert costs["x_in_0_split"] == Cost("x_in_0_split", 0.0, 0.0, 0, 0)
 
@@ -87,7 +88,7 @@ TWO = (Device("one"), Device("two"))
 
 
 def test_crossings() -> None:
-    problem = problem_of(build(SKIP), TWO, Link(), pb.PipelineParameter())
+    problem = problem_of(build(SKIP), TWO, Link(), pb.PipelineParameter(), FLOAT32)
     assert [cost.name for cost in problem.costs] == ["in", "a", "a_a_0_split", "b", "j", "l"]
     assert problem.crossings == (
         Crossing(0, (1,), 32, False),  # x: nothing before it learns
@@ -105,7 +106,7 @@ def test_crossings() -> None:
 
 def test_replicas_divide_the_batch() -> None:
     graph, param = build(SKIP), pb.PipelineParameter()
-    whole, half = (problem_of(graph, TWO, Link(), param, replicas=replicas) for replicas in (1, 2))
+    whole, half = (problem_of(graph, TWO, Link(), param, FLOAT32, replicas=replicas) for replicas in (1, 2))
     assert [crossing.bytes for crossing in half.crossings] == [16] * 6
     assert [cost.activations for cost in half.costs] == [cost.activations / 2 for cost in whole.costs]
     assert (whole.replicas, half.replicas) == (1, 2)
@@ -118,7 +119,7 @@ def test_where_gradients_are_added() -> None:
         ("micro_batches: 2 schedule: DELAYED", 1, False),
     ):  # fmt: skip
         param = parse_text(text, pb.PipelineParameter, "text").message
-        assert problem_of(build(SKIP), TWO, Link(), param, passes=passes).adds is adds
+        assert problem_of(build(SKIP), TWO, Link(), param, FLOAT32, passes=passes).adds is adds
 
 
 def test_layers_that_share_parameters_stay_together() -> None:
@@ -126,19 +127,19 @@ def test_layers_that_share_parameters_stay_together() -> None:
     text = SKIP.replace('top: "a" }', 'top: "a" param { name: "w" } }').replace(
         'bottom: "a" top: "j" }', 'bottom: "a" top: "j" }\n' + again
     )
-    problem = problem_of(build(text), TWO, Link(), pb.PipelineParameter())
+    problem = problem_of(build(text), TWO, Link(), pb.PipelineParameter(), FLOAT32)
     assert problem.cuts == (0, 7)  # in a Split b j Split c | loss
 
 
 def test_runs_that_the_caller_keeps_together() -> None:
-    problem = problem_of(build(SKIP), TWO, Link(), pb.PipelineParameter(), together=[(3, 5)])
+    problem = problem_of(build(SKIP), TWO, Link(), pb.PipelineParameter(), FLOAT32, together=[(3, 5)])
     assert problem.cuts == (0, 3, 5)
 
 
 def test_no_stage_has_data_only() -> None:
     text = SKIP.replace('layer { name: "l"', 'layer { name: "late" type: "Source" top: "z" }\nlayer { name: "l"')
     text += '\nlayer { name: "s" type: "Sink" bottom: "z" }'
-    problem = problem_of(build(text), TWO, Link(), pb.PipelineParameter())
+    problem = problem_of(build(text), TWO, Link(), pb.PipelineParameter(), FLOAT32)
     names = [cost.name for cost in problem.costs]
     assert names[5] == "late"
     assert problem.sources == (0, 5)
@@ -147,7 +148,7 @@ def test_no_stage_has_data_only() -> None:
 
 def test_delayed_batches_travel_whole() -> None:
     param = pb.PipelineParameter(schedule=pb.PipelineParameter.DELAYED)
-    assert problem_of(build(SKIP), TWO, Link(), param).micro_batches == 1
+    assert problem_of(build(SKIP), TWO, Link(), param, FLOAT32).micro_batches == 1
 
 
 def test_link() -> None:

@@ -11,6 +11,7 @@ from bpt.placement.problem import Link
 from bpt.planner.plan_layers import plan_solver
 from bpt.planner.plan_report import outlook
 from bpt.planner.plan_tables import lines, milestones, span
+from bpt.predict.pipeline_clock import Clock
 from tests.planner.plans import two_unlike
 
 # The numbers are worked out in tests/planner/test_plan_layers.py.
@@ -57,7 +58,7 @@ def test_links_and_memory(tmp_path: Path) -> None:
 
 def test_a_stage_with_several_runs(tmp_path: Path) -> None:
     plan = plan_solver(two_unlike(tmp_path))
-    found = outlook(plan.graph, plan.problem, (0, 2, 3), (0, 1, 0), 1, 0.0)
+    found = outlook(Clock(plan.graph, plan.problem, 1, 0.0), (0, 2, 3), (0, 1, 0))
     report = list(lines(replace(plan, chosen=found)))
     (first,) = [number for number, line in enumerate(report) if "  fast  " in line]
     assert "  data … conv  " in report[first]

@@ -18,6 +18,7 @@ from bpt.placement.problem import Device, Link, problem_of
 from bpt.plan.nets import train_plan
 from bpt.plan.stage_placement import place
 from bpt.planner.plan_layers import plan_solver
+from bpt.precision import FLOAT32
 from bpt.predict.pipeline_clock import PASSES, Clock, StageTimes, clock_of, size_of
 from bpt.proto import bpt_pb2 as pb
 from tests.net_cases import graph_in, read_net, with_inputs
@@ -42,7 +43,7 @@ def test_times_of_a_micro_batch(tmp_path: Path) -> None:
     assert times.forward(0, 0) == pytest.approx(0.5)
     assert times.backward(0, 0) == pytest.approx(1.0)
     assert times.forward(1, 1) == pytest.approx(0.5)
-    assert [size_of(transfer) for transfer in chosen.transfers] == [32, 96]
+    assert [size_of(transfer, FLOAT32) for transfer in chosen.transfers] == [32, 96]
     assert times.transfer(1, diff=False) == times.transfer(1, diff=True) == pytest.approx(1.5)
     assert times.update(0) == pytest.approx(2.0)
     assert times.update(1) == times.exchange(0, 0) == 0
@@ -99,7 +100,7 @@ def test_hardly_ever_slower_than_block(allocator: int, rule: int) -> None:
             partitions=9,
             gabra_param=pb.GabraParameter(generations=64),
         )
-        problem = problem_of(graph, devices, link, param)
+        problem = problem_of(graph, devices, link, param, FLOAT32)
         clock = Clock(graph, problem)
         found, block = clock(allocate(problem, param, clock=clock)), clock(allocate(problem, Param()))
         assert found <= block * (1 + ALIKE), seed
@@ -111,7 +112,7 @@ def test_resnet152_is_placed_quickly() -> None:
     graph = net("resnet152", 224)
     devices = [Device(f"d{j}", 1e11 * speed) for j, speed in enumerate([1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2])]
     param = Param(allocator=Param.GABRA, micro_batches=8)
-    problem = problem_of(graph, devices, Link(1e-4, 1.25e8), param)
+    problem = problem_of(graph, devices, Link(1e-4, 1.25e8), param, FLOAT32)
     clock = Clock(graph, problem)
     begin = time.process_time()
     placement = allocate(problem, param, clock=clock)

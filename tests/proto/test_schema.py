@@ -122,6 +122,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
     assert {f"{field.containing_type.name}.{field.name}": field.number for field in own_fields()} == {
         "SolverParameter.parallel_param": 1000,
         "SolverParameter.engine": 1001,
+        "SolverParameter.precision": 1002,
         "LayerParameter.parallel_param": 1000,
         "LayerParameter.attention_param": 1001,
         "LayerParameter.volume_data_param": 1002,

@@ -52,6 +52,8 @@ class Adam(UpdateRule):
         if not step.scale or (step.decay and not self._l2):
             return False
         means, squares = batch.moments
+        if step.scale != 1 and batch.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
+            return False
         device = batch.weights[0].device
         scale = None if step.scale == 1 else torch.full((), 1 / step.scale, dtype=torch.float32, device=device)
         late = torch.full((), _LATE, dtype=torch.float32, device=device)

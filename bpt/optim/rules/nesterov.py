@@ -28,6 +28,8 @@ class Nesterov(UpdateRule):
         factor = step.rate * step.scale
         if not self.param.momentum or not factor or (step.decay and not self._l2):
             return False
+        if batch.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
+            return False
         sgd(
             batch.weights,
             batch.gradients,
