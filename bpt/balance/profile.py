@@ -17,19 +17,8 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file
 from bpt.proto.files import Place, read_json
 
-# Where a batch size or the place of a data set or a layer is written. None changes the work for a sample.
-_IRRELEVANT = {
-    "data_param": ("batch_size", "source"),
-    "image_data_param": ("batch_size", "source", "root_folder"),
-    "hdf5_data_param": ("batch_size", "source"),
-    "volume_data_param": ("batch_size", "source", "root_folder"),
-    "window_data_param": ("batch_size", "source", "root_folder"),
-    "memory_data_param": ("batch_size",),
-    "dummy_data_param": ("shape", "num"),
-    "input_param": ("shape",),
-    "transform_param": ("mean_file",),
-    "parallel_param": ("stage",),
-}
+# Where a batch size or the place of a layer is written, beside ``batch_size``. None changes the work for a sample.
+_IRRELEVANT = {"dummy_data_param": ("shape", "num"), "input_param": ("shape",), "parallel_param": ("stage",)}
 
 
 def work_digest(graph: LayerGraph) -> str:
@@ -45,12 +34,11 @@ def work_digest(graph: LayerGraph) -> str:
 
 
 def _relevant(node: Node) -> pb.LayerParameter:
-    param = pb.LayerParameter()
-    param.CopyFrom(node.spec.param)
-    for field, names in _IRRELEVANT.items():
-        if param.HasField(field):
-            for name in names:
-                getattr(param, field).ClearField(name)
+    param = node.without_places()
+    for field, message in param.ListFields():
+        for name in _IRRELEVANT.get(field.name, ("batch_size",)):
+            if field.message_type is not None and name in field.message_type.fields_by_name:
+                message.ClearField(name)
     return param
 
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,8 +38,9 @@ from bpt.doctor.findings import (
 )
 from bpt.doctor.texts import errors_of
 from bpt.graph.source import layer_specs
-from bpt.graph.spec import LayerSpec
+from bpt.graph.spec import FileKind, LayerSpec
 from bpt.graph.state import filter_layers
+from bpt.layers import LAYERS
 from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource, resolve_path
@@ -82,28 +83,28 @@ def inputs_of(plans: Mapping[str, NetPlan], solver: SolverSource, resume: str = 
     return list({one.name: one for one in found}.values())
 
 
+_LOOKS: Mapping[FileKind, Callable[..., Content]] = {
+    FileKind.LMDB: lmdb_content,
+    FileKind.HDF5_LIST: hdf5_content,
+    FileKind.VOLUME_LIST: volume_content,
+    FileKind.IMAGE_LIST: image_content,
+    FileKind.MEAN: mean_content,
+}
+"""What looks into files that are more than bytes."""
+
+
 def _of_layer(spec: LayerSpec) -> Iterator[Input]:
-    param = spec.param
-    if spec.type == "Data" and param.data_param.source:
-        path = param.data_param.source
-        yield Input(f"LMDB {path}", partial(lmdb_content, path))
-    elif spec.type == "HDF5Data" and param.hdf5_data_param.source:
-        path = param.hdf5_data_param.source
-        yield Input(f"HDF5 list {path} ({', '.join(spec.tops)})", partial(hdf5_content, path, spec.tops))
-    elif spec.type == "VolumeData" and param.volume_data_param.source:
-        path, root_folder = param.volume_data_param.source, param.volume_data_param.root_folder
-        yield Input(f"list of volumes {path}", partial(volume_content, path, root_folder))
-    elif spec.type == "ImageData" and param.image_data_param.source:
-        path, root_folder = param.image_data_param.source, param.image_data_param.root_folder
-        yield Input(f"list of images {path}", partial(image_content, path, root_folder))
-    elif spec.type == "WindowData" and param.window_data_param.source:
-        path = param.window_data_param.source
-        yield Input(f"window file {path}", partial(file_content, path))
-    elif spec.type == "InfogainLoss" and param.infogain_loss_param.source:
-        path = param.infogain_loss_param.source
-        yield Input(f"infogain matrix {path}", partial(file_content, path))
-    if path := param.transform_param.mean_file:
-        yield Input(f"mean image {path}", partial(mean_content, path))
+    for place, kind in LAYERS[spec.type].files if spec.type in LAYERS else ():
+        field, name = place.split(".")
+        message = getattr(spec.param, field)
+        path = getattr(message, name)
+        if not path or kind is FileKind.FOLDER:
+            continue
+        more: tuple[object, ...] = (message.root_folder,) if kind in (FileKind.VOLUME_LIST, FileKind.IMAGE_LIST) else ()
+        title = f"{kind.value} {path}"
+        if kind is FileKind.HDF5_LIST:
+            more, title = (spec.tops,), f"{title} ({', '.join(spec.tops)})"
+        yield Input(title, partial(_LOOKS.get(kind, file_content), path, *more))
 
 
 def _snapshot_content(path: str) -> Content:

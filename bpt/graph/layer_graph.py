@@ -69,6 +69,16 @@ class Node:
     def type(self) -> str:
         return self.spec.type
 
+    def without_places(self) -> pb.LayerParameter:
+        """Its text without the fields that say where files lie, which may differ from host to host."""
+        param = pb.LayerParameter()
+        param.CopyFrom(self.spec.param)
+        for path, _ in self.layer_type.files:
+            message, field = path.split(".")
+            if param.HasField(message):
+                getattr(param, message).ClearField(field)
+        return param
+
 
 @dataclass(frozen=True, eq=False)
 class LayerGraph:

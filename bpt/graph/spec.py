@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,19 @@ class Arity:
     auto_tops: bool = False  # missing tops are added without a name (loss layers)
 
 
+class FileKind(enum.Enum):
+    """What lies where a field of a layer's text says, in words for messages."""
+
+    LMDB = "LMDB"
+    HDF5_LIST = "HDF5 list"
+    VOLUME_LIST = "list of volumes"
+    IMAGE_LIST = "list of images"
+    WINDOW_FILE = "window file"
+    MATRIX = "infogain matrix"
+    MEAN = "mean image"
+    FOLDER = "folder"  # that the paths of a list start from
+
+
 class LayerType(Protocol):
     """What the graph needs to know of a layer type; the classes in ``bpt.layers`` provide it."""
 
@@ -104,6 +118,8 @@ class LayerType(Protocol):
     # Each element of its one top is made of the same element of its one bottom, without parameters: it can run on a
     # slice of any axis. (Of what it draws it must know which slice that is.)
     elementwise: bool
+    # The fields of its text that say where files lie that it reads ("data_param.source"), and what these are.
+    files: tuple[tuple[str, FileKind], ...]
     is_view: bool  # its tops are its bottom's numbers in its bottom's memory, perhaps in other shapes, in Caffe as here
 
     def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

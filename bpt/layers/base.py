@@ -26,7 +26,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from bpt.context import RunContext
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
 from bpt.registry import Registry
 from bpt.share import Share, whole_batch
 
@@ -59,6 +59,8 @@ class Layer(nn.Module):
     multiplies: ClassVar[bool] = False
     # Which of its blobs is added to whole channels (axis 1), so that a BatchNorm behind it takes that away again.
     bias_blob: ClassVar[int | None] = None
+    # The fields of its text that say where files lie that it reads, and what these are: ``bpt doctor`` looks at them.
+    files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
     # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
@@ -193,6 +195,7 @@ class DataLayer(Layer):
 
     arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
     reads = frozenset({"transform_param"})
+    files: ClassVar[tuple[tuple[str, FileKind], ...]] = (("transform_param.mean_file", FileKind.MEAN),)
 
     @property
     def epoch(self) -> int:

@@ -11,7 +11,7 @@ from bpt.data.sampler import Sampler
 from bpt.data.shipped import Shipment, SpoolSource, spool_of
 from bpt.data.transform import Transform
 from bpt.errors import FileError, UserError
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.notice import notice
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
@@ -33,6 +33,7 @@ class Data(PrefetchingDataLayer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
+    files = ((f"{FIELD}.source", FileKind.LMDB), *DataLayer.files)
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         param = spec.param.data_param

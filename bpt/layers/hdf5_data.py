@@ -9,8 +9,8 @@ from bpt.data.batches import RowBatches
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.sampler import Sampler
 from bpt.errors import FileError
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, seed_of, source_of
 
 FIELD = "hdf5_data_param"
@@ -26,6 +26,7 @@ class HDF5Data(PrefetchingDataLayer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, None))
+    files = ((f"{FIELD}.source", FileKind.HDF5_LIST), *DataLayer.files)
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         param = spec.param.hdf5_data_param

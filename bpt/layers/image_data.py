@@ -9,8 +9,8 @@ from bpt.data.batches import ImageBatches
 from bpt.data.image_source import ImageSource
 from bpt.data.sampler import Sampler
 from bpt.errors import DataError, FileError, UserError
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
 
@@ -30,6 +30,7 @@ class ImageData(PrefetchingDataLayer):
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
+    files = ((f"{FIELD}.source", FileKind.IMAGE_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         param = spec.param.image_data_param

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bpt.context import RunContext
 from bpt.errors import BptError
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS
 from bpt.layers.clip_forward import clip_forward
@@ -43,6 +43,7 @@ class InfogainLoss(Loss):
 
     arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
     reads = frozenset({"loss_param", "softmax_param"})
+    files = ((f"{FIELD}.source", FileKind.MATRIX),)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

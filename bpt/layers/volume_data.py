@@ -8,8 +8,8 @@ from bpt.context import RunContext
 from bpt.data.sampler import Sampler
 from bpt.data.volume_source import VolumeBatches, VolumeSource, VolumeTransform
 from bpt.errors import FileError, UserError
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, seed_of, source_of
 
 FIELD = "volume_data_param"
@@ -27,6 +27,7 @@ class VolumeData(PrefetchingDataLayer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
+    files = ((f"{FIELD}.source", FileKind.VOLUME_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         param = spec.param.volume_data_param

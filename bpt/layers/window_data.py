@@ -12,8 +12,8 @@ from bpt.data.transform import read_mean
 from bpt.data.window_batches import WindowBatches, WindowCrop
 from bpt.data.window_source import CHANNELS, WindowSource
 from bpt.errors import FileError
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
+from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
 
@@ -34,6 +34,7 @@ class WindowData(PrefetchingDataLayer):
 
     arity = Arity(bottoms=(0, 0), tops=(2, 2))
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
+    files = ((f"{FIELD}.source", FileKind.WINDOW_FILE), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         param = spec.param.transform_param

@@ -8,14 +8,6 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
 
 _OF_A_HOST = ("net", "train_net", "test_net", "weights", "snapshot_prefix", "solver_mode", "device_id")
-_PLACES = {
-    "data_param": ("source", "mean_file"),
-    "hdf5_data_param": ("source",),
-    "volume_data_param": ("source", "root_folder"),
-    "image_data_param": ("source", "root_folder", "mean_file"),
-    "window_data_param": ("source", "root_folder", "mean_file"),
-    "transform_param": ("mean_file",),
-}
 
 
 def net_digest(graph: LayerGraph) -> str:
@@ -25,21 +17,10 @@ def net_digest(graph: LayerGraph) -> str:
     """
     content = hashlib.blake2b(digest_size=8)
     for node in graph.nodes:
-        content.update(_without_places(node.spec.param).SerializeToString(deterministic=True))
+        content.update(node.without_places().SerializeToString(deterministic=True))
     for edge in graph.edges:
         content.update(repr(edge.shape).encode())
     return content.hexdigest()
-
-
-def _without_places(layer: pb.LayerParameter) -> pb.LayerParameter:
-    """``layer`` without the fields that tell where its data lie."""
-    relevant = pb.LayerParameter()
-    relevant.CopyFrom(layer)
-    for message, names in _PLACES.items():
-        if relevant.HasField(message):
-            for name in names:
-                getattr(relevant, message).ClearField(name)
-    return relevant
 
 
 def solver_digest(param: pb.SolverParameter) -> str:

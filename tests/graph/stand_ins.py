@@ -12,7 +12,7 @@ from bpt.errors import LayerError
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, LayerType, LayerTypes, ParamSpec, Shape
+from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, LayerType, LayerTypes, ParamSpec, Shape
 from bpt.graph.state import make_state
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.text import parse_text
@@ -31,6 +31,7 @@ class StandIn:
     is_view: bool = False
     top: Shape | None = None
     params: tuple[ParamSpec, ...] = ()
+    files: tuple[tuple[str, FileKind], ...] = ()
 
     def infer(self, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         shape = bottoms[0] if self.top is None else self.top
