@@ -10,9 +10,10 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.labels import by_class, check_label_count, class_indices, places_of
 from bpt.layers.loss import at_least_1
+from bpt.proto import bpt_pb2 as pb
 
 
 @LAYERS.register("Accuracy")
@@ -32,6 +33,11 @@ class Accuracy(Layer):
 
     arity = Arity(bottoms=(2, 2), tops=(1, 2))
     sums_over_samples = 2
+    family = Family.LOSS
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (f"top {layer.accuracy_param.top_k}",) if layer.accuracy_param.top_k > 1 else ()
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

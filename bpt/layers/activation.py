@@ -10,13 +10,14 @@ from torch.nn import functional
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 class Neuron(Layer):
     """A layer whose top has its bottom's shape (Caffe: NeuronLayer)."""
 
     elementwise = by_sample = True
+    family = Family.ACTIVATION
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "argmax_param"
 
@@ -27,6 +27,7 @@ class ArgMax(Layer):
 
     within_batch = True
     by_sample = True
+    family = Family.LOSS
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "attention_param"
 BLOCK = 400_000  # pairs of a query and a key that are worked on at a time: 1.6 MB a matrix of their weights
@@ -38,6 +38,7 @@ class Attention(Layer):
 
     arity = Arity(bottoms=(3, 3))
     by_sample = True
+    family = Family.CONNECTED
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("Axpy")
@@ -21,6 +21,7 @@ class Axpy(Layer):
 
     arity = Arity(bottoms=(3, 3))
     by_sample = True
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -20,6 +20,7 @@ that cannot do without the others says so in ``mixes_samples``.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -27,8 +28,24 @@ from torch import Tensor, nn
 
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
+from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.share import Share, whole_batch
+
+
+class Family(enum.Enum):
+    """What a layer is in the eyes of a reader of networks, in words for a drawing's legend."""
+
+    DATA = "data"
+    CONVOLUTION = "convolution"
+    CONNECTED = "inner product"
+    RECURRENT = "recurrent"
+    POOLING = "pooling"
+    ACTIVATION = "activation"
+    NORM = "normalisation"
+    JOIN = "joins and shapes"
+    LOSS = "loss and score"
+    OTHER = "other"
 
 
 class Layer(nn.Module):
@@ -61,6 +78,8 @@ class Layer(nn.Module):
     bias_blob: ClassVar[int | None] = None
     # The fields of its text that say where files lie that it reads, and what these are: ``bpt doctor`` looks at them.
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
+    computes: ClassVar[bool] = True  # False: it moves numbers only
+    family: ClassVar[Family] = Family.OTHER
     # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
@@ -86,7 +105,7 @@ class Layer(nn.Module):
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         """Floating-point operations of a forward pass; by default one for each element of the tops."""
-        return sum(count(top) for top in tops)
+        return sum(map(count, tops)) if cls.computes else 0
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
@@ -124,6 +143,15 @@ class Layer(nn.Module):
             A clause to go on from: ``"ignore_label leaves labels out"``.
         """
         return cls.undivided
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        """What is worth saying of its settings in a drawing, the most telling first.
+
+        Args:
+            axes: spatial ones of its top.
+        """
+        return ()
 
     @classmethod
     def normalises_by_batch(cls, spec: LayerSpec) -> bool:
@@ -195,6 +223,8 @@ class DataLayer(Layer):
 
     arity: ClassVar[Arity] = Arity(bottoms=(0, 0), tops=(1, None))
     reads = frozenset({"transform_param"})
+    family = Family.DATA
+    computes = False
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = (("transform_param.mean_file", FileKind.MEAN),)
 
     @property

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
 
@@ -31,6 +31,8 @@ class BatchNorm(Layer):
     With many ranks, the batch is a rank's own samples, as in Caffe; or under ``sync`` (by default what
     ``parallel_param { sync_batch_norm }`` says) the whole batch.
     """
+
+    family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.indices import row_indices
 
 
@@ -27,6 +27,8 @@ class BatchReindex(Layer):
     undivided = "it takes samples from anywhere in the batch"
     within_batch = True
     silent = True
+    computes = False
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -36,10 +38,6 @@ class BatchReindex(Layer):
                 f"needs a blob with samples (axis 0) and indices of one axis: {show_bottoms(spec, bottoms)}", "bottom"
             )
         return LayerShapes(((*indices, *blob[1:]),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.coefficients import coefficient_shape, coefficients_mix_samples, spread
 
 
@@ -21,6 +21,7 @@ class Bias(Layer):
 
     arity = Arity(bottoms=(1, 2))
     by_sample = True
+    family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import axis_or_dim, show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("Concat")
@@ -20,6 +20,8 @@ class Concat(Layer):
     arity = Arity(bottoms=(1, None))
     within_batch = True
     by_sample = True
+    computes = False
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -31,10 +33,6 @@ class Concat(Layer):
                     f"bottoms must agree in all axes but axis {axis}: {show_bottoms(spec, bottoms)}", "bottom", index
                 )
         return LayerShapes(((*before, sum(shape[axis] for shape in bottoms), *after),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -11,8 +11,9 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.layers.axes import canonical_axis
-from bpt.layers.base import LAYERS, Layer
-from bpt.layers.windows import FIELD, ConvolutionWindow
+from bpt.layers.base import LAYERS, Family, Layer
+from bpt.layers.windows import FIELD, ConvolutionWindow, kernel_in_words, steps_in_words
+from bpt.proto import bpt_pb2 as pb
 
 
 class BaseConvolution(Layer):
@@ -22,6 +23,7 @@ class BaseConvolution(Layer):
     transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
     by_sample = multiplies = True
     bias_blob = 1
+    family = Family.CONVOLUTION
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -30,6 +32,12 @@ class BaseConvolution(Layer):
         self.group = param.group
         self.axis = param.axis
         self.bias_term = param.bias_term
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        param = layer.convolution_param
+        outputs, groups = str(param.num_output or ""), f"group {param.group}" if param.group > 1 else ""
+        return [kernel_in_words(param, axes), outputs, *steps_in_words(param), groups]
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import canonical_axis, show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "crop_param"
 
@@ -25,6 +25,8 @@ class Crop(Layer):
     arity = Arity(bottoms=(2, 2))
     within_batch = True
     by_sample = True
+    computes = False
+    family = Family.JOIN
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -61,10 +63,6 @@ class Crop(Layer):
                     *((FIELD, "offset") if given else ("bottom",)),
                 )
         return LayerShapes(((*bottom[:axis], *size[axis:]),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

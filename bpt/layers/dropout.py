@@ -11,6 +11,7 @@ from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.activation import Neuron
 from bpt.layers.base import LAYERS
 from bpt.layers.draw import draw_uniform
+from bpt.proto import bpt_pb2 as pb
 
 
 @LAYERS.register("Dropout")
@@ -27,6 +28,10 @@ class Dropout(Neuron):
         super().__init__(spec, context)
         self.name = spec.name
         self.ratio = spec.param.dropout_param.dropout_ratio
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (f"{layer.dropout_param.dropout_ratio:g}",)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

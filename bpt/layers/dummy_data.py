@@ -13,7 +13,7 @@ from bpt.errors import UserError
 from bpt.fillers import fill
 from bpt.graph.part import Slice
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share, Turning
 
@@ -31,6 +31,8 @@ class DummyData(Layer):
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, None))
+    computes = False
+    family = Family.DATA
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -50,10 +52,6 @@ class DummyData(Layer):
         return LayerShapes(
             tuple(tuple(_for_top(getattr(param, dim), top) for dim in OLD_DIMS) for top in range(len(spec.tops)))
         )
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -13,7 +13,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
 
 PROD = pb.EltwiseParameter.PROD
@@ -32,6 +32,11 @@ class Eltwise(Layer):
 
     arity = Arity(bottoms=(2, None))
     by_sample = True
+    family = Family.JOIN
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (pb.EltwiseParameter.EltwiseOp.Name(layer.eltwise_param.operation),)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

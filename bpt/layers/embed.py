@@ -9,8 +9,9 @@ from torch.nn import functional
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.indices import row_indices
+from bpt.proto import bpt_pb2 as pb
 
 FIELD = "embed_param"
 
@@ -28,6 +29,11 @@ class Embed(Layer):
     """
 
     silent = True
+    family = Family.CONNECTED
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (f"{layer.embed_param.input_dim} → {layer.embed_param.num_output}",)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.tracing import is_written_down
 
 
@@ -24,6 +24,8 @@ class Filter(Layer):
 
     arity = Arity(bottoms=(2, None), tops=(1, None))
     undivided = "how many samples it lets through depends on the data"
+    computes = False
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -41,10 +43,6 @@ class Filter(Layer):
                 "bottom",
             )
         return LayerShapes(tuple(blobs))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:

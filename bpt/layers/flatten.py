@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("Flatten")
@@ -18,6 +18,8 @@ class Flatten(Layer):
 
     within_batch = True
     by_sample = is_view = True
+    computes = False
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -31,10 +33,6 @@ class Flatten(Layer):
                 "end_axis",
             )
         return LayerShapes(((*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :]),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.convolution import channels_of_samples, check_bottoms, too_small
 from bpt.layers.windows import FIELD, ConvolutionWindow
 
@@ -26,6 +26,7 @@ class Im2col(Layer):
     """
 
     by_sample = True
+    family = Family.CONVOLUTION
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -10,7 +10,8 @@ from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels.linear import linear
 from bpt.layers.axes import canonical_axis
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
+from bpt.proto import bpt_pb2 as pb
 
 FIELD = "inner_product_param"
 
@@ -25,6 +26,7 @@ class InnerProduct(Layer):
 
     by_sample = multiplies = True
     bias_blob = 1
+    family = Family.CONNECTED
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -32,6 +34,10 @@ class InnerProduct(Layer):
         self.axis = param.axis
         self.transpose = param.transpose
         self.bias_term = param.bias_term
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (str(layer.inner_product_param.num_output),)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("Input")
@@ -13,6 +13,7 @@ class Input(Layer):
     """Tops of the given shapes, one ``shape`` a top or one for all; the caller sets their data."""
 
     arity = Arity(bottoms=(0, 0), tops=(1, None))
+    family = Family.DATA
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "interp_param"
 
@@ -33,6 +33,7 @@ class Interp(Layer):
 
     arity = Arity(bottoms=(1, 2))
     by_sample = True
+    family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

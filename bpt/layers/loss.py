@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import Layer
+from bpt.layers.base import Family, Layer
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -25,6 +25,7 @@ class Loss(Layer):
     sums_over_samples = 1
     reads = frozenset({"loss_param"})  # or else the sum is divided by the batch size, whatever it says, as in Caffe
     default_normalization: int = pb.LossParameter.VALID
+    family = Family.LOSS
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

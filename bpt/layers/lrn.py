@@ -10,7 +10,7 @@ from torch.nn import functional
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.kernels.lrn import lrn_across
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "lrn_param"
@@ -26,12 +26,17 @@ class LRN(Layer):
     """
 
     by_sample = True
+    family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
         param = spec.param.lrn_param
         self.size, self.alpha, self.beta, self.k = param.local_size, param.alpha, param.beta, param.k
         self.across = param.norm_region == pb.LRNParameter.ACROSS_CHANNELS
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (str(layer.lrn_param.local_size),)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -10,7 +10,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.recurrent import ALONG_TIME
 
 
@@ -28,6 +28,7 @@ class LSTMUnit(Layer):
     undivided = ALONG_TIME
     within_batch = True
     silent = True
+    family = Family.RECURRENT
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

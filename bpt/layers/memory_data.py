@@ -51,10 +51,6 @@ class MemoryData(DataLayer):
         return LayerShapes(((batch_size, param.channels, param.height, param.width), (batch_size, 1, 1, 1)))
 
     @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
-
-    @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         return "its arrays are given to one process, in Python"
 

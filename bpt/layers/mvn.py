@@ -10,7 +10,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("MVN")
@@ -24,6 +24,7 @@ class MVN(Layer):
     """
 
     by_sample = True
+    family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -25,6 +25,7 @@ class Normalize(Layer):
     """
 
     by_sample = True
+    family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

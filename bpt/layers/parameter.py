@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -20,15 +20,13 @@ class Parameter(Layer):
 
     arity = Arity(bottoms=(0, 0))
     undivided = "its top is learned and has no samples to divide"
+    computes = False
+    family = Family.DATA
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         shape = tuple(spec.param.parameter_param.shape.dim)
         return LayerShapes((shape,), (ParamSpec(shape, pb.FillerParameter()),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         # A copy, so that nobody who has the blob of this pass has the parameter in hand.

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "permute_param"
 
@@ -23,6 +23,8 @@ class Permute(Layer):
 
     within_batch = True
     by_sample = True
+    computes = False
+    family = Family.JOIN
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -42,10 +44,6 @@ class Permute(Layer):
             if axis in order[:index]:
                 raise spec.error(f"order names axis {axis} twice", FIELD, "order", index)
         return LayerShapes((tuple(shape[axis] for axis in _all_axes(order, len(shape))),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

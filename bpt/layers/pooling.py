@@ -8,10 +8,11 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.draw import draw_uniform
 from bpt.layers.pooling_functions import average_pool, max_pool, stochastic_pool
 from bpt.layers.pooling_window import FIELD, PoolingWindow
+from bpt.layers.windows import kernel_in_words, steps_in_words
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -30,6 +31,7 @@ class Pooling(Layer):
 
     arity = Arity(tops=(1, 2))
     silent = True
+    family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -38,6 +40,14 @@ class Pooling(Layer):
         self.by_sample = self.method != pb.PoolingParameter.STOCHASTIC  # which draws for the samples that it sees
         self.name = spec.name
         self.wants_places = len(spec.tops) == 2
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        param = layer.pooling_param
+        rule = pb.PoolingParameter.PoolMethod.Name(param.pool)
+        if param.global_pooling:
+            return [f"{rule} global"]
+        return [f"{rule} {kernel_in_words(param, axes)}".rstrip(), *steps_in_words(param)]
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from fractions import Fraction
@@ -14,8 +15,9 @@ from bpt.context import RunContext, derive_seed
 from bpt.data.allocated import AllocatedSampler
 from bpt.data.batches import Batches
 from bpt.data.prefetch import Prefetcher
-from bpt.graph.spec import LayerSpec, Shape
+from bpt.graph.spec import LayerSpec
 from bpt.layers.base import DataLayer
+from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share, Turning
 
 log = logging.getLogger("bpt")
@@ -53,8 +55,9 @@ class PrefetchingDataLayer(DataLayer):
         return Prefetcher(self._batches, self.share.total, self._prefetch)
 
     @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        field, name = cls.files[0][0].split(".")
+        return (os.path.basename(getattr(getattr(layer, field), name).rstrip("/")),)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         rotation = self._batches.rotation(self.position)

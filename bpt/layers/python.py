@@ -59,6 +59,10 @@ class Python(Layer):
         self._seen_cuts = False
 
     @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (f"{layer.python_param.module}.{layer.python_param.layer}",)
+
+    @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             if not issubclass(find_class(spec), nn.Module):

@@ -16,9 +16,10 @@ from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels.linear import linear
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import Layer
+from bpt.layers.base import Family, Layer
 from bpt.layers.notice import notice
 from bpt.layers.tracing import is_traced
+from bpt.proto import bpt_pb2 as pb
 
 FIELD = "recurrent_param"
 ALONG_TIME = "axis 0 of its bottoms is the time, and the samples stand along axis 1"
@@ -48,6 +49,11 @@ class Recurrent(Layer):
     gates: ClassVar[int]  # the rows of the input weights, in units of num_output
     states: ClassVar[int]  # how many tensors make the state
     silent = True
+    family = Family.RECURRENT
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        return (str(layer.recurrent_param.num_output),)
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "reshape_param"
 COPY, INFER = 0, -1
@@ -28,6 +28,8 @@ class Reshape(Layer):
 
     within_batch = True
     is_view = silent = True
+    computes = False
+    family = Family.JOIN
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -65,10 +67,6 @@ class Reshape(Layer):
                 "shape",
             )
         return LayerShapes((top,))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -11,7 +11,7 @@ from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.kernels.channels_last import is_channels_last
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.coefficients import coefficient_shape, coefficients_mix_samples, spread
 from bpt.proto import bpt_pb2 as pb
 
@@ -28,6 +28,7 @@ class Scale(Layer):
 
     arity = Arity(bottoms=(1, 2))
     by_sample = True
+    family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -10,7 +10,7 @@ from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.kernels.channels_last import is_channels_last
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "shuffle_channel_param"
 
@@ -23,6 +23,8 @@ class ShuffleChannel(Layer):
     """
 
     by_sample = True
+    computes = False
+    family = Family.JOIN
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -40,10 +42,6 @@ class ShuffleChannel(Layer):
                 "group",
             )
         return LayerShapes((shape,))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]

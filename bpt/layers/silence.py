@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("Silence")
@@ -16,6 +16,7 @@ class Silence(Layer):
 
     arity = Arity(bottoms=(1, None), tops=(0, 0))
     silent = True
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import axis_or_dim, show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("Slice")
@@ -20,6 +20,8 @@ class Slice(Layer):
     arity = Arity(tops=(1, None))
     within_batch = True
     by_sample = True
+    computes = False
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -28,10 +30,6 @@ class Slice(Layer):
         borders = _borders(bottoms[0][axis], spec.param.slice_param.slice_point, len(spec.tops))
         before, after = bottoms[0][:axis], bottoms[0][axis + 1 :]
         return LayerShapes(tuple((*before, end - start, *after) for start, end in pairwise(borders)))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

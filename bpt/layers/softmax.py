@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
@@ -24,6 +24,7 @@ class Softmax(Layer):
 
     within_batch = True
     by_sample = True
+    family = Family.LOSS
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bpt.context import RunContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 
 @LAYERS.register("Split")
@@ -17,14 +17,12 @@ class Split(Layer):
 
     arity = Arity(tops=(1, None))
     by_sample = is_view = True
+    computes = False
+    family = Family.JOIN
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         return LayerShapes((bottoms[0],) * len(spec.tops))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.errors import LayerError
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.draw import draw_uniform
 from bpt.layers.pooling_functions import average_pool, max_pool, stochastic_pool
 from bpt.layers.pooling_window import PoolingWindow
@@ -31,6 +31,7 @@ class SPP(Layer):
     """
 
     silent = True
+    family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.context import RunContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import canonical_axis
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "tile_param"
 
@@ -19,6 +19,8 @@ class Tile(Layer):
     """The bottom ``tiles`` times, one behind the other along ``axis`` (default 1)."""
 
     by_sample = True
+    computes = False
+    family = Family.JOIN
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)
@@ -31,10 +33,6 @@ class Tile(Layer):
         if param.tiles < 1:
             raise spec.error(f"needs tiles, at least 1, not {param.tiles}", FIELD, "tiles")
         return LayerShapes(((*shape[:axis], param.tiles * shape[axis], *shape[axis + 1 :]),))
-
-    @classmethod
-    def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return 0
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:

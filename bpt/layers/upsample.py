@@ -14,7 +14,7 @@ from bpt.context import RunContext
 from bpt.errors import RunError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
-from bpt.layers.base import LAYERS, Layer
+from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "upsample_param"
 
@@ -36,6 +36,7 @@ class Upsample(Layer):
 
     arity = Arity(bottoms=(1, 2))
     by_sample = True
+    family = Family.POOLING
 
     def __init__(self, spec: LayerSpec, context: RunContext) -> None:
         super().__init__(spec, context)

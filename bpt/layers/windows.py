@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bpt.graph.spec import LayerSpec, Shape
+from bpt.proto import bpt_pb2 as pb
 
 FIELD = "convolution_param"
 
@@ -97,3 +98,28 @@ def _per_side(spec: LayerSpec, both: str, *sides: str) -> tuple[int, ...]:
     if len(given) == 1 and both != "pad":  # a pad of which one side is left out is 0 there
         raise spec.error(f"{given[0]} is given alone; {sides[0]} and {sides[1]} go together", FIELD, given[0])
     return tuple(getattr(param, side) for side in sides)
+
+
+def kernel_in_words(param: pb.ConvolutionParameter | pb.PoolingParameter, axes: int) -> str:
+    """``3×3``; empty if the text does not tell. ``axes``: spatial ones, for a size that is given once."""
+    sizes = _sizes(param, "kernel_size", "kernel")
+    return "×".join(map(str, sizes * axes if len(sizes) == 1 else sizes))
+
+
+def steps_in_words(param: pb.ConvolutionParameter | pb.PoolingParameter) -> list[str]:
+    """Stride, pad and dilation, where they are not 1 or 0: ``stride 2``."""
+    found = []
+    for name, usual in (("stride", 1), ("pad", 0), ("dilation", 1)):
+        sizes = _sizes(param, name, name)
+        if sizes and set(sizes) != {usual}:
+            shown = sizes[:1] if len(set(sizes)) == 1 else sizes
+            found.append(f"{name} {'×'.join(map(str, shown))}")
+    return found
+
+
+def _sizes(param: pb.ConvolutionParameter | pb.PoolingParameter, field: str, short: str) -> list[int]:
+    """The sizes along the axes; [] if the text has none, or one of 0."""
+    if getattr(param, f"{short}_h", 0) or getattr(param, f"{short}_w", 0):
+        return [getattr(param, f"{short}_h"), getattr(param, f"{short}_w")]
+    value = getattr(param, field, ())
+    return [value] * bool(value) if isinstance(value, int) else list(value)

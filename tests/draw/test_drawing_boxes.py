@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from bpt.draw.drawing_boxes import COLOURS, KINDS, OTHER, Arrow, Part, Row, detail_of, drawing_of, kind_of
+from bpt.draw.drawing_boxes import COLOURS, KINDS, Arrow, Part, Row, detail_of, drawing_of, kind_of
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec, Shape
 from bpt.graph.state import filter_layers, make_state
@@ -52,7 +52,7 @@ def test_a_kernel_of_three_axes() -> None:
 def test_every_layer_type_has_a_kind_with_a_colour() -> None:
     assert set(COLOURS) == set(KINDS)
     assert len(set(COLOURS.values())) == len(COLOURS)
-    assert {name for name in LAYERS if kind_of(name) == OTHER} <= {"Python", "HDF5Output"}
+    assert {name for name in LAYERS if kind_of(name) == "other"} <= {"Python", "HDF5Output"}
     assert kind_of("ImageData") == "data"
     assert kind_of("HingeLoss") == "loss and score"
 
