@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bpt.comm.base import Communicator
 from bpt.events.bus import EventBus
 from bpt.events.event import Activity
+from bpt.worker_thread import Mark, Work, WorkerThread
 
 if TYPE_CHECKING:
     from bpt.schedule.instructions import Instruction
-
-Work = Callable[[], None]
 
 
 class CommThread:
@@ -26,10 +24,9 @@ class CommThread:
     must not be used elsewhere while something is under way: take a ``Dup``. Where there is nobody to wait for, or the
     library does not allow calls from several threads, the caller does the work at once, so programs read the same.
 
-    ``comm`` may be some of the ranks, such as the leaders of hosts, made by ``Split``; then only they
-    have one.
-    Whether there is anybody to wait for is asked of ``comm`` alone: if it has one rank, the caller does the work at
-    once, also if it waits there for ranks outside of ``comm``, in a window or a larger communicator.
+    ``comm`` may be some of the ranks, such as the leaders of hosts, made by ``Split``; then only they have one. Whether
+    there is anybody to wait for is asked of ``comm`` alone: if it has one rank, the caller does the work at once, also
+    if it waits there for ranks outside of ``comm``, in a window or a larger communicator.
 
     The thread starts at the first ``submit``.
 
@@ -43,25 +40,26 @@ class CommThread:
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
         self.exposed = 0.0
-        self._apart = comm.size > 1 and comm.concurrent
-        self._worker: _Worker | None = None
+        self._concurrent = comm.size > 1 and comm.concurrent
+        self._thread: WorkerThread | None = None
+        self._last: Mark | None = None  # of what was submitted last
         self._stop: Callable[[], object] = lambda: None
 
     def submit(self, work: Work, what: Instruction | Activity, message: str = "") -> None:
         """Do ``work`` when all that was submitted before is done; its calls are part of ``what``, see EventBus."""
-        if not self._apart:
-            with self.comm.events.part_of(what, message):
-                start = time.perf_counter()
-                try:
-                    work()
-                finally:
-                    self.exposed += time.perf_counter() - start
+        if not self._concurrent:
+            start = time.perf_counter()
+            try:
+                _do_part(self.comm.events, work, what, message)
+            finally:
+                self.exposed += time.perf_counter() - start
             return
-        if self._worker is None:
-            self._worker = _Worker(self.comm.events)
-            # Also ends the thread when the comm_thread is forgotten, or the program ends.
-            self._stop = weakref.finalize(self, self._worker.stop)
-        self._worker.submit(work, what, message)
+        if self._thread is None:
+            self._thread = WorkerThread("comm_thread")
+            # Also ends the thread when this is forgotten, or the program ends.
+            self._stop = weakref.finalize(self, self._thread.stop)
+        self._last = Mark()
+        self._thread.submit(partial(_do_part, self.comm.events, work, what, message), self._last)
 
     def wait(self) -> None:
         """Return when all that was submitted is done.
@@ -69,62 +67,25 @@ class CommThread:
         Raises:
             Exception: what work raised; what had been submitted after it was dropped.
         """
-        if self._worker is None:
+        if self._last is None:
             return
         start = time.perf_counter()
         try:
-            self._worker.wait()
+            self._last.wait()
+        except BaseException:
+            if self._last.done():  # the work failed; what is submitted from now on begins anew
+                self.close()
+            raise
         finally:
             self.exposed += time.perf_counter() - start
 
     def close(self) -> None:
         """End the thread once what it is at is done, without waiting for that; ``submit`` would start another."""
         self._stop()
-        self._worker = None
+        self._thread = self._last = None
 
 
-class _Worker:
-    """The thread; it knows nothing of its CommThread, so that this one can be forgotten."""
-
-    def __init__(self, events: EventBus) -> None:
-        self._events = events
-        self._queue: queue.SimpleQueue[tuple[Work, Instruction | Activity, str] | None] = queue.SimpleQueue()
-        self._change = threading.Condition()
-        self._open = 0  # submitted and not done
-        self._error: BaseException | None = None
-        self._stopping = False
-        # A daemon: a call that waits for a rank that is gone must not keep the process alive.
-        name = f"comm_thread of {threading.current_thread().name}"
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def submit(self, work: Work, what: Instruction | Activity, message: str) -> None:
-        with self._change:
-            self._open += 1
-        self._queue.put((work, what, message))
-
-    def wait(self) -> None:
-        with self._change:
-            self._change.wait_for(lambda: not self._open)
-            error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._queue.put(None)
-
-    def _run(self) -> None:
-        while (order := self._queue.get()) is not None:
-            work, what, message = order
-            error = None
-            if self._error is None and not self._stopping:
-                try:
-                    with self._events.part_of(what, message):
-                        work()
-                except BaseException as caught:
-                    error = caught
-            del order, work  # what it refers to is free before the next order comes
-            with self._change:
-                self._error = self._error or error
-                self._open -= 1
-                self._change.notify_all()
+def _do_part(events: EventBus, work: Work, what: Instruction | Activity, message: str) -> None:
+    """Does not know the CommThread, which can so be forgotten while this waits for its turn."""
+    with events.part_of(what, message):
+        work()

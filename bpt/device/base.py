@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
-Work = Callable[[], None]
+from bpt.worker_thread import Work
 
 
 class Event(Protocol):

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import torch
 
-from bpt.device.base import Event, Work
+from bpt.device.base import Event
 from bpt.device.host import reached
-from bpt.device.worker import Mark, Worker
+from bpt.worker_thread import Mark, Work, WorkerThread
 
 
 class CudaEvent:
@@ -86,7 +86,7 @@ class SideStream:
 
     def __init__(self, device: torch.device, name: str) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._worker = Worker(name, functools.partial(_feeding, self._stream))
+        self._worker = WorkerThread(name, functools.partial(_feeding, self._stream))
         # Also ends the thread when the stream is forgotten, or the program ends.
         self._stop = weakref.finalize(self, self._worker.stop)
 

@@ -6,8 +6,8 @@ import weakref
 
 import torch
 
-from bpt.device.base import Event, Work
-from bpt.device.worker import Mark, Worker
+from bpt.device.base import Event
+from bpt.worker_thread import Mark, Work, WorkerThread
 
 
 class NullStream:
@@ -43,7 +43,7 @@ class ThreadStream:
 
     def __init__(self, name: str) -> None:
         # A thread starts with gradients enabled; the other settings of torch are the process's.
-        self._worker = Worker(name, torch.no_grad)
+        self._worker = WorkerThread(name, torch.no_grad)
         # Also ends the thread when the stream is forgotten, or the program ends.
         self._stop = weakref.finalize(self, self._worker.stop)
 

@@ -134,7 +134,7 @@ def test_no_thread_before_the_first_work_or_after_close(started: Callable[[], in
     comm_thread.close()
 
 
-def test_a_forgotten_courier_ends_its_thread(started: Callable[[], int]) -> None:
+def test_a_forgotten_comm_thread_ends_its_thread(started: Callable[[], int]) -> None:
     comm_thread = CommThread(Two())
     comm_thread.submit(lambda: None, Exchange(0))
     comm_thread.wait()

@@ -135,7 +135,7 @@ def test_a_library_that_allows_calls_from_one_thread_only(overrides: str, monkey
     helpers: list[object] = []
 
     def note(solver: Solver) -> None:
-        solver.before_update = lambda: helpers.append(solver.parallel.comm_thread._worker)
+        solver.before_update = lambda: helpers.append(solver.parallel.comm_thread._thread)
 
     assert_same_lines(train(2, overrides, each=note).lines, expected.lines)
     assert set(helpers) == {None}

@@ -1,14 +1,15 @@
-"""A thread that does what it is given in order, and marks in that order."""
+"""A thread beside the caller's that does work in order, and reaches marks in that order."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
-from bpt.device.base import Work
 from bpt.errors import RunError
+
+Work = Callable[[], None]
 
 
 class Mark:
@@ -47,11 +48,11 @@ class _Orders:
         self.queue.put(None)  # wakes the thread
 
 
-class Worker:
+class WorkerThread:
     """A thread that does work in the order of submission, started at the first.
 
     The first work that raises ends the thread: all later work is dropped, and its marks are reached with the error.
-    The worker knows nothing of who uses it, so its user can be forgotten while the thread runs.
+    The thread knows nothing of who uses it, so its user can be forgotten while it runs.
 
     Args:
         name: what the thread is called, before the name of the thread that made the worker.
@@ -62,7 +63,7 @@ class Worker:
             For ``weakref.finalize``: it does not refer to the error, which may refer to the user.
     """
 
-    def __init__(self, name: str, within: Callable[[], AbstractContextManager[object]]) -> None:
+    def __init__(self, name: str, within: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         self._name = f"{name} of {threading.current_thread().name}"
         self._within = within
         self._orders = _Orders()
