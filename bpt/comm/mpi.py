@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -15,14 +15,11 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from bpt.comm import shared_memory as room
-from bpt.comm.base import MAX_TAG, Buffer, Communicator, Counts, Request
-from bpt.comm.cartesian import CartesianRanks
-from bpt.comm.losses import lost_rank_error, name_of
-from bpt.comm.pieces import Transfers, await_, flat, is_long, pieces, runs
+from bpt.comm import processes as room
+from bpt.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
+from bpt.comm.connectivity import check_connectivity, lost_rank_error, name_of
+from bpt.comm.pieces import Transfers, await_, flat, is_long, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
-from bpt.comm.rollcall import call_roll
-from bpt.comm.transfer import transfer
 from bpt.comm.window import SLACK, Window, aligned
 from bpt.errors import LostRankError, RunError
 from bpt.events.bus import EventBus
@@ -78,10 +75,10 @@ class MpiCommunicator(Communicator):
             self._mpi.Revoke()
             return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Shrink()))
 
-    def Create_cart(self, dims: Sequence[int]) -> CartesianRanks:
+    def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         with self._translated("Create_cart"):
             cart = self._mpi.Create_cart(dims, periods=[False] * len(dims), reorder=False)
-            return CartesianRanks(cart, self._of_same_kind)
+            return _Cartesian(cart, self._of_same_kind)
 
     def Split_type_shared(self) -> MpiCommunicator:
         with self._translated("Split_type"):
@@ -259,6 +256,19 @@ class MpiCommunicator(Communicator):
         return lost_rank_error(method, ranks, [name_of(rank, _hosts[rank]) for rank in in_world])
 
 
+class _Cartesian:
+    """See Cartesian."""
+
+    def __init__(self, cart: MPI.Cartcomm, made_of: Callable[[MPI.Intracomm], MpiCommunicator]) -> None:
+        self.coords = tuple(cart.coords)
+        self._cart = cart
+        self._made_of = made_of
+
+    def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
+        """See Cartesian."""
+        return self._made_of(self._cart.Sub(remain_dims))
+
+
 def world() -> MpiCommunicator:
     """All ranks that the launcher has started; a collective call.
 
@@ -266,7 +276,7 @@ def world() -> MpiCommunicator:
         RunError: they do not reach each other.
     """
     comm = MpiCommunicator(MPI.COMM_WORLD)
-    _hosts[:] = call_roll(comm)
+    _hosts[:] = check_connectivity(comm)
     return comm
 
 

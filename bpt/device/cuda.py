@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from bpt.device.base import Event
-from bpt.device.host import reached
+from bpt.device.streams import Event, reached
 from bpt.worker_thread import Mark, Work, WorkerThread
 
 

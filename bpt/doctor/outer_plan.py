@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from bpt.balance.quantities import bytes_moved
-from bpt.comm.cores import wanted_threads
-from bpt.comm.power import powers
+from bpt.comm.cores import powers, wanted_threads
 from bpt.device import clock_of
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, spans, warning
 from bpt.doctor.outer_work import Work, bytes_text, check_disk, check_memory, sends_gradients, work_of

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.comm.power import powers
+from bpt.comm.cores import powers
 from bpt.comm.serial import SerialCommunicator
 from bpt.data.shipped import Spool
 from bpt.device import clock_of

@@ -22,8 +22,7 @@ import torch
 from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Buffer, Communicator
-from bpt.comm.cores import share_cores
-from bpt.comm.power import power
+from bpt.comm.cores import power, share_cores
 from bpt.layers.batch_size import batch_of
 from bpt.metrics import LocalAccuracy
 from bpt.plan.only_training import only_training

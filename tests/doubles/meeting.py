@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bpt.comm.base import Buffer
-from bpt.comm.losses import lost_rank_error, name_of
+from bpt.comm.connectivity import lost_rank_error, name_of
 from bpt.comm.pieces import flat
 from bpt.errors import LostRankError, RunError
 

@@ -1,18 +1,19 @@
-"""The roll call: whether every host reaches every other, asked so that a connection that is dead does not hang it.
+"""Whether every host reaches every other, asked so that a connection that is dead does not hang it.
 
-It comes before any collective call, which would wait for ever where a message does not get through.
+It comes before any collective call, which would wait for ever where a message does not get through. And what is told of
+ranks that are lost later.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator, Request
-from bpt.errors import RunError
+from bpt.errors import LostRankError, RunError
 
 K = TypeVar("K", bound=Hashable)
 
@@ -24,7 +25,7 @@ _REMEDY = (
 )
 
 
-def call_roll(world: Communicator, seconds: float = SECONDS) -> tuple[str, ...]:
+def check_connectivity(world: Communicator, seconds: float = SECONDS) -> tuple[str, ...]:
     """Let rank 0 hear from all ranks, then the first ranks of all hosts from each other. All ranks call it.
 
     Returns:
@@ -117,3 +118,24 @@ def _as_message(host: str) -> Buffer:
 
 def _as_hosts(names: Buffer) -> tuple[str, ...]:
     return tuple(name.tobytes().rstrip(b"\0").decode("ascii") for name in names)
+
+
+def lost_rank_error(method: str, ranks: Sequence[int], names: Iterable[str]) -> LostRankError:
+    """The error of a call that cannot be completed any more.
+
+    Args:
+        method: in which it was noticed.
+        ranks: of the communicator, that are lost; none: that is not known.
+        names: what to call them.
+    """
+    who = ", ".join(names) or "another rank"
+    return LostRankError(
+        f"{who} is gone (noticed in {method}): it was killed, ran out of memory, or its machine or network failed. "
+        "Start again; --snapshot auto goes on from the newest snapshot",
+        ranks,
+    )
+
+
+def name_of(rank: int, host: str) -> str:
+    """A rank of the world, for a message."""
+    return f"rank {rank} (host {host})"

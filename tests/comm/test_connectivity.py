@@ -1,11 +1,11 @@
-"""The roll call, with connections that are dead. A dead one swallows messages, as a firewall does."""
+"""Hosts that do not reach each other."""
 
 from __future__ import annotations
 
 import pytest
 
 from bpt.comm.base import Buffer, Communicator, Request
-from bpt.comm.rollcall import call_roll
+from bpt.comm.connectivity import check_connectivity
 from bpt.comm.serial import SerialCommunicator
 from bpt.errors import RunError
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
@@ -24,7 +24,7 @@ class Never:
 
 
 def call(monkeypatch: pytest.MonkeyPatch, dead: set[tuple[int, int]]) -> list[tuple[str, ...] | str]:
-    """What the roll call tells each rank, or its error, where no message goes from one to the other of ``dead``."""
+    """What the check tells each rank, or its error, where no message goes from one to the other of ``dead``."""
     monkeypatch.setattr(ThreadCommunicator, "host", property(lambda comm: HOSTS[comm.rank]))
     send, receive = ThreadCommunicator._Isend, ThreadCommunicator._Irecv
 
@@ -39,7 +39,7 @@ def call(monkeypatch: pytest.MonkeyPatch, dead: set[tuple[int, int]]) -> list[tu
 
     def one(world: Communicator) -> tuple[str, ...] | str:
         try:
-            return call_roll(world, seconds=0.2)
+            return check_connectivity(world, seconds=0.2)
         except RunError as error:
             return str(error)
 
@@ -49,7 +49,7 @@ def call(monkeypatch: pytest.MonkeyPatch, dead: set[tuple[int, int]]) -> list[tu
 def test_all_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(monkeypatch, set()) == [HOSTS] * 5
     alone = SerialCommunicator()
-    assert call_roll(alone) == (alone.host,)
+    assert check_connectivity(alone) == (alone.host,)
 
 
 def test_ranks_that_rank_0_does_not_hear(monkeypatch: pytest.MonkeyPatch) -> None:
