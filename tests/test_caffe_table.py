@@ -15,9 +15,10 @@ from bpt.cli.main import COMMANDS, make_parser
 from bpt.errors import BptError
 from bpt.layers import LAYERS
 from bpt.layers.python_pycaffe import caffe_for_import
-from bpt.plan.solver_rules import check_solver
+from bpt.plan.resolve import read_plan
+from bpt.plan.violations import refuse, violations
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net, read_solver
+from bpt.proto.sources import read_net
 from tests.caffe_table import (
     CAFFE_TYPES,
     ROOT,
@@ -223,7 +224,8 @@ def test_what_is_refused_though_the_field_works(field: str, tmp_path: Path, monk
 
 
 def _read_solver(path: Path) -> None:
-    check_solver(read_solver(path))
+    plan = read_plan(path)
+    refuse(plan, violations(plan))
 
 
 def test_all_that_is_refused_has_an_example() -> None:

@@ -169,7 +169,7 @@ def grown(axis, transpose):
     before = peak()
     net = Net(graph, part=part)
     made = peak() - before
-    rule = make_rule(solver, net)
+    rule = make_rule(solver.optim, net)
     net.layers[1](torch.ones(1, 4096)).sum().backward()
     rule.update(0.1, 0)
     return made, peak() - before

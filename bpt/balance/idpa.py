@@ -12,7 +12,7 @@ from enum import Enum
 from statistics import fmean
 
 from bpt.balance.allocation import Allocation, Run, as_printed, by_frequency, deal, harmonic, nothing, size
-from bpt.errors import RunError, UserError
+from bpt.errors import RunError
 
 Divide = Callable[[int, Sequence[int], Sequence[float]], list[int]]
 
@@ -51,20 +51,10 @@ class Idpa:
     Attributes:
         batch: a, how many batches have been handed out.
         allocated: what each node has.
-
-    Raises:
-        UserError: there are fewer samples than batches, or no batch.
     """
 
     def __init__(self, samples: int, nodes: int, batches: int, rule: Rule = Rule.HARMONIC) -> None:
-        assert nodes >= 1, nodes
-        if batches < 1:
-            raise UserError(f"balance_param: num_batches is {batches}; it must be at least 1")
-        if batches > samples:
-            raise UserError(
-                f"balance_param: num_batches is {batches}, but there are only {samples} samples to hand out; use "
-                f"num_batches: {max(samples, 1)} or fewer"
-            )
+        assert nodes >= 1 and 1 <= batches <= samples, (nodes, batches, samples)
         self.samples = samples
         self.nodes = nodes
         self.batches = batches
@@ -240,13 +230,7 @@ def total_iterations(iterations: int, batches: int) -> int:
     Args:
         iterations: K.
         batches: A.
-
-    Raises:
-        UserError: A > K. The paper demands A < K; with A = K there are no fewer iterations than batches either.
+        A ≤ K. The paper demands A < K; with A = K there are no fewer iterations than batches either.
     """
-    if batches > iterations:
-        raise UserError(
-            f"balance_param: num_batches is {batches}, but the data are trained only {iterations} times; use "
-            f"num_batches: {max(iterations, 1)} or fewer"
-        )
+    assert batches <= iterations, (batches, iterations)
     return batches + (2 * iterations - batches - 1) // 2

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,10 +17,9 @@ from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import Part
 from bpt.layers import LAYERS
 from bpt.plan.dividing import is_dividable
-from bpt.plan.only_training import only_training
+from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.precision import FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.report.log import columns
 from bpt.runtime.parallel import Parallel
 from bpt.solver.solver import Solver
@@ -64,7 +63,7 @@ class Compared:
 
 
 def compare(
-    source: SolverSource, device: torch.device, world: Communicator, iterations: int, precision: Precision = FLOAT64
+    plan: RunPlan, device: torch.device, world: Communicator, iterations: int, precision: Precision = FLOAT64
 ) -> list[Compared]:
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
@@ -78,15 +77,15 @@ def compare(
     Returns:
         A line a trained parameter, on rank 0; nothing on the others.
     """
-    parallel = source.param.parallel_param
+    parallel = plan.parallel_param
     if parallel.num_stages > 1 and parallel.pipeline_param.schedule == pb.PipelineParameter.DELAYED:
         raise PrototxtError(
             "pipeline_param: schedule: DELAYED applies gradients of earlier iterations, and so has a curve of its own, "
             "which one process cannot be compared with; check another schedule",
-            source.origin("parallel_param", "pipeline_param", "schedule"),
+            plan.origin("parallel_param", "pipeline_param", "schedule"),
         )
     with default_dtype(precision.compute):
-        return _compare(source, device, world, iterations, precision)
+        return _compare(replace(plan, precision=precision), device, world, iterations)
 
 
 @contextmanager
@@ -100,15 +99,10 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _compare(
-    source: SolverSource, device: torch.device, world: Communicator, iterations: int, precision: Precision
-) -> list[Compared]:
-    only_training(source.param)
-    if source.param.engine == pb.SolverParameter.AUTO:
-        source.param.engine = pb.SolverParameter.CONTIGUOUS
-    reference = SolverSource(pb.SolverParameter(), source.path, source.origins)
-    reference.param.CopyFrom(source.param)
-    with Solver(source, device=device, world=world, precision=precision) as solver:
+def _compare(plan: RunPlan, device: torch.device, world: Communicator, iterations: int) -> list[Compared]:
+    engine = pb.SolverParameter.CONTIGUOUS if plan.engine == pb.SolverParameter.AUTO else plan.engine
+    plan = replace(plan.training_only(), engine=engine)
+    with Solver(plan, device=device, world=world) as solver:
         cuts = _cuts(solver.parallel, solver.net.graph)
         spread = _train(solver, iterations)
         if world.rank != 0:
@@ -117,9 +111,8 @@ def _compare(
     LOG.info("Now the same on one process")
     if cuts and solver.parallel.staging:
         LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(cuts))
-    reference.param.random_seed = seed
-    reference.param.ClearField("parallel_param")
-    with Solver(reference, device=device, batch_factor=replicas, cuts=cuts, precision=precision) as solver:
+    reference = replace(plan.with_seed(seed), parallel_param=ParallelSpec(), notes=())
+    with Solver(reference, device=device, batch_factor=replicas, cuts=cuts) as solver:
         alone = _train(solver, iterations)
         return list(_compared(solver.net.graph, spread, alone))
 

@@ -6,7 +6,7 @@ import argparse
 import logging
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positive, set_state
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_of, positive
 from bpt.errors import RunError
 
 if TYPE_CHECKING:
@@ -65,13 +65,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.check.comparison import compare, result_lines
     from bpt.precision import FLOAT32, FLOAT64
-    from bpt.proto.sources import read_solver
 
-    source = read_solver(arguments.solver, arguments.set)
-    set_state(source.param, arguments)
-    device = job.begin(source.param, arguments.gpu)
+    plan = plan_of(arguments)
+    device = job.begin(plan, arguments.gpu)
     precision = FLOAT64 if arguments.precision == "double" else FLOAT32
-    compared = compare(source, device, job.world, arguments.iterations, precision)
+    compared = compare(plan, device, job.world, arguments.iterations, precision)
     for line in result_lines(compared, arguments.tolerance) if job.is_first else ():
         print(line)
     wrong = job.world.bcast([line.name for line in compared if not line.within(arguments.tolerance)])

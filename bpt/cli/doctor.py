@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, set_state, weights_of
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, plan_of, weights_of
 from bpt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
-    from bpt.proto.sources import SolverSource
 
 HELP = "examine ranks, machines and files before a run"
 DESCRIPTION = """\
@@ -44,20 +43,12 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
             raise UsageError(f"--{flag} goes with --solver")
     if arguments.snapshot and arguments.weights:
         raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")
-    weights = weights_of(arguments)
+    weights_of(arguments)  # which refuses a flag that names no file
 
     # Imported here so that --help does not wait for torch.
     from bpt.doctor.examine import Wanted, examine
-    from bpt.proto.sources import read_solver
 
-    def read() -> SolverSource:
-        source = read_solver(arguments.solver, arguments.set)
-        if weights:
-            source.param.weights[:] = weights
-        set_state(source.param, arguments)
-        return source
-
-    wanted = Wanted(read if arguments.solver else None, arguments.gpu, arguments.snapshot)
+    wanted = Wanted((lambda: plan_of(arguments)) if arguments.solver else None, arguments.gpu, arguments.snapshot)
     report = examine(job, wanted, lambda line: print(line, flush=True))
     if report.wrong is not None:
         raise report.wrong

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from bpt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from bpt.proto import bpt_pb2 as pb
+    from bpt.plan.spec import RunPlan
 
 
 _FLAGS_OF = (
@@ -133,11 +133,19 @@ def add_state(parser: Parser) -> None:
     )
 
 
-def set_state(param: pb.SolverParameter, arguments: argparse.Namespace) -> None:
-    """Let the solver's training net have the level and the stages of the flags."""
-    if arguments.level:
-        param.train_state.level = arguments.level
-    param.train_state.stage.extend(words(arguments.stage))
+def plan_of(arguments: argparse.Namespace) -> RunPlan:
+    """The run of ``--solver``, with ``--set``, ``--weights``, ``--level`` and ``--stage`` laid over its text.
+
+    Raises:
+        PrototxtError: the text, or that of ``--set``, is wrong.
+    """
+    # Imported here so that --help does not wait for torch.
+    from bpt.plan.resolve import resolve
+    from bpt.proto.sources import read_solver
+
+    weights = weights_of(arguments) if "weights" in arguments else ()
+    source = read_solver(arguments.solver, arguments.set)
+    return resolve(source, weights, arguments.level or 0, words(arguments.stage))
 
 
 def add_gpu(parser: Parser, default: str) -> None:

@@ -6,12 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, positive, set_state, shape
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_of, positive, shape
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
-    from bpt.proto.sources import SolverSource
+    from bpt.plan.spec import RunPlan
 
 HELP = "place the layers of a network on the devices of a pipeline"
 DESCRIPTION = """\
@@ -88,11 +88,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.planner.plan_figure import draw
     from bpt.planner.plan_layers import plan_solver, rehearse
     from bpt.planner.plan_tables import lines
-    from bpt.proto.sources import read_solver
 
-    source = read_solver(arguments.solver, arguments.set)
-    set_state(source.param, arguments)
-    source, stages, remarks = choose_devices(source, arguments.devices)
+    run, stages, remarks = choose_devices(plan_of(arguments), arguments.devices)
     if not stages and not arguments.measure:
         raise UsageError(
             "bpt plan needs to know the devices: --devices FILE or --devices N, or num_stages in the solver's "
@@ -101,13 +98,13 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if arguments.measure:
         if stages:
             with blamed(arguments.devices):
-                rehearse(source)
-        _measure(arguments, job, source)
+                rehearse(run)
+        run = _measure(arguments, job, run)
         if not stages:
             return
         print()
     with blamed(arguments.devices):
-        plan = plan_solver(source, arguments.shape)
+        plan = plan_solver(run, arguments.shape)
     for remark in (*remarks, *plan.remarks):
         print(f"warning: {remark}", file=sys.stderr)
     for line in lines(plan):
@@ -138,16 +135,16 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
             check_file(flag, path)
 
 
-def _measure(arguments: argparse.Namespace, job: Job, source: SolverSource) -> None:
-    """Measure costs, and let the solver name their file."""
+def _measure(arguments: argparse.Namespace, job: Job, plan: RunPlan) -> RunPlan:
+    """Measure costs; the plan that names their file."""
     # Imported here so that --help does not wait for torch.
     from bpt.planner.measure import measure
 
-    device = job.begin(source.param, arguments.gpu)
-    costs = measure(source, device, arguments.iterations or ITERATIONS, arguments.measure)
-    source.param.parallel_param.pipeline_param.costs = arguments.measure
+    device = job.begin(plan, arguments.gpu)
+    costs = measure(plan, device, arguments.iterations or ITERATIONS, arguments.measure)
     print(
         f"{arguments.measure}: {len(costs.layers)} layers of {costs.net or 'the net'} in batches of {costs.batch}: "
         f"forward {costs.forward * 1e3:.4g} ms, backward {costs.backward * 1e3:.4g} ms, update "
         f"{costs.update * 1e3:.4g} ms ({costs.machine}, threads: {costs.threads})"
     )
+    return plan.with_pipeline(costs=arguments.measure)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_solver, add_state, need, positive, set_state, shape
+from bpt.cli.options import Parser, add_solver, add_state, need, plan_of, positive, shape
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--shape does without the data set, so it needs --samples: how many samples there are")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.proto.sources import read_solver
     from bpt.simulate.simulation import simulate_solver, strategies_of
     from bpt.simulate.simulation_report import (
         check_figure,
@@ -87,9 +86,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     for flag in ("csv", "nodes", "png"):
         if path := getattr(arguments, flag):
             check_file(flag, path)
-    source = read_solver(arguments.solver, arguments.set)
-    set_state(source.param, arguments)
-    simulated = simulate_solver(source, arguments.cluster, strategies, arguments.samples, arguments.shape)
+    plan = plan_of(arguments)
+    simulated = simulate_solver(plan, arguments.cluster, strategies, arguments.samples, arguments.shape)
     for remark in simulated.remarks:
         print(f"warning: {remark}", file=sys.stderr)
     for line in lines(simulated):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_solver, add_state, positive, set_state, words
+from bpt.cli.options import Parser, add_gpu, add_model, add_solver, add_state, plan_of, positive, words
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--profile measures what a solver's ranks can do; it goes with --solver")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.proto.sources import read_solver
     from bpt.speeds.profiling import profile
     from bpt.timing.benchmark import time_model, time_solver
     from bpt.timing.phases import time_ranks
@@ -76,12 +75,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         stages = words(arguments.stage)
         time_model(arguments.model, arguments.phase, arguments.level, stages, device, arguments.iterations)
         return
-    source = read_solver(arguments.solver, arguments.set)
-    set_state(source.param, arguments)
-    device = job.begin(source.param, arguments.gpu)
+    plan = plan_of(arguments)
+    device = job.begin(plan, arguments.gpu)
     if arguments.profile:
-        profile(source, device, job.world, arguments.profile)
+        profile(plan, device, job.world, arguments.profile)
     elif job.world.size > 1:
-        time_ranks(source, device, job.world, arguments.iterations)
+        time_ranks(plan, device, job.world, arguments.iterations)
     else:
-        time_solver(source, device, arguments.iterations)
+        time_solver(plan, device, arguments.iterations)

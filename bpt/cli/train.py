@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, set_state, weights_of
+from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, need, plan_of
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,13 +70,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for torch.
     from bpt.commands.training import train
-    from bpt.proto.sources import read_solver
     from bpt.signals import Action, SignalActions
 
-    source = read_solver(arguments.solver, arguments.set)
-    if arguments.weights:
-        source.param.weights[:] = weights_of(arguments)
-    set_state(source.param, arguments)
-    device = job.begin(source.param, arguments.gpu)
+    plan = plan_of(arguments)
+    device = job.begin(plan, arguments.gpu)
     signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
-    train(source, job.world, device, signals, arguments.snapshot, arguments.replay)
+    train(plan, job.world, device, signals, arguments.snapshot, arguments.replay)

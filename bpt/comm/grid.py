@@ -44,15 +44,9 @@ class ProcessGrid:
         Raises:
             UsageError: the ranks do not divide into groups of ``stages`` × ``shards``.
         """
-        group = stages * shards
-        if world.size % group:
-            which = "num_shards" if stages == 1 else "num_stages"
-            raise UsageError(
-                f"{_count(world.size, 'rank')} cannot be divided into num_stages {stages} × num_shards {shards} = "
-                f"{group} ranks a replica: {world.size} / {group} is not whole; start a multiple of {group} ranks "
-                f"(mpirun -n {group * max(1, world.size // group)}), or change {which}"
-            )
-        replicas = world.size // group
+        if why := indivisible(world.size, stages, shards):
+            raise UsageError(why)
+        replicas = world.size // (stages * shards)
         cart = world.Create_cart((replicas, stages, shards))
         replica, stage, shard = cart.coords
         return cls(
@@ -79,6 +73,19 @@ class ProcessGrid:
         extents = [(self.replicas, "replica")]
         extents += [(n, name) for n, name in ((self.stages, "stage"), (self.shards, "shard")) if n > 1]
         return f"{_count(self.world.size, 'rank')} = {' × '.join(_count(n, name) for n, name in extents)}"
+
+
+def indivisible(ranks: int, stages: int, shards: int) -> str:
+    """Why so many ranks do not divide into replicas of ``stages`` × ``shards``; "": they do."""
+    group = stages * shards
+    if not ranks % group:
+        return ""
+    which = "num_shards" if stages == 1 else "num_stages"
+    return (
+        f"{_count(ranks, 'rank')} cannot be divided into num_stages {stages} × num_shards {shards} = {group} ranks a "
+        f"replica: {ranks} / {group} is not whole; start a multiple of {group} ranks (mpirun -n "
+        f"{group * max(1, ranks // group)}), or change {which}"
+    )
 
 
 def _count(n: int, name: str) -> str:

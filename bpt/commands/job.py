@@ -11,7 +11,7 @@ from bpt.comm import launch
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
 from bpt.device import choose_device
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.spec import RunPlan
 from bpt.report.log import start_logging
 
 
@@ -33,16 +33,16 @@ class Job:
         """Whether this is the rank that logs and writes."""
         return self.world.rank == 0
 
-    def begin(self, param: pb.SolverParameter | None = None, gpu: str = "") -> torch.device:
+    def begin(self, plan: RunPlan | None = None, gpu: str = "") -> torch.device:
         """Start to log, on the first rank, and choose this rank's threads and device; see choose_device."""
         start_logging(first=self.is_first)
         if not gc.get_freeze_count():
             # What is there by now, 300,000 objects of Python and torch, stays to the end. The collector would look at
             # all of it now and then, for a tenth of a second, on one rank after the other, while the others wait.
             gc.freeze()
-        threads = param.parallel_param.inner_param.num_threads if param is not None else 0
+        threads = plan.parallel_param.inner_param.num_threads if plan is not None else 0
         if self.world.size > 1:  # a process that is alone leaves the choice to torch
             torch.set_num_threads(share_cores(self.world))
         if threads > 0:
             torch.set_num_threads(threads)
-        return choose_device(param, gpu, self.local_rank, self.local_size)
+        return choose_device(plan, gpu, self.local_rank, self.local_size)

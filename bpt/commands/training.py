@@ -9,9 +9,8 @@ from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
 from bpt.errors import RunError, UserError
+from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
-from bpt.schedule.outer.exchanges import OUTER
 from bpt.server.outcome import Outcome
 from bpt.signals import SignalActions
 from bpt.solver.solver import Solver
@@ -22,14 +21,14 @@ KEPT_BY_A_STAGE = 32 * 2**20
 
 
 def train(
-    source: SolverSource,
+    plan: RunPlan,
     world: Communicator,
     device: torch.device,
     signals: SignalActions,
     resume: str = "",
     replay: str = "",
 ) -> None:
-    """Train as ``source`` says; a collective call.
+    """Train as ``plan`` says; a collective call.
 
     Args:
         device: where this rank computes.
@@ -40,30 +39,30 @@ def train(
     Raises:
         RunError: SIGTERM has stopped it, a replay could not go to the end of its run, or it failed.
     """
-    keep_memory(source.param.parallel_param)
-    if source.param.parallel_param.exchange in OUTER:
-        outcome = outer.train(source, world, device, signals, resume, replay)
+    keep_memory(plan.parallel_param)
+    if plan.is_outer:
+        outcome = outer.train(plan, world, device, signals, resume, replay)
     elif replay:
-        exchange = pb.ParallelParameter.Exchange.Name(source.param.parallel_param.exchange)
+        exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         raise UserError(
             f"--replay repeats a run of exchange: SGWU, AGWU or ASGD, and the solver says {exchange}, which needs no "
             "log to be repeated: random_seed does it"
         )
     else:
-        outcome = _together(source, world, device, signals, resume)
+        outcome = _together(plan, world, device, signals, resume)
     if outcome.terminated:
-        state, saved = snapshot.state_path(source.param, outcome.iterations), ""
-        if source.param.snapshot_after_train:  # "auto" might find one of an older run that came further
+        state, saved = snapshot.state_path(plan, outcome.iterations), ""
+        if plan.snapshot_after_train:  # "auto" might find one of an older run that came further
             saved = f"; wrote {state}; --snapshot {state} goes on from there"
         raise RunError(f"stopped by SIGTERM after {outcome.iterations} iterations{saved}")
     if outcome.short:
         raise RunError(
-            f"{replay}: the replay ended at iteration {outcome.iterations} of {source.param.max_iter}, before its run "
+            f"{replay}: the replay ended at iteration {outcome.iterations} of {plan.max_iter}, before its run "
             "did; the weights are not those of the whole run"
         )
 
 
-def keep_memory(param: pb.ParallelParameter) -> None:
+def keep_memory(param: ParallelSpec) -> None:
     """Let the C library keep what training frees: of a stage, what is small."""
     if param.num_stages > 1:
         keep_freed_memory(KEPT_BY_A_STAGE)
@@ -71,10 +70,8 @@ def keep_memory(param: pb.ParallelParameter) -> None:
         keep_freed_memory()
 
 
-def _together(
-    source: SolverSource, world: Communicator, device: torch.device, signals: SignalActions, resume: str
-) -> Outcome:
-    solver = Solver(source, device=device, world=world, signals=signals, resume=resume)
+def _together(plan: RunPlan, world: Communicator, device: torch.device, signals: SignalActions, resume: str) -> Outcome:
+    solver = Solver(plan, device=device, world=world, signals=signals, resume=resume)
     # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
     with signals, solver:
         solver.solve()

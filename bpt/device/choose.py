@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,12 +12,13 @@ from bpt.device.streams import NullStream, Stream, ThreadStream
 from bpt.errors import UsageError, UserError
 from bpt.proto import bpt_pb2 as pb
 
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
+
 CPU = torch.device("cpu")
 
 
-def choose_device(
-    param: pb.SolverParameter | None = None, gpu: str = "", local_rank: int = 0, local_size: int = 1
-) -> torch.device:
+def choose_device(plan: RunPlan | None = None, gpu: str = "", local_rank: int = 0, local_size: int = 1) -> torch.device:
     """The device that ``--gpu`` or else the solver asks for.
 
     As in ``caffe train`` a GPU is used if ``--gpu`` is given or the solver *sets* ``solver_mode: GPU``
@@ -34,8 +36,8 @@ def choose_device(
     if gpu:
         wanted = gpu
         source, remedy = f"--gpu {gpu}", "leave --gpu out to compute on the CPU"
-    elif param is not None and param.HasField("solver_mode") and param.solver_mode == pb.SolverParameter.GPU:
-        first = param.device_id
+    elif plan is not None and plan.given("solver_mode") and plan.solver_mode == pb.SolverParameter.GPU:
+        first = plan.device_id
         count = min(local_size, max(torch.cuda.device_count() - first, 1))
         wanted = ",".join(str(first + number) for number in range(count))
         source, remedy = "solver_mode: GPU", "add --set 'solver_mode: CPU' to compute on the CPU"

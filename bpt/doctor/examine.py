@@ -14,7 +14,7 @@ from bpt.comm.base import Communicator
 from bpt.commands.job import Job
 from bpt.device import CPU
 from bpt.doctor.files import check_inputs, check_snapshots, inputs_of, look_at
-from bpt.doctor.findings import Attempt, Kind, Ranks, Section, attempt, count_of, is_outer, note, problem, summary
+from bpt.doctor.findings import Attempt, Kind, Ranks, Section, attempt, count_of, note, problem, summary
 from bpt.doctor.hosts import check_hosts
 from bpt.doctor.link_speeds import check_links, measure
 from bpt.doctor.outer_plan import check_outer_plan
@@ -22,7 +22,7 @@ from bpt.doctor.parallel_plan import check_plan
 from bpt.doctor.texts import Texts, check_texts
 from bpt.doctor.versions import check_mpi, check_versions
 from bpt.errors import UsageError
-from bpt.proto.sources import SolverSource
+from bpt.plan.spec import RunPlan
 from bpt.runtime.starting_point import state_to_resume
 from bpt.state import read_state
 
@@ -84,7 +84,7 @@ class Wanted:
         resume: a solver state to go on from, or "auto"; empty: the run starts anew.
     """
 
-    read: Callable[[], SolverSource] | None = None
+    read: Callable[[], RunPlan] | None = None
     gpu: str = ""
     resume: str = ""
 
@@ -159,7 +159,7 @@ class _Examination:
         with self._patience.during("Hosts"):
             device = self._device(texts)
             solver = texts.solver.value if texts else None
-            self._add(check_hosts(ranks, device, bool(solver and is_outer(solver.param))))
+            self._add(check_hosts(ranks, device, bool(solver and solver.is_outer)))
         with self._patience.during("Connections"):
             measured = measure(ranks)
             self._add(check_links(ranks, measured))
@@ -170,10 +170,10 @@ class _Examination:
 
     def _device(self, texts: Texts | None) -> Attempt[torch.device]:
         """What this rank computes on. Nothing is logged from here on but warnings."""
-        param = texts.solver.value.param if texts and texts.solver.value else None
+        plan = texts.solver.value if texts else None
         # Ranks that are told a number of threads do not divide the cores with the others, which would wait for them.
-        threads = self._world.allgather(param.parallel_param.inner_param.num_threads if param else 0)
-        agreed = param if len(set(threads)) == 1 else None
+        threads = self._world.allgather(plan.parallel_param.inner_param.num_threads if plan else 0)
+        agreed = plan if len(set(threads)) == 1 else None
         device = attempt(lambda: self._job.begin(agreed, self._wanted.gpu))
         LOG.setLevel(max(LOG.level, logging.WARNING))
         misused = self._world.allgather(isinstance(device.error, UsageError))
@@ -203,18 +203,18 @@ class _Examination:
         assert solver and plans
         with self._patience.during("Plan"):
             told = [message for _, message in seen.values() if message]
-            if is_outer(solver.param):
-                plan = check_outer_plan(ranks, solver, plans, device, told, _iteration(resume.value))
+            if solver.is_outer:
+                checked = check_outer_plan(ranks, solver, plans, device, told, _iteration(resume.value))
             else:
-                plan = check_plan(ranks, solver, plans, device, told, allreduce)
-            self._add(plan.section, plan.wrong)
+                checked = check_plan(ranks, solver, plans, device, told, allreduce)
+            self._add(checked.section, checked.wrong)
         with self._patience.during("Snapshots"):
-            self._add(check_snapshots(ranks, solver.param, plan.snapshot))
+            self._add(check_snapshots(ranks, solver, checked.snapshot))
 
     def _resume(self, texts: Texts) -> str:
         """The solver state that the run goes on from, as rank 0 finds it."""
         solver = texts.solver.value
-        return state_to_resume(solver.param, self._wanted.resume) if solver and self._world.rank == 0 else ""
+        return state_to_resume(solver, self._wanted.resume) if solver and self._world.rank == 0 else ""
 
     def _add(self, section: Section, wrong: Exception | None = None) -> None:
         """Take a section into the report, and show it on rank 0."""

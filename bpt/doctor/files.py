@@ -27,7 +27,6 @@ from bpt.doctor.findings import (
     Section,
     attempt,
     grouped,
-    is_outer,
     nets_with_data,
     note,
     ok,
@@ -42,8 +41,9 @@ from bpt.graph.spec import FileKind, LayerSpec
 from bpt.graph.state import filter_layers
 from bpt.layers import LAYERS
 from bpt.plan.nets import NetPlan
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, resolve_path
+from bpt.proto.sources import resolve_path
 from bpt.state import read_state, weight_files
 from bpt.state.resuming import learned_net
 
@@ -56,7 +56,7 @@ class Input:
     look: Look
 
 
-def inputs_of(plans: Mapping[str, NetPlan], solver: SolverSource, resume: str = "", rank: int = 0) -> list[Input]:
+def inputs_of(plans: Mapping[str, NetPlan], plan: RunPlan, resume: str = "", rank: int = 0) -> list[Input]:
     """What a rank reads in a run besides texts, each once.
 
     Args:
@@ -67,16 +67,16 @@ def inputs_of(plans: Mapping[str, NetPlan], solver: SolverSource, resume: str = 
         LayerError: the rules of a layer contradict each other.
     """
     found: list[Input] = []
-    for plan in nets_with_data(plans, solver.param, rank).values():
-        net = plan.source
-        for spec in filter_layers(layer_specs(net.param, net.origins), plan.state):
+    for each in nets_with_data(plans, plan, rank).values():
+        net = each.source
+        for spec in filter_layers(layer_specs(net.param, net.origins), each.state):
             found += _of_layer(spec)
-    all_files = reads_all(solver.param, rank)
-    weights = weight_files(solver.param.weights, solver.path) if all_files else []
+    all_files = reads_all(plan, rank)
+    weights = weight_files(plan.weights, plan.path) if all_files else []
     found += [Input(f"weights {path}", partial(file_content, path)) for path in weights]
-    balance = solver.param.parallel_param.balance_param
-    if balance.profile and solver.param.parallel_param.balance == pb.ParallelParameter.STATIC:
-        path = resolve_path(balance.profile, solver.path)
+    balance = plan.parallel_param.balance_param
+    if balance.profile and plan.parallel_param.balance == pb.ParallelParameter.STATIC:
+        path = resolve_path(balance.profile, plan.path)
         found.append(Input(f"profile {path}", partial(file_content, path)))
     if resume and all_files:
         found.append(Input(f"snapshot {resume}", partial(_snapshot_content, resume)))
@@ -163,20 +163,20 @@ def _readers(ranks: Ranks, readers: list[int]) -> str:
     return ", the same on all ranks" * (len(readers) > 1)
 
 
-def check_snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> Section:
+def check_snapshots(ranks: Ranks, plan: RunPlan, nbytes: int | None) -> Section:
     """Whether rank 0 can write snapshots, and the others see them; a collective call.
 
     Args:
         nbytes: that a snapshot takes; ``None``: not known.
     """
-    return Section("Snapshots", tuple(_snapshots(ranks, param, nbytes)))
+    return Section("Snapshots", tuple(_snapshots(ranks, plan, nbytes)))
 
 
-def _snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> Iterator[Finding]:
-    if not param.snapshot and not param.snapshot_after_train:
+def _snapshots(ranks: Ranks, plan: RunPlan, nbytes: int | None) -> Iterator[Finding]:
+    if not plan.snapshot and not plan.snapshot_after_train:
         yield note("the solver asks for no snapshots: what is learned is lost at the end", "snapshot_after_train: true")
         return
-    world, prefix = ranks.world, param.snapshot_prefix
+    world, prefix = ranks.world, plan.snapshot_prefix
     folder = _first_folder(prefix)
     token = world.bcast(os.path.join(folder, f".bpt-doctor.{secrets.token_hex(6)}.tmp"))
     trial = attempt(lambda: _touch(token)) if world.rank == 0 else None
@@ -198,7 +198,7 @@ def _snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> I
             f"a snapshot takes {nbytes / 1e6:.0f} MB, but there is room for {free / 1e6:.0f} MB at {place}",
             "make room, or set another snapshot_prefix",
         )
-    elif nbytes is not None and param.snapshot and free < 3 * nbytes:
+    elif nbytes is not None and plan.snapshot and free < 3 * nbytes:
         yield warning(
             f"there is room for {free // nbytes} snapshots of {nbytes / 1e6:.0f} MB at {place}",
             "make room, or set another snapshot_prefix",
@@ -207,7 +207,7 @@ def _snapshots(ranks: Ranks, param: pb.SolverParameter, nbytes: int | None) -> I
         size = f"; one takes {nbytes / 1e6:.3g} MB, there is room for {free / 1e9:.3g} GB" if nbytes else ""
         yield ok(f'rank 0 can write snapshots under "{prefix}"{size}')
     blind = grouped(seen).get(False, [])
-    if blind and not is_outer(param):
+    if blind and not plan.is_outer:
         yield note(
             f"{ranks.named(blind)}: what rank 0 writes under {place} is not seen there; to resume, "
             "all ranks read the snapshot",

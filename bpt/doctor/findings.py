@@ -11,8 +11,7 @@ from typing import Generic, TypeVar
 from bpt.comm.base import Communicator
 from bpt.errors import BptError
 from bpt.plan.nets import NetPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.exchanges import OUTER
+from bpt.plan.spec import RunPlan
 from bpt.server.roles import SERVER
 
 
@@ -175,17 +174,12 @@ def attempt(function: Callable[[], T]) -> Attempt[T]:
         return Attempt(None, error)
 
 
-def is_outer(param: pb.SolverParameter) -> bool:
-    """Whether the solver trains by SGWU, AGWU or ASGD."""
-    return param.parallel_param.exchange in OUTER
-
-
-def reads_all(param: pb.SolverParameter, rank: int) -> bool:
+def reads_all(plan: RunPlan, rank: int) -> bool:
     """Whether ``rank`` needs the test nets, weights to start from, and a snapshot to resume."""
-    return rank == SERVER or not is_outer(param)
+    return rank == SERVER or not plan.is_outer
 
 
-def nets_with_data(plans: Mapping[str, NetPlan], param: pb.SolverParameter, rank: int) -> dict[str, NetPlan]:
+def nets_with_data(plans: Mapping[str, NetPlan], plan: RunPlan, rank: int) -> dict[str, NetPlan]:
     """Those of a rank's nets whose data it reads itself."""
-    shipped = param.parallel_param.ship_data and not reads_all(param, rank)
+    shipped = plan.parallel_param.ship_data and not reads_all(plan, rank)
     return {} if shipped else dict(plans)

@@ -15,12 +15,12 @@ from bpt.doctor.outer_work import Work, bytes_text, check_disk, check_memory, se
 from bpt.doctor.parallel_plan import Plan
 from bpt.doctor.texts import build_graphs, errors_of
 from bpt.plan.nets import NetPlan
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, unused, violations_of_ranks
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.blobs import STORED
-from bpt.proto.sources import SolverSource
 from bpt.report.log import columns
 from bpt.runtime.agreement import outcome_of_first
-from bpt.server.legality import check_ranks, without_effect
 from bpt.server.node_solvers import stage_lines
 from bpt.server.nodes import joined_power
 from bpt.server.roles import SERVER, Roles
@@ -32,7 +32,7 @@ _Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balanc
 
 def check_outer_plan(
     ranks: Ranks,
-    solver: SolverSource,
+    plan: RunPlan,
     plans: Mapping[str, NetPlan],
     device: torch.device,
     known: Sequence[str],
@@ -44,38 +44,38 @@ def check_outer_plan(
         known: errors of this rank that have been told: a net that fails for one of them is no news.
         start: the iteration that the run goes on from; only that of rank 0 counts.
     """
-    world, param = ranks.world, solver.param
-    built = build_graphs(ranks, param, nets_with_data(plans, param, world.rank), known)
+    world = ranks.world
+    built = build_graphs(ranks, plan, nets_with_data(plans, plan, world.rank), known)
     if built.findings:
         return _plan(built.findings, wrong=built.wrong)
-    divided = attempt(lambda: check_ranks(solver, world.size))
+    divided = attempt(lambda: refuse(plan, violations_of_ranks(plan, world.size)))
     if divided.error:
         return _plan(errors_of(ranks, [divided.message] * world.size), wrong=divided.error)
-    roles = Roles.of(param.parallel_param, world)
+    roles = Roles.of(plan.parallel_param, world)
     power = _powers(ranks, device)
     of_workers = [joined_power([power[rank] for rank in roles.ranks_of(w)]) for w in range(len(roles.workers))]
     training = next(iter(built.by_name.values()), None)
 
     def work_here() -> tuple[Work, tuple[str, ...]]:
         assert training is not None, "rank 0 has all nets"
-        return work_of(param, training, start, of_workers), tuple(stage_lines(solver, training))
+        return work_of(plan, training, start, of_workers), tuple(stage_lines(plan, training))
 
     made = attempt(lambda: outcome_of_first(world, work_here if roles.serves else None))
     if made.value is None:
         return _plan(errors_of(ranks, [made.message] * world.size), wrong=made.error)
     work, stages = made.value
     found = [
-        *_roles(param, roles),
+        *_roles(plan, roles),
         *map(ok, stages),
-        *_amounts(param, roles, work, ranks, of_workers),
+        *_amounts(plan, roles, work, ranks, of_workers),
         *_order(roles, work),
-        *_momentum(param, roles),
-        *check_memory(ranks, roles, work, device, sends_gradients(param)),
-        *(check_disk(ranks, roles, work) if param.parallel_param.ship_data else ()),
-        *_traffic(param, roles, work),
-        *(warning(f"parallel_param: {remark}", "leave it out") for remark in without_effect(param.parallel_param)),
+        *_momentum(plan, roles),
+        *check_memory(ranks, roles, work, device, sends_gradients(plan)),
+        *(check_disk(ranks, roles, work) if plan.parallel_param.ship_data else ()),
+        *_traffic(plan, roles, work),
+        *(warning(str(remark), "leave it out") for remark in unused(plan)),
     ]
-    copies = 1 + param.snapshot_diff + work.moments
+    copies = 1 + plan.snapshot_diff + work.moments
     return _plan(found, tuple(_table(ranks, roles, work, of_workers)), work.elements * STORED * copies)
 
 
@@ -94,8 +94,8 @@ def _powers(ranks: Ranks, device: torch.device) -> list[float | None]:
     return [None] * ranks.world.size if any(misused) else powers(ranks.world, clock_of(device))
 
 
-def _roles(param: pb.SolverParameter, roles: Roles) -> Iterator[Finding]:
-    parallel = param.parallel_param
+def _roles(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
+    parallel = plan.parallel_param
     yield ok(f"{_Exchange.Name(parallel.exchange)}, balance {_Balance.Name(parallel.balance)}; {roles}")
     if len(roles.workers) == 1 and SERVER not in roles.workers:
         yield note(
@@ -106,27 +106,28 @@ def _roles(param: pb.SolverParameter, roles: Roles) -> Iterator[Finding]:
         )
 
 
-def _momentum(param: pb.SolverParameter, roles: Roles) -> Iterator[Finding]:
+def _momentum(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
     """Whether gradients of ASGD may diverge."""
-    if sends_gradients(param) and param.momentum and len(roles.workers) > 1:
+    if sends_gradients(plan) and plan.optim.momentum and len(roles.workers) > 1:
         yield warning(
-            f"ASGD: gradients of {len(roles.workers)} workers are stale, which momentum {param.momentum:g} amplifies",
+            f"ASGD: gradients of {len(roles.workers)} workers are stale, which momentum {plan.optim.momentum:g} "
+            "amplifies",
             "if the loss grows, lower momentum or base_lr",
         )
 
 
 def _amounts(
-    param: pb.SolverParameter, roles: Roles, work: Work, ranks: Ranks, power: Sequence[float | None]
+    plan: RunPlan, roles: Roles, work: Work, ranks: Ranks, power: Sequence[float | None]
 ) -> Iterator[Finding]:
     """K and K', and who gets how many samples first."""
     if not work.total:
-        yield note(f"nothing to train: the snapshot is at max_iter {param.max_iter} already", "a larger max_iter")
+        yield note(f"nothing to train: the snapshot is at max_iter {plan.max_iter} already", "a larger max_iter")
         return
     yield ok(
         f"{work.iterations} iterations of {work.batch} samples are {float(work.passes):.4g} passes over "
         f"{work.samples} samples (K); each worker makes {float(work.total):.4g} over its own"
     )
-    if param.parallel_param.balance == pb.ParallelParameter.IDPA:
+    if plan.parallel_param.balance == pb.ParallelParameter.IDPA:
         unknown = [rank for rank, known in zip(roles.workers, power, strict=True) if known is None]
         if unknown:
             yield note(f"{ranks.named(unknown)}: its frequency cannot be read; the mean of the others is taken")
@@ -179,14 +180,14 @@ def _order(roles: Roles, work: Work) -> Iterator[Finding]:
         )
 
 
-def _traffic(param: pb.SolverParameter, roles: Roles, work: Work) -> Iterator[Finding]:
+def _traffic(plan: RunPlan, roles: Roles, work: Work) -> Iterator[Finding]:
     """What the server and the workers send each other."""
-    outer, workers, c_w = param.parallel_param.agwu_param, len(roles.workers), work.weights
+    outer, workers, c_w = plan.parallel_param.agwu_param, len(roles.workers), work.weights
     computes = SERVER in roles.workers
     remote = workers - computes
     if not remote:
         return
-    if sends_gradients(param):
+    if sends_gradients(plan):
         yield ok(
             f"each worker sends {bytes_text(c_w)} of gradients every {outer.push} iterations, and gets as much of "
             f"weights every {outer.fetch}"

@@ -23,11 +23,11 @@ from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
 from bpt.net import Net
 from bpt.optim.rules import UPDATE_RULES
-from bpt.precision import precision_of
+from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.instructions import Send
-from bpt.server.legality import samples_of
+from bpt.server.data_set import samples_of
 from bpt.server.roles import Roles
 from bpt.speeds.memory_use import Memory
 
@@ -68,11 +68,11 @@ class Work:
     unshuffled: tuple[str, str] | None
 
 
-def work_of(param: pb.SolverParameter, graph: LayerGraph, start: int, powers: Sequence[float | None]) -> Work:
+def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float | None]) -> Work:
     """What a run will do.
 
     Args:
-        param: the solver.
+        plan: of the run.
         graph: the training net.
         start: the iteration that it goes on from.
         powers: of each worker; ``None``: unknown.
@@ -80,14 +80,14 @@ def work_of(param: pb.SolverParameter, graph: LayerGraph, start: int, powers: Se
     Raises:
         UserError: the net, the data and the number of workers do not go together, or the data cannot be sent.
     """
-    parallel = param.parallel_param
+    parallel = plan.parallel_param
     nodes = [node for node in graph.nodes if issubclass(LAYERS[node.type], DataLayer)]
     samples = _samples(parallel, graph, nodes)
-    batch = batch_of(graph) * param.iter_size
-    iterations = max(param.max_iter - start, 0)
+    batch = batch_of(graph) * plan.optim.iter_size
+    iterations = max(plan.max_iter - start, 0)
     passes, total, batches, first = passes_of(iterations, batch, samples), Fraction(0), 1, (0,) * len(powers)
     if iterations:
-        schedule = make_schedule(parallel, samples, len(powers), passes)
+        schedule = make_schedule(plan, samples, len(powers), passes)
         orders = {i.order.worker: i.order for i in schedule.begin(powers) if isinstance(i, Send)}
         first = tuple(size(orders[worker].runs) if worker in orders else 0 for worker in range(len(powers)))
         total, batches = schedule.total, schedule.idpa.batches
@@ -100,14 +100,14 @@ def work_of(param: pb.SolverParameter, graph: LayerGraph, start: int, powers: Se
         batches=batches,
         first=first,
         elements=graph.num_parameters,
-        weights=graph.num_parameters * precision_of(param).master.itemsize,
-        moments=UPDATE_RULES[param.type].moments,
+        weights=graph.num_parameters * plan.precision.master.itemsize,
+        moments=UPDATE_RULES[plan.optim.type].moments,
         records=_records(nodes) if parallel.ship_data else 0,
         unshuffled=_unshuffled(nodes[0]),
     )
 
 
-def _samples(parallel: pb.ParallelParameter, graph: LayerGraph, nodes: Sequence[Node]) -> int:
+def _samples(parallel: ParallelSpec, graph: LayerGraph, nodes: Sequence[Node]) -> int:
     """N; of the net nothing is made but the layers that read data."""
     net = Net(graph, part=Part(frozenset(node.index for node in nodes)))
     try:
@@ -243,6 +243,6 @@ def bytes_text(nbytes: int) -> str:
     return f"{nbytes / 2**power:.1f} {unit}"
 
 
-def sends_gradients(param: pb.SolverParameter) -> bool:
+def sends_gradients(plan: RunPlan) -> bool:
     """Whether workers submit gradients, not weights."""
-    return param.parallel_param.exchange == pb.ParallelParameter.ASGD
+    return plan.parallel_param.exchange == pb.ParallelParameter.ASGD

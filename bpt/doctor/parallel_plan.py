@@ -17,11 +17,10 @@ from bpt.layers.batch_size import batch_of
 from bpt.optim.rules import UPDATE_RULES
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import NetPlan
+from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import described
-from bpt.precision import precision_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.blobs import STORED
-from bpt.proto.sources import SolverSource
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.spreading import spread
 from bpt.share import Share
@@ -44,7 +43,7 @@ class Plan:
 
 def check_plan(
     ranks: Ranks,
-    solver: SolverSource,
+    plan: RunPlan,
     plans: Mapping[str, NetPlan],
     device: torch.device,
     known: Sequence[str],
@@ -57,12 +56,12 @@ def check_plan(
         allreduce: seconds that a byte takes to be summed over all ranks.
     """
     world = ranks.world
-    built = build_graphs(ranks, solver.param, plans, known)
+    built = build_graphs(ranks, plan, plans, known)
     if built.findings:
         return Plan(_section(built.findings), built.wrong)
     graphs = built.by_name
     training = next(iter(graphs.values()))
-    placed = attempt(lambda: _spread(ranks, solver, graphs, device))
+    placed = attempt(lambda: _spread(ranks, plan, graphs, device))
     messages = world.allgather(placed.message)
     if any(messages):
         return Plan(_section(list(errors_of(ranks, messages))))
@@ -71,11 +70,11 @@ def check_plan(
     found = [
         *_shares(graphs, parallel),
         *_statistics(training, parallel),
-        *_memory(ranks, solver.param, training, part, device),
-        *_exchange(ranks, solver.param, training, part, allreduce, parallel),
+        *_memory(ranks, plan, training, part, device),
+        *_exchange(ranks, plan, training, part, allreduce, parallel),
     ]
-    rule = UPDATE_RULES[solver.param.type]
-    copies = 1 + solver.param.snapshot_diff + rule.moments
+    rule = UPDATE_RULES[plan.optim.type]
+    copies = 1 + plan.snapshot_diff + rule.moments
     return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)
 
 
@@ -84,11 +83,11 @@ def _section(findings: Sequence[Finding]) -> Section:
 
 
 def _spread(
-    ranks: Ranks, solver: SolverSource, graphs: Mapping[str, LayerGraph], device: torch.device
+    ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph], device: torch.device
 ) -> tuple[Parallel, Part]:
     """The parallelisation, and what this rank holds of the training net."""
     train, *tests = graphs.values()
-    parallel = spread(solver, train, ranks.world, device, tests=tests)
+    parallel = spread(plan, train, ranks.world, device, tests=tests)
     parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
     parallel.close()
     return parallel, parts[0]
@@ -164,13 +163,11 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
         )
 
 
-def _memory(
-    ranks: Ranks, param: pb.SolverParameter, graph: LayerGraph, part: Part, device: torch.device
-) -> Iterator[Finding]:
+def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
     """Whether there is room for what a rank holds; a collective call."""
-    copies = 2 + UPDATE_RULES[param.type].moments  # values, gradients, history
+    copies = 2 + UPDATE_RULES[plan.optim.type].moments  # values, gradients, history
     sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
-    mine = _held(graph, part) * precision_of(param).master.itemsize * copies, Memory(device, sharers).room
+    mine = _held(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
     needs = ranks.world.allgather(mine)
     short = [rank for rank, (need, room) in enumerate(needs) if need > room]
     if short:
@@ -187,10 +184,10 @@ def _memory(
 
 
 def _exchange(
-    ranks: Ranks, param: pb.SolverParameter, graph: LayerGraph, part: Part, allreduce: float, parallel: Parallel
+    ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, allreduce: float, parallel: Parallel
 ) -> Iterator[Finding]:
     """What an iteration sends; a collective call."""
-    nbytes = max(ranks.world.allgather(_held(graph, part))) * precision_of(param).wire.itemsize
+    nbytes = max(ranks.world.allgather(_held(graph, part))) * plan.precision.wire.itemsize
     if (parallel.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
         took = f"about {allreduce * nbytes * 1e3:.2g} ms by the Allreduce above, of which computing hides a part"
         yield ok(f"each iteration sums {_size(nbytes)} of gradients over the ranks: {took}")

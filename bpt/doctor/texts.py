@@ -10,12 +10,11 @@ from itertools import islice
 
 from bpt.doctor.findings import Attempt, Finding, Ranks, Section, attempt, grouped, note, ok, problem, reads_all
 from bpt.graph.layer_graph import LayerGraph
-from bpt.plan.nets import NetPlan, test_plans, train_plan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
+from bpt.plan.nets import NetPlan
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, violations, violations_here
 from bpt.proto.text import to_text
 from bpt.runtime.agreement import facts_of
-from bpt.server.legality import check_text
 
 _SHOWN = 3  # lines that differ
 _REMEDY = "copy the same file to all hosts, or put it in a folder that they share, and give all ranks the same flags"
@@ -26,23 +25,24 @@ class Texts:
     """What this rank has read.
 
     Attributes:
-        solver: the solver's text.
+        solver: what the solver asks for.
         checked: whether its fields make sense here.
         plans: the nets by what they are for, that of training first.
     """
 
-    solver: Attempt[SolverSource]
+    solver: Attempt[RunPlan]
     checked: Attempt[None]
     plans: Attempt[dict[str, NetPlan]]
 
     @classmethod
-    def read(cls, read: Callable[[], SolverSource], rank: int = 0) -> Texts:
+    def read(cls, read: Callable[[], RunPlan], rank: int = 0) -> Texts:
         """Read the solver by ``read``, and the nets of it that ``rank`` needs. Not collective; raises nothing."""
         solver = attempt(read)
-        source = solver.value
-        if source is None:
+        plan = solver.value
+        if plan is None:
             return cls(solver, Attempt(None, None), Attempt(None, None))
-        return cls(solver, attempt(lambda: check_text(source)), attempt(lambda: _plans(source, rank)))
+        checked = attempt(lambda: refuse(plan, (*violations(plan), *violations_here(plan))))
+        return cls(solver, checked, attempt(lambda: _plans(plan, rank)))
 
     @property
     def error(self) -> Exception | None:
@@ -53,13 +53,12 @@ class Texts:
         """The texts, with all defaults and flags, as far as they could be read."""
         solver, plans = self.solver.value, self.plans.value or {}
         nets = {name: to_text(plan.source.param) for name, plan in plans.items()}
-        return nets if solver is None else {"solver": to_text(solver.param), **nets}
+        return nets if solver is None else {"solver": solver.text, **nets}
 
 
-def _plans(solver: SolverSource, rank: int) -> dict[str, NetPlan]:
-    training = train_plan(solver)
-    tests = test_plans(solver) if reads_all(solver.param, rank) else ()
-    return {"training net": training, **{f"test net #{index}": plan for index, plan in enumerate(tests)}}
+def _plans(plan: RunPlan, rank: int) -> dict[str, NetPlan]:
+    tests = plan.tests if reads_all(plan, rank) else ()
+    return {"training net": plan.train, **{f"test net #{index}": test for index, test in enumerate(tests)}}
 
 
 def check_texts(ranks: Ranks, texts: Texts) -> tuple[Section, Exception | None]:
@@ -139,7 +138,7 @@ class Graphs:
     wrong: Exception | None = None
 
 
-def build_graphs(ranks: Ranks, param: pb.SolverParameter, plans: Mapping[str, NetPlan], known: Sequence[str]) -> Graphs:
+def build_graphs(ranks: Ranks, plan: RunPlan, plans: Mapping[str, NetPlan], known: Sequence[str]) -> Graphs:
     """Build the graphs of the nets and compare them; a collective call.
 
     Args:
@@ -147,7 +146,7 @@ def build_graphs(ranks: Ranks, param: pb.SolverParameter, plans: Mapping[str, Ne
         known: errors of this rank that have been told: a net that fails for one of them is no news.
     """
     world = ranks.world
-    built = attempt(lambda: {name: plan.graph() for name, plan in plans.items()})
+    built = attempt(lambda: {name: net.graph() for name, net in plans.items()})
     is_known = any(message and message in built.message for message in known)
     answers = world.allgather((built.message, is_known, tuple(plans)))
     found = list(errors_of(ranks, ["" if told else message for message, told, _ in answers]))
@@ -158,7 +157,7 @@ def build_graphs(ranks: Ranks, param: pb.SolverParameter, plans: Mapping[str, Ne
         return Graphs(findings=tuple(found), wrong=world.bcast(built.error if everywhere else None))
     graphs = built.value
     assert graphs is not None
-    text = facts_of(param, next(iter(graphs.values())))[_TEXT] if graphs else ""
+    text = facts_of(plan, next(iter(graphs.values())))[_TEXT] if graphs else ""
     shapes = world.allgather(text)
     for shape, members in grouped(shapes).items():
         if shape not in ("", shapes[0]):

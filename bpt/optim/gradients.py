@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bpt.net import Net
+from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_layout import split
-from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
 
 LOG = logging.getLogger("bpt")
@@ -52,7 +52,7 @@ def l2_norm(tensors: Sequence[Tensor]) -> float:
     return float(torch.stack(torch._foreach_norm(pieces)).double().norm())
 
 
-def gradient_scale(norm: Callable[[], float], param: pb.SolverParameter) -> float:
+def gradient_scale(norm: Callable[[], float], spec: OptimSpec) -> float:
     """The factor by which the solver multiplies every gradient before weight decay.
 
     First ``clip_gradients``: if the L2 norm of all gradients, still summed over the ``iter_size`` passes, is
@@ -61,14 +61,14 @@ def gradient_scale(norm: Callable[[], float], param: pb.SolverParameter) -> floa
     Args:
         norm: tells the L2 norm; asked only if need be.
     """
-    scale = 1 / param.iter_size
-    if param.clip_gradients >= 0:
+    scale = 1 / spec.iter_size
+    if spec.clip_gradients >= 0:
         size = norm()
-        if size > param.clip_gradients:
-            factor = param.clip_gradients / size
+        if size > spec.clip_gradients:
+            factor = spec.clip_gradients / size
             LOG.info(
                 "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
-                *map(number, (size, param.clip_gradients, factor)),
+                *map(number, (size, spec.clip_gradients, factor)),
             )
             scale *= factor
     return scale

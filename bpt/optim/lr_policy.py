@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from bpt.errors import PrototxtError, UserError
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate, check_number, nowhere
+from bpt.errors import UserError
+from bpt.optim.spec import OptimSpec
 from bpt.registry import Registry
+from bpt.violation import Violation, beyond
 
 LOG = logging.getLogger("bpt")
 
@@ -25,67 +25,66 @@ class Policy:
     needs: ClassVar[Mapping[str, float | None]] = {}
 
     @classmethod
-    def rate(cls, param: pb.SolverParameter, iteration: int) -> float:
+    def rate(cls, spec: OptimSpec, iteration: int) -> float:
         """The learning rate at ``iteration``."""
         raise NotImplementedError
 
     @classmethod
-    def steps(cls, param: pb.SolverParameter, iteration: int) -> int:
+    def steps(cls, spec: OptimSpec, iteration: int) -> int:
         """How many times the rate has been lowered at ``iteration``; 0 for a policy without steps."""
         return 0
 
     @classmethod
-    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
-        """Raise a PrototxtError if a field is missing or makes no sense."""
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        """What is missing or makes no sense."""
         for field, least in cls.needs.items():
-            _check_set(param, field, origin)
-            check_number(param, field, origin, least)
+            yield from _missing(spec, field)
+            yield from beyond(spec, field, least=least)
 
 
 POLICIES: Registry[type[Policy]] = Registry("lr_policy")
 
 
-def learning_rate(param: pb.SolverParameter, iteration: int) -> float:
+def learning_rate(spec: OptimSpec, iteration: int) -> float:
     """The learning rate at ``iteration``, before any ``lr_mult``."""
-    return POLICIES[param.lr_policy].rate(param, iteration)
+    return POLICIES[spec.lr_policy].rate(spec, iteration)
 
 
-def current_step(param: pb.SolverParameter, iteration: int) -> int:
+def current_step(spec: OptimSpec, iteration: int) -> int:
     """Steps that the policies step and multistep have taken at ``iteration``; 0 for the others.
 
     A solver state after n iterations holds the step of iteration n - 1, the last one whose rate was asked for.
     """
-    return POLICIES[param.lr_policy].steps(param, max(iteration, 0))
+    return POLICIES[spec.lr_policy].steps(spec, max(iteration, 0))
 
 
-def log_step(param: pb.SolverParameter, iteration: int) -> None:
+def log_step(spec: OptimSpec, iteration: int) -> None:
     """Log that the policy multistep takes a step at ``iteration``, if it does, in Caffe's words."""
-    if param.lr_policy == "multistep" and iteration in param.stepvalue:
-        LOG.info("MultiStep Status: Iteration %d, step = %d", iteration, current_step(param, iteration))
+    if spec.lr_policy == "multistep" and iteration in spec.stepvalue:
+        LOG.info("MultiStep Status: Iteration %d, step = %d", iteration, current_step(spec, iteration))
 
 
-def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
-    """Raise a PrototxtError, at the field that is wrong, unless the policy can give a rate at any iteration.
+def violations(spec: OptimSpec) -> Iterator[Violation]:
+    """Why the policy cannot give a rate at any iteration.
 
     Caffe takes a field that is not set as 0 and trains with the rate that comes of it.
-
-    Args:
-        origin: where fields stand, for the message.
     """
-    if not param.lr_policy:
-        raise PrototxtError(f"lr_policy is not set; use one of {', '.join(POLICIES)}", origin("lr_policy"))
+    if not spec.lr_policy:
+        yield Violation(("lr_policy",), "lr_policy is not set", f"use one of {', '.join(POLICIES)}")
+        return
     try:
-        policy = POLICIES[param.lr_policy]
+        policy = POLICIES[spec.lr_policy]
     except UserError as error:
-        raise PrototxtError(str(error), origin("lr_policy")) from None
-    _check_set(param, "base_lr", origin)
-    check_number(param, "base_lr", origin, least=0)
-    policy.check(param, origin)
+        yield Violation(("lr_policy",), str(error))
+        return
+    yield from _missing(spec, "base_lr")
+    yield from beyond(spec, "base_lr", least=0)
+    yield from policy.violations(spec)
 
 
-def _check_set(param: pb.SolverParameter, field: str, origin: Locate) -> None:
-    if not param.HasField(field):
-        raise PrototxtError(f'{field} is not set; lr_policy "{param.lr_policy}" needs it', origin("lr_policy"))
+def _missing(spec: OptimSpec, field: str) -> Iterator[Violation]:
+    if field not in spec.given:
+        yield Violation(("lr_policy",), f'{field} is not set; lr_policy "{spec.lr_policy}" needs it')
 
 
 def _power(base: float, exponent: float) -> float:
@@ -101,8 +100,8 @@ class Fixed(Policy):
     """``base_lr``"""
 
     @classmethod
-    def rate(cls, param: pb.SolverParameter, iteration: int) -> float:
-        return param.base_lr
+    def rate(cls, spec: OptimSpec, iteration: int) -> float:
+        return spec.base_lr
 
 
 @POLICIES.register("step")
@@ -112,12 +111,12 @@ class Step(Policy):
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "stepsize": 1}
 
     @classmethod
-    def rate(cls, param: pb.SolverParameter, iteration: int) -> float:
-        return param.base_lr * _power(param.gamma, cls.steps(param, iteration))
+    def rate(cls, spec: OptimSpec, iteration: int) -> float:
+        return spec.base_lr * _power(spec.gamma, cls.steps(spec, iteration))
 
     @classmethod
-    def steps(cls, param: pb.SolverParameter, iteration: int) -> int:
-        return iteration // param.stepsize
+    def steps(cls, spec: OptimSpec, iteration: int) -> int:
+        return iteration // spec.stepsize
 
 
 @POLICIES.register("multistep")
@@ -127,19 +126,18 @@ class MultiStep(Step):
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0}
 
     @classmethod
-    def steps(cls, param: pb.SolverParameter, iteration: int) -> int:
-        return sum(iteration >= value for value in param.stepvalue)
+    def steps(cls, spec: OptimSpec, iteration: int) -> int:
+        return sum(iteration >= value for value in spec.stepvalue)
 
     @classmethod
-    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
-        super().check(param, origin)
-        values = list(param.stepvalue)
-        if not values:
-            raise PrototxtError('stepvalue is not set; lr_policy "multistep" needs it', origin("lr_policy"))
-        for index, (before, value) in enumerate(zip([-1, *values], values, strict=False)):
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        yield from super().violations(spec)
+        if not spec.stepvalue:
+            yield Violation(("lr_policy",), 'stepvalue is not set; lr_policy "multistep" needs it')
+        for index, (before, value) in enumerate(zip((-1, *spec.stepvalue), spec.stepvalue, strict=False)):
             if value <= before:
                 problem = f"must be above the one before, {before}" if index else "must be at least 0"
-                raise PrototxtError(f"stepvalue is {value}; it {problem}", origin("stepvalue", index))
+                yield Violation(("stepvalue", index), f"stepvalue is {value}; it {problem}")
 
 
 @POLICIES.register("exp")
@@ -149,8 +147,8 @@ class Exp(Policy):
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0}
 
     @classmethod
-    def rate(cls, param: pb.SolverParameter, iteration: int) -> float:
-        return param.base_lr * _power(param.gamma, iteration)
+    def rate(cls, spec: OptimSpec, iteration: int) -> float:
+        return spec.base_lr * _power(spec.gamma, iteration)
 
 
 @POLICIES.register("inv")
@@ -160,8 +158,8 @@ class Inv(Policy):
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "power": None}
 
     @classmethod
-    def rate(cls, param: pb.SolverParameter, iteration: int) -> float:
-        return param.base_lr * _power(1 + param.gamma * iteration, -param.power)
+    def rate(cls, spec: OptimSpec, iteration: int) -> float:
+        return spec.base_lr * _power(1 + spec.gamma * iteration, -spec.power)
 
 
 @POLICIES.register("poly")
@@ -171,8 +169,8 @@ class Poly(Policy):
     needs: ClassVar[Mapping[str, float | None]] = {"power": 0, "max_iter": 1}
 
     @classmethod
-    def rate(cls, param: pb.SolverParameter, iteration: int) -> float:
-        return param.base_lr * _power(max(1 - iteration / param.max_iter, 0.0), param.power)
+    def rate(cls, spec: OptimSpec, iteration: int) -> float:
+        return spec.base_lr * _power(max(1 - iteration / spec.max_iter, 0.0), spec.power)
 
 
 @POLICIES.register("sigmoid")
@@ -182,6 +180,6 @@ class Sigmoid(Policy):
     needs: ClassVar[Mapping[str, float | None]] = {"gamma": 0, "stepsize": 1}
 
     @classmethod
-    def rate(cls, param: pb.SolverParameter, iteration: int) -> float:
-        exponent = -param.gamma * (iteration - param.stepsize)
-        return param.base_lr / (1 + math.exp(min(exponent, 700.0)))  # e^710 is more than a double holds
+    def rate(cls, spec: OptimSpec, iteration: int) -> float:
+        exponent = -spec.gamma * (iteration - spec.stepsize)
+        return spec.base_lr / (1 + math.exp(min(exponent, 700.0)))  # e^710 is more than a double holds

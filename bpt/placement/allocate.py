@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from bpt.placement.objective import UNFIT, Objective, Profit, StepTime, score
 from bpt.placement.partition import check_enough, partitions
 from bpt.placement.problem import Placement, Problem, joined
 from bpt.proto import bpt_pb2 as pb
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import PipelineSpec
 
 MIB = 2**20
 FRUGAL = (pb.PipelineParameter.ONE_F_ONE_B, pb.PipelineParameter.SEQUENTIAL)
@@ -151,7 +154,7 @@ PLAYED = 4096  # partitions times micro-batches
 
 def allocate(
     problem: Problem,
-    param: pb.PipelineParameter,
+    param: PipelineSpec,
     manual: Sequence[int | None] = (),
     clock: Callable[[Placement], float] | None = None,
 ) -> Placement:
@@ -232,12 +235,12 @@ def _best(placements: Sequence[Placement], problem: Problem, clock: Callable[[Pl
 _Found: TypeAlias = tuple[Ints, tuple[float, ...]]  # chromosomes (K, n), the best first, and how GABRA converged
 
 
-def _gabra(objective: Objective, start: Ints, param: pb.PipelineParameter) -> _Found:
+def _gabra(objective: Objective, start: Ints, param: PipelineSpec) -> _Found:
     evolution = evolve(objective, start, param.gabra_param)
     return evolution.finalists, evolution.convergence
 
 
-def _exact(objective: Objective, start: Ints, param: pb.PipelineParameter) -> _Found:
+def _exact(objective: Objective, start: Ints, param: PipelineSpec) -> _Found:
     return best_placement(objective, start)[None], ()
 
 

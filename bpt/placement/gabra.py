@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,9 @@ from bpt.placement.block import fastest_cut, genes_of, least_excess
 from bpt.placement.improve import fill, improved, is_small, limits, relieve
 from bpt.placement.loads import ROUNDING, Floats, Ints, Loads
 from bpt.placement.objective import UNFIT, Objective, StepTime, score
-from bpt.proto import bpt_pb2 as pb
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import GabraSpec
 
 
 def good_placement(loads: Loads) -> Ints:
@@ -100,7 +103,7 @@ class Evolution:
         return best
 
 
-def evolve(objective: Objective, start: Ints, param: pb.GabraParameter) -> Evolution:
+def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
     """Algorithm 1.
 
     A chromosome names the device of each partition. The first population is random, within the limits (Alg. 2, see
@@ -250,7 +253,7 @@ def _invert(children: Ints, rng: np.random.Generator) -> None:
         child[start:stop] = child[start:stop][::-1].copy()
 
 
-def _check(param: pb.GabraParameter) -> None:
+def _check(param: GabraSpec) -> None:
     for field, least in (("population", 2), ("generations", 0)):
         if getattr(param, field) < least:
             raise PrototxtError(f"gabra_param {{ {field}: {getattr(param, field)} }}: must be at least {least}")

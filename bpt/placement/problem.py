@@ -15,7 +15,8 @@ from bpt.graph.stages import bound_together
 from bpt.graph.transfers import is_source, wants_diff
 from bpt.proto import bpt_pb2 as pb
 
-if TYPE_CHECKING:  # it knows torch, which is not needed here
+if TYPE_CHECKING:  # they know torch, which is not needed here
+    from bpt.plan.spec import PipelineSpec
     from bpt.precision import Precision
 
 
@@ -221,7 +222,7 @@ def problem_of(
     graph: LayerGraph,
     devices: Sequence[Device],
     link: Link,
-    param: pb.PipelineParameter,
+    param: PipelineSpec,
     precision: Precision,
     measured: Mapping[str, tuple[float, float]] | None = None,
     histories: int = 1,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
 
 _OF_A_HOST = ("net", "train_net", "test_net", "weights", "snapshot_prefix", "solver_mode", "device_id")
 
@@ -23,13 +27,12 @@ def net_digest(graph: LayerGraph) -> str:
     return content.hexdigest()
 
 
-def solver_digest(param: pb.SolverParameter) -> str:
+def solver_digest(plan: RunPlan) -> str:
     """16 hexadecimal digits that tell a solver's text, with all that was laid over it, from any other.
 
     Where files lie and which device computes may differ from host to host, and does not count.
     """
-    content = relevant_solver(param).SerializeToString(deterministic=True)
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
+    return hashlib.blake2b(plan.shared_text.encode(), digest_size=8).hexdigest()
 
 
 def relevant_solver(param: pb.SolverParameter) -> pb.SolverParameter:

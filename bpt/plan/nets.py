@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bpt.errors import PrototxtError
 from bpt.graph.build import build_graph
@@ -15,11 +16,28 @@ from bpt.graph.spec import Shape
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import NetSource, SolverSource, read_net, resolve_path
+from bpt.proto.sources import NetSource, read_net, resolve_path
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
 
 LOG = logging.getLogger("bpt")
 
 TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
+
+
+@dataclass(frozen=True)
+class NetFields:
+    """The fields of a solver that name its nets, or hold them; ``None`` and (): not set. See the schema."""
+
+    net: str | None = None
+    net_param: pb.NetParameter | None = None
+    train_net: str | None = None
+    train_net_param: pb.NetParameter | None = None
+    train_state: pb.NetState | None = None
+    test_net: tuple[str, ...] = ()
+    test_net_param: tuple[pb.NetParameter, ...] = ()
+    test_state: tuple[pb.NetState, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,76 +84,74 @@ def file_plan(path: str, phase: int, level: int = 0, stages: tuple[str, ...] = (
     return NetPlan(source, state, f"net file: {path}")
 
 
-def train_plan(solver: SolverSource) -> NetPlan:
+def train_plan(plan: RunPlan) -> NetPlan:
     """The net to train.
 
     Raises:
         PrototxtError: not exactly one of the four fields is set.
     """
-    param = solver.param
-    given = [field for field in TRAIN_FIELDS if param.HasField(field) and getattr(param, field) != ""]
+    given = [field for field in TRAIN_FIELDS if getattr(plan.nets, field) not in (None, "")]
     if len(given) != 1:
         found = "none of them is set" if not given else f"{' and '.join(given)} are set"
         raise PrototxtError(
             f"name the net to train by one of {', '.join(TRAIN_FIELDS)}: {found}",
-            solver.origin(given[-1]) if given else solver.origin(),
+            plan.origin(given[-1]) if given else plan.origin(),
         )
-    source, words = _source(solver, given[0])
-    return NetPlan(source, _state(source, pb.TRAIN, param.train_state), words)
+    source, words = _source(plan, given[0])
+    return NetPlan(source, _state(source, pb.TRAIN, plan.nets.train_state or pb.NetState()), words)
 
 
-def test_plans(solver: SolverSource) -> tuple[NetPlan, ...]:
+def test_plans(plan: RunPlan) -> tuple[NetPlan, ...]:
     """The nets to test, in order: test_net_param, test_net, then ``net`` for each further test_iter.
 
     Raises:
         PrototxtError: test_iter, test_state or test_interval do not fit the number of test nets.
     """
-    param = solver.param
-    own = [("test_net_param", i) for i in range(len(param.test_net_param))]
-    own += [("test_net", i) for i in range(len(param.test_net))]
-    generic = [field for field in ("net_param", "net") if param.HasField(field)]
-    wanted = len(param.test_iter)
+    nets = plan.nets
+    own = [("test_net_param", i) for i in range(len(nets.test_net_param))]
+    own += [("test_net", i) for i in range(len(nets.test_net))]
+    generic = [field for field in ("net_param", "net") if getattr(nets, field) is not None]
+    wanted = len(plan.test_iter)
     if wanted < len(own) or (wanted > len(own) and not generic):
         raise PrototxtError(
             f"test_iter must be given once for each test net: {len(own)} wanted, {wanted} given",
-            solver.origin("test_iter"),
+            plan.origin("test_iter"),
         )
     fields: list[tuple[str, int | None]] = [*own, *[(generic[0], None) for _ in range(wanted - len(own))]]
-    if param.test_state and len(param.test_state) != len(fields):
+    if nets.test_state and len(nets.test_state) != len(fields):
         raise PrototxtError(
-            f"test_state must be given once for each test net: {len(fields)} wanted, {len(param.test_state)} given",
-            solver.origin("test_state"),
+            f"test_state must be given once for each test net: {len(fields)} wanted, {len(nets.test_state)} given",
+            plan.origin("test_state"),
         )
-    if fields and param.test_interval <= 0:
+    if fields and plan.test_interval <= 0:
         raise PrototxtError(
-            "test_iter asks for testing, but test_interval is 0: every how many iterations?",
-            solver.origin("test_iter"),
+            "test_iter asks for testing, but test_interval is 0: every how many iterations?", plan.origin("test_iter")
         )
-    plans = []
+    found = []
     for number, (field, index) in enumerate(fields):
-        source, words = _source(solver, field, index)
-        own_state = param.test_state[number] if param.test_state else pb.NetState()
-        plans.append(NetPlan(source, _state(source, pb.TEST, own_state), words))
-    return tuple(plans)
+        source, words = _source(plan, field, index)
+        own_state = nets.test_state[number] if nets.test_state else pb.NetState()
+        found.append(NetPlan(source, _state(source, pb.TEST, own_state), words))
+    return tuple(found)
 
 
-def _source(solver: SolverSource, field: str, index: int | None = None) -> tuple[NetSource, str]:
+def _source(plan: RunPlan, field: str, index: int | None = None) -> tuple[NetSource, str]:
     """The text that ``field`` names or holds, and Caffe's words for it."""
-    value = getattr(solver.param, field)
+    value = getattr(plan.nets, field)
     if index is not None:
         value = value[index]
     if isinstance(value, str):
-        path = resolve_path(value, solver.path)
+        path = resolve_path(value, plan.path)
         try:
             return read_net(path), f"{field} file: {value}"
         except PrototxtError as error:
             if os.path.lexists(path):
                 raise
             # Neither from the current folder nor beside the solver.
-            raise PrototxtError(f"{error} (looked for {os.path.abspath(path)})", solver.origin(field)) from None
+            raise PrototxtError(f"{error} (looked for {os.path.abspath(path)})", plan.origin(field)) from None
     prefix = (field,) if index is None else (field, index)
-    origins = {path[len(prefix) :]: origin for path, origin in solver.origins.items() if path[: len(prefix)] == prefix}
-    return NetSource(value, solver.path, origins), field
+    origins = {path[len(prefix) :]: origin for path, origin in plan.origins.items() if path[: len(prefix)] == prefix}
+    return NetSource(value, plan.path, origins), field
 
 
 def _state(source: NetSource, phase: int, own: pb.NetState) -> pb.NetState:

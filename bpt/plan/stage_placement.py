@@ -8,25 +8,23 @@ from collections.abc import Iterator, Sequence
 from bpt.errors import FileError, LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import spread_over
-from bpt.layers import LAYERS
 from bpt.optim.rules import UPDATE_RULES
 from bpt.placement.allocate import LittleMemoryError, allocate
 from bpt.placement.loads import idle_stages
 from bpt.placement.partition import TooManyStagesError
 from bpt.placement.problem import Placement, Problem, problem_of
+from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
-from bpt.precision import precision_of
 from bpt.predict.devices import devices_of
 from bpt.predict.measured_costs import PATH, measured_costs
 from bpt.predict.pipeline_clock import clock_of
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 
 LOG = logging.getLogger("bpt")
 DELAYED = pb.PipelineParameter.DELAYED
 
 
-def stage(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> Staging | None:
+def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Staging | None:
     """The stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
 
     A stage with next to no work is warned of in the log.
@@ -38,26 +36,24 @@ def stage(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> Staging
         PrototxtError: the net cannot be placed on ``num_stages`` devices, or not in micro-batches.
         FileError: that of the devices or of the costs is missing or damaged.
     """
-    parallel = source.param.parallel_param
+    parallel = plan.parallel_param
     if parallel.num_stages == 1:
         return None
     param = parallel.pipeline_param
     cuts = (1,) if param.schedule == DELAYED else (param.micro_batches,)
-    if cuts[0] > 1:
-        check_micro_batches(graph, parallel.sync_batch_norm)
-    problem, placement = place(source, graph, replicas)
+    problem, placement = place(plan, graph, replicas)
     for remark in idle_stages(problem, placement.starts, placement.stages):
         LOG.warning("Pipeline: %s", remark)
     of_layers = spread_over(graph, placement.starts, placement.stages)
     if param.schedule == DELAYED and list(of_layers) != sorted(of_layers):
         raise PrototxtError(
             "pipeline_param: schedule: DELAYED needs stages of consecutive layers, in order; set allocator: BLOCK",
-            source.origin("parallel_param", "pipeline_param", "schedule"),
+            plan.origin("parallel_param", "pipeline_param", "schedule"),
         )
     return Staging(tuple(node.name for node in graph.nodes), of_layers, param.schedule, cuts)
 
 
-def place(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
+def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
     """What the allocator of ``pipeline_param`` makes of the training net, and what it was asked.
 
     Args:
@@ -67,55 +63,38 @@ def place(source: SolverSource, graph: LayerGraph, replicas: int = 1) -> tuple[P
         TooManyStagesError: at what says how many stages there are.
         PrototxtError, FileError: as for ``stage``; of too little memory, it names the file of devices.
     """
-    parallel = source.param.parallel_param
+    parallel = plan.parallel_param
     param = parallel.pipeline_param
-    devices, link = devices_of(source, graph, parallel.num_stages)
-    moments = UPDATE_RULES[source.param.type].moments
+    devices, link = devices_of(plan, graph, parallel.num_stages)
+    moments = UPDATE_RULES[plan.optim.type].moments
     shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
-    costs, passes = measured_costs(source, graph), source.param.iter_size
+    costs, passes = measured_costs(plan, graph), plan.optim.iter_size
     problem = problem_of(
-        graph, devices, link, param, precision_of(source.param), costs, moments, passes=passes, replicas=shares
+        graph, devices, link, param, plan.precision, costs, moments, passes=passes, replicas=shares
     )
     try:
-        return problem, allocate(problem, param, manual_stages(graph), clock_of(source, graph, problem))
+        return problem, allocate(problem, param, manual_stages(graph), clock_of(plan, graph, problem))
     except LayerError as error:
         spec = graph.nodes[graph.index_of[error.layer]].spec
         message = str(error).removeprefix(f'layer "{error.layer}": ')
         raise spec.error(message, "parallel_param", "stage") from None
     except TooManyStagesError as error:
         counted = ("parallel_param", "num_stages")
-        devices_named = counted not in source.origins and param.devices
-        raise error.at(source.origin(*((*PATH, "devices") if devices_named else counted))) from None
+        devices_named = counted not in plan.origins and param.devices
+        raise error.at(plan.origin(*((*PATH, "devices") if devices_named else counted))) from None
     except LittleMemoryError as error:  # which only a file of devices tells of
         told = f"{param.devices}: {error}"
-        if (*PATH, "devices") not in source.origins:  # a flag's
+        if (*PATH, "devices") not in plan.origins:  # a flag's
             raise FileError(param.devices, str(error)) from None
-        raise PrototxtError(f"pipeline_param: devices: {told}", source.origin(*PATH, "devices")) from None
+        raise PrototxtError(f"pipeline_param: devices: {told}", plan.origin(*PATH, "devices")) from None
     except PrototxtError as error:  # it knows of no place
-        raise PrototxtError(f"pipeline_param: {error}", source.origin(*PATH, "allocator")) from None
+        raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "allocator")) from None
 
 
 def manual_stages(graph: LayerGraph) -> list[int | None]:
     """The stage that each layer's text names."""
     params = (node.spec.param.parallel_param for node in graph.nodes)
     return [param.stage if param.HasField("stage") else None for param in params]
-
-
-def check_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> None:
-    """Refuse layers that need all samples of a batch at the same time."""
-    for node in graph.nodes:
-        layer = LAYERS[node.type]
-        if layer.syncs(node.spec, sync_batch_norm):
-            raise node.spec.error(
-                "is to normalise by the whole batch (sync), whose micro-batches are never there together; set "
-                "pipeline_param { micro_batches: 1 }, or leave sync out: then each micro-batch is normalised by itself"
-            )
-        counts = layer.counts_by_data(node.spec)
-        if counts:
-            raise node.spec.error(
-                f"{counts}, so what a micro-batch counts for is known only when all of them are there; set "
-                "pipeline_param { micro_batches: 1 }"
-            )
 
 
 def described(staging: Staging, devices: Sequence[str] = ()) -> Iterator[str]:

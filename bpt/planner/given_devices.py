@@ -10,62 +10,63 @@ from typing import NamedTuple
 
 from bpt.errors import UsageError
 from bpt.placement.partition import TooManyStagesError
+from bpt.plan.spec import RunPlan
 from bpt.predict.devices import count_devices
-from bpt.proto.sources import SolverSource, resolve_path
+from bpt.proto.sources import resolve_path
 
 FIELD = ("parallel_param", "pipeline_param", "devices")
 
 
 class Chosen(NamedTuple):
-    """A solver that knows its devices.
+    """A plan that knows its devices.
 
     Attributes:
-        source: the solver.
+        plan: the run.
         stages: of the devices, if the flag tells them, or the solver does and says nothing of stages; else num_stages.
             0: nothing is known of devices.
         remarks: which settings of the solver the flag overrides, in words.
     """
 
-    source: SolverSource
+    plan: RunPlan
     stages: int
     remarks: tuple[str, ...] = ()
 
 
-def choose_devices(source: SolverSource, devices: str) -> Chosen:
+def choose_devices(plan: RunPlan, devices: str) -> Chosen:
     """Let the solver name the devices of the flag ``--devices``, if it was given.
 
     Raises:
         UsageError: the flag is a number below 1, or neither a number nor a file.
         PrototxtError, FileError: a file of devices is missing or wrong.
     """
-    parallel = source.param.parallel_param
+    before = plan.parallel_param.num_stages
     if not devices:
-        if parallel.num_stages <= 1 and parallel.pipeline_param.devices:
-            parallel.num_stages = count_devices(source)
-        return Chosen(source, parallel.num_stages if parallel.num_stages > 1 else 0)
-    before = parallel.num_stages
+        if before <= 1 and plan.parallel_param.pipeline_param.devices:
+            plan = plan.with_parallel(num_stages=count_devices(plan))
+        stages = plan.parallel_param.num_stages
+        return Chosen(plan, stages if stages > 1 else 0)
     if devices.lstrip("+-").isdigit():
         if int(devices) < 1:
             raise UsageError(f"--devices {devices}: there must be at least 1")
-        parallel.pipeline_param.ClearField("devices")
-        parallel.num_stages = int(devices)
+        now = int(devices)
+        plan = plan.with_pipeline(devices="")
     else:
-        if not os.path.exists(resolve_path(devices, source.path)):
+        if not os.path.exists(resolve_path(devices, plan.path)):
             raise UsageError(
                 f"--devices {devices}: takes a number of devices or a file that describes them, and there is no such "
                 f"file (looked for {os.path.abspath(devices)})"
             )
-        parallel.pipeline_param.devices = devices
         # What is wrong with the file is not the solver's fault.
-        source = replace(source, origins={way: place for way, place in source.origins.items() if way != FIELD})
-        parallel.num_stages = count_devices(source)
-    now, remarks = parallel.num_stages, []
+        origins = {way: place for way, place in plan.origins.items() if way != FIELD}
+        plan = replace(plan.with_pipeline(devices=devices), origins=origins)
+        now = count_devices(plan)
+    plan, remarks = plan.with_parallel(num_stages=now), []
     if before > 1 and before != now:
         remarks.append(
             f"--devices {devices}: {now} stage{'s' * (now != 1)}, in place of num_stages: {before} of the solver; to "
             f"train like that, set num_stages: {now}"
         )
-    return Chosen(source, now, tuple(remarks))
+    return Chosen(plan, now, tuple(remarks))
 
 
 @contextmanager

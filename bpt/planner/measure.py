@@ -13,13 +13,12 @@ from bpt.execute.layout import LayoutChoice
 from bpt.execute.staged import StagedOperator
 from bpt.graph.segments import cut
 from bpt.layers.batch_size import batch_of
-from bpt.plan.nets import train_plan
-from bpt.plan.only_training import only_training
-from bpt.plan.stage_placement import DELAYED, check_micro_batches
+from bpt.plan.dividing import violations_in_micro_batches
+from bpt.plan.spec import ParallelSpec, RunPlan
+from bpt.plan.stage_placement import DELAYED
+from bpt.plan.violations import refuse
 from bpt.predict.costs_file import Costs, LayerCost, write_costs
-from bpt.proto.sources import SolverSource
 from bpt.runtime.rank_facts import model_of
-from bpt.server.legality import apart
 from bpt.solver.solver import Solver
 from bpt.speeds.profiling import no_place_for
 from bpt.speeds.step_benchmark import RATE
@@ -29,7 +28,7 @@ from bpt.timing.micro_batch_times import time_parts
 LOG = logging.getLogger("bpt")
 
 
-def measure(source: SolverSource, device: torch.device, iterations: int, path: str) -> Costs:
+def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> Costs:
     """Time the layers of the training net, the net in one piece, and its update; write the medians to ``path``.
 
     It runs as a process that is alone, in the net's batch, cut into the micro-batches of ``pipeline_param``, and in the
@@ -42,14 +41,10 @@ def measure(source: SolverSource, device: torch.device, iterations: int, path: s
     """
     if problem := no_place_for(path):
         raise FileError(path, problem)
-    alone = apart(source)
-    only_training(alone.param)
-    for field in ("display", "weights", "parallel_param"):
-        alone.param.ClearField(field)
-    alone = replace(alone, notes=())
-    micro_batches = _micro_batches(source)
+    alone = replace(plan.measured(), parallel_param=ParallelSpec(), notes=())
+    micro_batches = _micro_batches(plan)
     if micro_batches > 1:
-        check_micro_batches(train_plan(alone).graph(), source.param.parallel_param.sync_batch_norm)
+        refuse(alone, violations_in_micro_batches(alone.train.graph(), plan.parallel_param.sync_batch_norm))
     with Solver(alone, device=device, cuts=(micro_batches,)) as solver:
         graph, operator = solver.net.graph, solver.train.operator
         assert isinstance(operator, StagedOperator)
@@ -57,7 +52,7 @@ def measure(source: SolverSource, device: torch.device, iterations: int, path: s
         def update() -> object:
             return solver.rule.update(RATE, 0)
 
-        layout = LayoutChoice(solver.param.engine)
+        layout = LayoutChoice(alone.engine)
         choose_layout(operator, layout, update)
         LOG.info("Engine: %s", layout)
         LOG.info(
@@ -81,7 +76,7 @@ def measure(source: SolverSource, device: torch.device, iterations: int, path: s
     return costs
 
 
-def _micro_batches(source: SolverSource) -> int:
+def _micro_batches(plan: RunPlan) -> int:
     """In which a batch travels."""
-    param = source.param.parallel_param.pipeline_param
+    param = plan.parallel_param.pipeline_param
     return 1 if param.schedule == DELAYED else param.micro_batches

@@ -7,32 +7,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bpt.errors import PrototxtError
+from bpt.exchange import exchange_rules
 from bpt.graph.spec import Shape
 from bpt.layers.batch_size import batch_of
 from bpt.placement.allocate import allocate
 from bpt.placement.problem import Device, Placement, Problem
-from bpt.plan.dividing import check_training
-from bpt.plan.nets import train_plan
-from bpt.plan.pipeline_rules import check_pipeline, without_effect
-from bpt.plan.solver_rules import check_solver
-from bpt.plan.stage_placement import DELAYED, check_micro_batches, place
+from bpt.plan.dividing import violations_in_micro_batches, violations_in_training
+from bpt.plan.spec import PipelineSpec, RunPlan
+from bpt.plan.stage_placement import DELAYED, place
+from bpt.plan.violations import refuse, violations
 from bpt.planner.plan_report import Alone, Outlook, Plan, outlook
-from bpt.precision import precision_of
 from bpt.predict.costs_file import Costs
 from bpt.predict.measured_costs import read_costs_of
 from bpt.predict.pipeline_clock import Clock
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
-from bpt.server.legality import apart
+from bpt.schedule.pipeline import pipeline_rules
 from bpt.simulate.simulation_net import without_data
 
 _Pipeline = pb.PipelineParameter
-_BLOCK = pb.PipelineParameter(allocator=_Pipeline.BLOCK)
-OBJECTIVES = {_Pipeline.STEP_TIME: "step ms", _Pipeline.PROFIT: "profit"}
+_BLOCK = PipelineSpec(allocator=_Pipeline.BLOCK)
+OBJECTIVES: dict[int, str] = {_Pipeline.STEP_TIME: "step ms", _Pipeline.PROFIT: "profit"}
 """What GABRA's convergence shows."""
 
 
-def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
+def plan_solver(run: RunPlan, shape: Shape = ()) -> Plan:
     """Place the training net on ``num_stages`` devices as ``pipeline_param`` says, and see how an iteration goes.
 
     Args:
@@ -41,20 +39,19 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
     Raises:
         PrototxtError, FileError: the solver, its net, its devices or costs are wrong, or the net does not fit them.
     """
-    check_solver(apart(source), writes=False)
-    check_pipeline(source)
-    parallel = source.param.parallel_param
-    param, passes = parallel.pipeline_param, source.param.iter_size
-    plan = train_plan(source)
-    graph = (without_data(plan, shape) if shape else plan).graph()
+    refuse(run, violations(run.standalone()))
+    refuse(run, (*pipeline_rules.violations_in_pipeline(run), *exchange_rules.violations(run)))
+    parallel = run.parallel_param
+    param, passes = parallel.pipeline_param, run.optim.iter_size
+    graph = (without_data(run.train, shape) if shape else run.train).graph()
     if parallel.num_stages > 1:
-        check_training(graph, parallel)
+        refuse(run, violations_in_training(run, graph))
     if param.micro_batches > 1 and param.schedule != DELAYED:
-        check_micro_batches(graph, parallel.sync_batch_norm)
-    costs = read_costs_of(source, graph)
-    problem, placement = place(source, graph)
-    update, precision = 0.0 if costs is None else costs.update, precision_of(source.param)
-    clock = Clock(graph, problem, passes, update, precision)
+        refuse(run, violations_in_micro_batches(graph, parallel.sync_batch_norm))
+    costs = read_costs_of(run, graph)
+    problem, placement = place(run, graph)
+    update = 0.0 if costs is None else costs.update
+    clock = Clock(graph, problem, passes, update, run.precision)
 
     def seen(placement: Placement) -> Outlook:
         return outlook(clock, placement.starts, placement.stages)
@@ -62,7 +59,7 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
     return Plan(
         graph,
         problem,
-        precision,
+        run.precision,
         allocator=_Pipeline.Allocator.Name(param.allocator),
         schedule=_Pipeline.Schedule.Name(param.schedule),
         batch=batch_of(graph),
@@ -75,20 +72,17 @@ def plan_solver(source: SolverSource, shape: Shape = ()) -> Plan:
         block=None if param.allocator == _Pipeline.BLOCK else seen_block(problem, seen),
         convergence=tuple(enumerate(shown(placement.convergence, param.objective))),
         objective=OBJECTIVES[param.objective],
-        remarks=tuple(f"parallel_param: {remark}" for remark in without_effect(parallel, graph)),
+        remarks=tuple(map(str, (*pipeline_rules.unused_of_net(run, graph), *pipeline_rules.unused(run)))),
     )
 
 
-def rehearse(source: SolverSource) -> None:
+def rehearse(run: RunPlan) -> None:
     """Refuse what ``plan_solver`` would refuse once costs are measured; better before a long measurement than after it.
 
     Raises:
         PrototxtError, FileError: as ``plan_solver``.
     """
-    param = pb.SolverParameter()
-    param.CopyFrom(source.param)
-    param.parallel_param.pipeline_param.ClearField("costs")  # it may be what is about to be written
-    plan_solver(replace(source, param=param))
+    plan_solver(run.with_pipeline(costs=""))  # they may be what is about to be written
 
 
 def measured_on(costs: Costs, micro_batches: int) -> str:

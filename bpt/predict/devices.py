@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bpt.balance.profile import read_profile, work_digest
 from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.placement.problem import Device, Link, costs_of
-from bpt.precision import precision_of
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.measured_costs import PATH, by_layer, file_of, read_costs_of
-from bpt.proto.sources import SolverSource
 from bpt.schedule.outer.simulation.cluster import Node
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
 
 TRAINING = 3
 """A training pass, as multiples of a forward pass: backward computes two gradients."""
@@ -30,7 +32,7 @@ NOMINAL_LINK = Link(latency=50e-6, bandwidth=1.25e9)
 """A link of which nothing is known: 10 Gbit/s. So of equally good cuts the one that sends less is taken."""
 
 
-def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], Link]:
+def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], Link]:
     """The devices of ``stages`` stages, the first first, and the link between any two of them.
 
     They are those of the file ``pipeline_param { devices }``: a cluster (ClusterParameter in text format) or a profile
@@ -47,43 +49,43 @@ def devices_of(source: SolverSource, graph: LayerGraph, stages: int) -> tuple[tu
             the net has no work or no batch.
         FileError: the profile is damaged, of another net, or has more or fewer ranks than there are stages.
     """
-    costs = read_costs_of(source, graph)
+    costs = read_costs_of(plan, graph)
     measured = None if costs is None else by_layer(costs)
-    named = source.param.parallel_param.pipeline_param.devices
+    named = plan.parallel_param.pipeline_param.devices
     if not named:
         speed = 1.0 if measured is not None else NOMINAL
         return tuple(Device(f"device {stage}", speed) for stage in range(stages)), NOMINAL_LINK
-    path = file_of(source, "devices", named)
-    work = math.fsum(cost.work for cost in costs_of(graph, precision_of(source.param), measured))
+    path = file_of(plan, "devices", named)
+    work = math.fsum(cost.work for cost in costs_of(graph, plan.precision, measured))
     if not work or not batch_of(graph):
         lack = "operations to count" if not work else "layer that makes batches"
         raise PrototxtError(
             f"the training net has no {lack}, by which to compare the devices in {named}; leave pipeline_param "
-            "{ devices } out", source.origin("net"),
+            "{ devices } out", plan.origin("net"),
         )  # fmt: skip
     if costs is not None:
-        work += costs.update / max(source.param.iter_size, 1)
-    devices, link = _of_profile(path, graph, work) if is_profile(path) else _of_cluster(source, path, graph, work)
+        work += costs.update / max(plan.optim.iter_size, 1)
+    devices, link = _of_profile(path, graph, work) if is_profile(path) else _of_cluster(plan, path, graph, work)
     if len(devices) != stages:
         kind = "rank" if is_profile(path) else "node"
         counted = f"{len(devices)} {kind}{'s' * (len(devices) != 1)}"
         message = f"has {counted}, but num_stages is {stages}: a pipeline has one for each of its stages"
-        if (*PATH, "devices") in source.origins:
-            raise PrototxtError(f"pipeline_param: devices: {named} {message}", source.origin(*PATH, "devices"))
+        if (*PATH, "devices") in plan.origins:
+            raise PrototxtError(f"pipeline_param: devices: {named} {message}", plan.origin(*PATH, "devices"))
         raise FileError(named, message)
     return devices, link
 
 
-def count_devices(source: SolverSource) -> int:
+def count_devices(plan: RunPlan) -> int:
     """How many devices the file ``pipeline_param { devices }`` describes; 0: there is no such file.
 
     Raises:
         PrototxtError, FileError: as ``devices_of``.
     """
-    named = source.param.parallel_param.pipeline_param.devices
+    named = plan.parallel_param.pipeline_param.devices
     if not named:
         return 0
-    path = file_of(source, "devices", named)
+    path = file_of(plan, "devices", named)
     if is_profile(path):
         return len(read_profile(path).speeds)
     return sum(node.count for node in ClusterSource(path).param.node)
@@ -118,9 +120,9 @@ def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device
     return tuple(devices), NOMINAL_LINK
 
 
-def _of_cluster(source: SolverSource, path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], Link]:
+def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], Link]:
     described, batch = ClusterSource(path), batch_of(graph)
-    nodes = described.cluster(TRAINING * graph.flops / batch, max(source.param.random_seed, 0)).nodes
+    nodes = described.cluster(TRAINING * graph.flops / batch, max(plan.random_seed, 0)).nodes
     devices = tuple(
         Device(name, node.speed * work / batch, memory)
         for name, node, memory in zip(_names(nodes), nodes, described.memories, strict=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.predict.costs_file import Costs, check_costs, read_costs
-from bpt.proto.sources import SolverSource, resolve_path
+from bpt.proto.sources import resolve_path
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
 
 PATH = ("parallel_param", "pipeline_param")
 
 
-def measured_costs(source: SolverSource, graph: LayerGraph) -> Mapping[str, tuple[float, float]] | None:
+def measured_costs(plan: RunPlan, graph: LayerGraph) -> Mapping[str, tuple[float, float]] | None:
     """Seconds of each layer, forward and backward, for a whole batch, from ``pipeline_param { costs }``.
 
     Layers were timed one by one, which takes longer than the net in one piece; here they are scaled to add up to that.
@@ -25,18 +29,18 @@ def measured_costs(source: SolverSource, graph: LayerGraph) -> Mapping[str, tupl
         PrototxtError: there is no such file.
         FileError: it is damaged, or was measured for another net or another batch.
     """
-    costs = read_costs_of(source, graph)
+    costs = read_costs_of(plan, graph)
     return None if costs is None else by_layer(costs)
 
 
-def read_costs_of(source: SolverSource, graph: LayerGraph) -> Costs | None:
+def read_costs_of(plan: RunPlan, graph: LayerGraph) -> Costs | None:
     """The whole file of ``pipeline_param { costs }``; see ``measured_costs``."""
-    named = source.param.parallel_param.pipeline_param.costs
+    named = plan.parallel_param.pipeline_param.costs
     if not named:
         return None
-    path = file_of(source, "costs", named)
+    path = file_of(plan, "costs", named)
     costs = read_costs(path)
-    check_costs(costs, graph, path, source.path)
+    check_costs(costs, graph, path, plan.path)
     return costs
 
 
@@ -56,18 +60,18 @@ def by_layer(costs: Costs) -> dict[str, tuple[float, float]]:
     }
 
 
-def file_of(source: SolverSource, field: str, named: str) -> str:
+def file_of(plan: RunPlan, field: str, named: str) -> str:
     """The file that ``pipeline_param { <field>: "<named>" }`` means, from the current folder or from the solver's.
 
     Raises:
         PrototxtError: it is in neither; at the field.
     """
-    path = resolve_path(named, source.path)
+    path = resolve_path(named, plan.path)
     if not os.path.exists(path):
         message, where = f"no such file (looked for {os.path.abspath(path)})", (*PATH, field)
-        if where not in source.origins:  # a flag's
+        if where not in plan.origins:  # a flag's
             raise FileError(named, message)
-        raise PrototxtError(f"pipeline_param: {field}: {named}: {message}", source.origin(*where))
+        raise PrototxtError(f"pipeline_param: {field}: {named}: {message}", plan.origin(*where))
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph
@@ -12,12 +13,14 @@ from bpt.graph.spec import count
 from bpt.graph.stages import borders, spread_over
 from bpt.graph.transfers import Transfer, transfers
 from bpt.placement.problem import Cost, Placement, Problem
-from bpt.precision import FLOAT32, Precision, precision_of
+from bpt.precision import FLOAT32, Precision
 from bpt.predict.measured_costs import read_costs_of
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.schedule.pipeline import Pipeline, streams
 from bpt.schedule.pipeline.simulation import Trace, simulate
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
 
 DELAYED = pb.PipelineParameter.DELAYED
 WARM = 2  # of DELAYED: so many times the depth of iterations before, and as many after the clock starts
@@ -157,8 +160,8 @@ class Clock:
         return Run(segments, flows, pipeline, times, trace, seconds)
 
 
-def clock_of(source: SolverSource, graph: LayerGraph, problem: Problem) -> Clock:
+def clock_of(plan: RunPlan, graph: LayerGraph, problem: Problem) -> Clock:
     """The clock that a solver's allocator decides by; it knows the update's time if costs were measured."""
-    costs = read_costs_of(source, graph)
+    costs = read_costs_of(plan, graph)
     update = 0.0 if costs is None else costs.update
-    return Clock(graph, problem, min(source.param.iter_size, PASSES), update, precision_of(source.param))
+    return Clock(graph, problem, min(plan.optim.iter_size, PASSES), update, plan.precision)

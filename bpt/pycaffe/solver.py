@@ -12,6 +12,7 @@ import torch
 from bpt.comm.launch import launched
 from bpt.device import choose_device
 from bpt.errors import UserError
+from bpt.plan.resolve import resolve
 from bpt.proto.sources import read_solver
 from bpt.pycaffe.arguments import Path, several
 from bpt.pycaffe.net import Net
@@ -50,9 +51,9 @@ class Solver(Single):
                 "the Python interface trains in one process, and a launcher has started this one: each rank would "
                 "train the whole; use mpirun … bpt train, or start Python without mpirun"
             )
-        source = read_solver(path, several(overrides))
-        chosen = choose_device(source.param) if device is None else torch.device(device)
-        self._loop = core.Solver(source, device=chosen, observable=True, make_operator=BlobOperator)
+        plan = resolve(read_solver(path, several(overrides)))
+        chosen = choose_device(plan) if device is None else torch.device(device)
+        self._loop = core.Solver(plan, device=chosen, observable=True, make_operator=BlobOperator)
         self.net = self._shown(self._loop.train)
         self.test_nets = [self._shown(test) for test in self._loop.tests]
 

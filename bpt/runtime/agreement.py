@@ -14,12 +14,12 @@ from bpt.errors import BptError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.net import Net
 from bpt.plan.digest import net_digest, solver_digest
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.spec import RunPlan
 
 T = TypeVar("T")
 
 
-def facts_of(param: pb.SolverParameter, graph: LayerGraph, *tests: LayerGraph) -> dict[str, str]:
+def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, str]:
     """What must be equal on all ranks: versions of what computes, and digests of the texts.
 
     Args:
@@ -30,7 +30,7 @@ def facts_of(param: pb.SolverParameter, graph: LayerGraph, *tests: LayerGraph) -
         "bpt version": bpt.__version__,
         "torch version": torch.__version__,
         "numpy version": np.__version__,
-        "solver text": solver_digest(param),
+        "solver text": solver_digest(plan),
         "network text": net_digest(graph),
     }
     return facts | {f"text of test net #{index}": net_digest(test) for index, test in enumerate(tests)}

@@ -1,4 +1,4 @@
-"""Arranges the ranks of a run as a grid, if its nets can be divided among them."""
+"""Arranges the ranks of a run as a grid, if they and its nets can be divided so."""
 
 from __future__ import annotations
 
@@ -7,42 +7,29 @@ from collections.abc import Sequence
 
 from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
-from bpt.errors import PrototxtError, UsageError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.plan.dividing import check_test, check_training
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, violations_of_net, violations_of_ranks
 
 LOG = logging.getLogger("bpt")
 
 
 def arrange(
-    solver: SolverSource, graph: LayerGraph, world: Communicator, tests: Sequence[LayerGraph] = ()
+    plan: RunPlan, graph: LayerGraph, world: Communicator, tests: Sequence[LayerGraph] = (), on_gpu: bool = False
 ) -> ProcessGrid:
     """The ranks of ``world`` as ``parallel_param`` wants them; a collective call.
 
     Args:
         graph: of the net of the run.
         tests: of its test nets.
+        on_gpu: this rank computes on one.
 
     Raises:
         PrototxtError: the ranks cannot be arranged so, or a net cannot be divided.
     """
-    param = solver.param.parallel_param
-    try:
-        grid = ProcessGrid.make(world, param.num_stages, param.num_shards)
-    except UsageError as error:
-        raise PrototxtError(f"parallel_param: {error}", solver.origin("parallel_param")) from None
-    if grid.shards > 1 and solver.param.debug_info:
-        raise PrototxtError(
-            "debug_info: true looks at every layer, and those that are split over ranks (num_shards) are nowhere whole",
-            solver.origin("debug_info"),
-        )
-    if world.size > 1:
-        if solver.param.debug_info:
-            LOG.warning("debug_info: blobs, and gradients before the exchange, are those of the first rank's samples")
-        if graph.phase == pb.TRAIN:
-            check_training(graph, param)
-        for test in tests if graph.phase == pb.TRAIN else (graph, *tests):
-            check_test(test, param)
+    refuse(plan, violations_of_ranks(plan, world.size, on_gpu))
+    grid = ProcessGrid.make(world, plan.parallel_param.num_stages, plan.parallel_param.num_shards)
+    if world.size > 1 and plan.debug_info:
+        LOG.warning("debug_info: blobs, and gradients before the exchange, are those of the first rank's samples")
+    refuse(plan, violations_of_net(plan, graph, tests, world.size))
     return grid

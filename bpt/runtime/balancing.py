@@ -13,8 +13,9 @@ from bpt.comm.grid import ProcessGrid
 from bpt.events.totals import Totals, seconds_computing
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, resolve_path
+from bpt.proto.sources import resolve_path
 from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.rank_facts import facts
@@ -22,23 +23,23 @@ from bpt.runtime.rank_facts import facts
 LOG = logging.getLogger("bpt")
 
 
-def static_balance(solver: SolverSource, graph: LayerGraph, grid: ProcessGrid, device: torch.device) -> Static:
+def static_balance(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, device: torch.device) -> Static:
     """STATIC, from the profile that the solver names; a collective call. Only the first rank reads it.
 
     Raises:
         FileError: the profile is missing or damaged, or was not measured for this run; it says what differs.
     """
-    param = solver.param
-    path = resolve_path(param.parallel_param.balance_param.profile, solver.path)
-    now = facts(param, graph, device, grid.world)
+    parallel = plan.parallel_param
+    path = resolve_path(parallel.balance_param.profile, plan.path)
+    now = facts(plan, graph, device, grid.world)
 
     def read() -> Profile:
         profile = read_profile(path)
-        check(profile, now, path, solver.path)
+        check(profile, now, path, plan.path)
         return profile
 
     profile = outcome_of_first(grid.world, None if grid.world.rank else read)
-    masters_only = param.parallel_param.fc_param.scheme == pb.FcParameter.MASTER_SLAVE and grid.shards > 1
+    masters_only = parallel.fc_param.scheme == pb.FcParameter.MASTER_SLAVE and grid.shards > 1
     return static_from(profile, range(0, grid.world.size, grid.shards) if masters_only else None)
 
 

@@ -12,6 +12,7 @@ from bpt.context import RunContext
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule
 from bpt.plan.digest import file_digest
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import starting_point as state
 from bpt.runtime.agreement import check_same, outcome_of_first
@@ -26,7 +27,7 @@ class Checkpoint:
     """Writes and reads all that a run needs to go on: weights, history, places in the data, how it computes.
 
     Attributes:
-        param: the solver.
+        plan: the run.
         nets: under the names that a snapshot gives them: "train", "test#0", …
         rule: updates the net "train".
         context: its seed is noted.
@@ -34,7 +35,7 @@ class Checkpoint:
         parallel: which rank holds what.
     """
 
-    param: pb.SolverParameter
+    plan: RunPlan
     nets: Mapping[str, Net]
     rule: UpdateRule
     context: RunContext
@@ -53,11 +54,11 @@ class Checkpoint:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
         saved = pb.SolverState(
-            iter=iteration, loss_history=losses, random_seed=self.context.seed, solver_type=self.param.type
+            iter=iteration, loss_history=losses, random_seed=self.context.seed, solver_type=self.plan.optim.type
         )
         # This run and the one that resumes it must go on alike, or their roundings part.
         saved.engine = self.engine.settle()  # type: ignore[assignment]
-        if self.param.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
+        if self.plan.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
             saved.inner = self.inner.settle()  # type: ignore[assignment]
         saved.data_position.extend(state.positions(self.nets))
         grid, net = self.parallel.grid, self.nets["train"]
@@ -65,7 +66,7 @@ class Checkpoint:
 
         def write() -> str:
             parts = self.parallel.parts(net.graph)
-            return snapshot.write(self.param, net, self.rule, saved, grid.in_replica, parts)
+            return snapshot.write(self.plan, net, self.rule, saved, grid.in_replica, parts)
 
         return outcome_of_first(grid.world, None if grid.replica else write)
 

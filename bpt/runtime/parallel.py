@@ -29,6 +29,7 @@ from bpt.graph.stages import borders, part_of
 from bpt.layers.batch_size import batch_of
 from bpt.net import Net
 from bpt.optim.shard_info import ShardInfo
+from bpt.plan.spec import ParallelSpec
 from bpt.plan.staging import Staging
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.stage_operators import staged_operator, wants_tasks
@@ -55,7 +56,7 @@ class Parallel:
 
     def __init__(
         self,
-        param: pb.ParallelParameter,
+        param: ParallelSpec,
         grid: ProcessGrid,
         balance: Balance,
         batch_factor: int | None = None,

@@ -10,10 +10,11 @@ import torch
 from bpt.balance.profile import Facts, RankFacts, work_digest
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 
 
-def facts(param: pb.SolverParameter, graph: LayerGraph, device: torch.device, world: Communicator) -> Facts:
+def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Facts:
     """What the speeds of this run depend on; a collective call.
 
     Args:
@@ -22,13 +23,13 @@ def facts(param: pb.SolverParameter, graph: LayerGraph, device: torch.device, wo
     """
     ranks = world.allgather(RankFacts(world.host, model_of(device), torch.get_num_threads()))
     settings: dict[str, str | int] = {
-        "engine": pb.SolverParameter.Engine.Name(param.engine),
-        "type": param.type,
-        "iter_size": param.iter_size,
-        "num_shards": param.parallel_param.num_shards,
+        "engine": pb.SolverParameter.Engine.Name(plan.engine),
+        "type": plan.optim.type,
+        "iter_size": plan.optim.iter_size,
+        "num_shards": plan.parallel_param.num_shards,
     }
-    if param.parallel_param.num_shards > 1:
-        settings["fc_param { scheme }"] = pb.FcParameter.Scheme.Name(param.parallel_param.fc_param.scheme)
+    if plan.parallel_param.num_shards > 1:
+        settings["fc_param { scheme }"] = pb.FcParameter.Scheme.Name(plan.parallel_param.fc_param.scheme)
     return Facts(work_digest(graph), settings, tuple(ranks))
 
 

@@ -12,17 +12,18 @@ from bpt.execute.staged import StagedOperator
 from bpt.execute.staged_dag import StagedDagOperator
 from bpt.graph.segments import Segment
 from bpt.net import Net
+from bpt.plan.spec import ParallelSpec
 from bpt.plan.staging import Staging
 from bpt.proto import bpt_pb2 as pb
 
 
-def wants_tasks(param: pb.ParallelParameter, device: torch.device) -> bool:
+def wants_tasks(param: ParallelSpec, device: torch.device) -> bool:
     """Whether an inner layer is to run passes as tasks, or may try to."""
     return param.inner_param.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
 
 
 def staged_operator(
-    param: pb.ParallelParameter,
+    param: ParallelSpec,
     staging: Staging,
     links: Links,
     net: Net,

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 
 from bpt import state as snapshot
 from bpt.net import Net
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 
 LOG = logging.getLogger("bpt")
 
 
-def start_of(param: pb.SolverParameter, resume: str) -> tuple[str, int]:
+def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
     """The path of the state that a run goes on from ("": it starts anew), and its seed.
 
     Args:
@@ -22,24 +23,24 @@ def start_of(param: pb.SolverParameter, resume: str) -> tuple[str, int]:
     Raises:
         FileError: the state is missing or damaged.
     """
-    path = state_to_resume(param, resume)
-    return path, choose_seed(param, path)
+    path = state_to_resume(plan, resume)
+    return path, choose_seed(plan, path)
 
 
-def state_to_resume(param: pb.SolverParameter, resume: str) -> str:
+def state_to_resume(plan: RunPlan, resume: str) -> str:
     """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
     if resume != "auto":
         return resume
-    newest = snapshot.find_newest(param.snapshot_prefix)
+    newest = snapshot.find_newest(plan.snapshot_prefix)
     if newest is None:
-        LOG.info("No snapshot under %s to resume from; starting anew", param.snapshot_prefix)
+        LOG.info("No snapshot under %s to resume from; starting anew", plan.snapshot_prefix)
     return newest or ""
 
 
-def choose_seed(param: pb.SolverParameter, resume: str) -> int:
+def choose_seed(plan: RunPlan, resume: str) -> int:
     """The solver's ``random_seed``, else that of the resumed run, else one from the system."""
-    if param.random_seed >= 0:
-        return param.random_seed
+    if plan.random_seed >= 0:
+        return plan.random_seed
     saved = snapshot.read_state(resume) if resume else pb.SolverState()
     if saved.HasField("random_seed"):
         LOG.info("random_seed is not set; going on with that of the snapshot, %d", saved.random_seed)

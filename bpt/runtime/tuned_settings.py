@@ -12,6 +12,7 @@ from bpt.execute.engine_choice import EngineChoice
 from bpt.execute.layout import LayoutChoice
 from bpt.execute.local import LocalOperator
 from bpt.execute.task_dag import InnerChoice, TaskDagOperator
+from bpt.plan.spec import ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 
 LOG = logging.getLogger("bpt")
@@ -94,7 +95,7 @@ class Inner(TunedSetting):
 
     title = "Inner"
 
-    def __init__(self, param: pb.ParallelParameter, operators: Sequence[LocalOperator], world: Communicator) -> None:
+    def __init__(self, param: ParallelSpec, operators: Sequence[LocalOperator], world: Communicator) -> None:
         engine: int = param.inner_param.engine
         self._operators: list[TaskDagOperator] = []
         if engine == pb.InnerParameter.AUTO:

@@ -6,7 +6,6 @@ import math
 from itertools import accumulate, repeat
 from operator import mul
 
-from bpt.errors import UserError
 from bpt.schedule.weight_update import Normalizer, Update, gamma
 
 TERMS = 19  # of the series of e^x for x in [0, 1]; the rest is below 1e-17
@@ -25,25 +24,15 @@ class Versions:
 
     Args:
         workers: m; they are numbered from 0 and all start with version 0.
-        max_staleness: 0: unbounded.
+        max_staleness: 0: unbounded; otherwise at least m-1: of workers that start together the last is as stale.
         normalizer: of Eq. 9.
 
     Attributes:
         newest: i-1, the newest version.
-
-    Raises:
-        UserError: ``max_staleness`` cannot be kept: of m workers that start together, the last is stale by m-1.
     """
 
     def __init__(self, workers: int, max_staleness: int = 0, normalizer: Normalizer = Normalizer.OTHERS) -> None:
-        assert workers >= 1, workers
-        if max_staleness < 0:
-            raise UserError(f"agwu_param: max_staleness is {max_staleness}; use 0 for no bound, or more")
-        if 0 < max_staleness < workers - 1:
-            raise UserError(
-                f"agwu_param: max_staleness is {max_staleness}, but of {workers} workers that start together the last "
-                f"is stale by {workers - 1}; use max_staleness: {workers - 1} or more, or 0 for no bound"
-            )
+        assert workers >= 1 and (max_staleness == 0 or max_staleness >= workers - 1), (workers, max_staleness)
         self.newest = 0
         self._max_staleness = max_staleness
         self._normalizer = normalizer

@@ -16,8 +16,8 @@ from bpt.execute.local import LocalOperator
 from bpt.graph.segments import per_layer, whole
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import file_plan
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.runtime.agreement import check_same, facts_of, outcome_of_first
@@ -56,8 +56,9 @@ def score(
         file = metrics.confusion
         outcome_of_first(world, None if world.rank else lambda: check_confusion_path(file))
     graph = file_plan(model, pb.TEST, level, stages).graph()
-    check_same(world, facts_of(pb.SolverParameter(), graph))
-    parallel = spread(SolverSource(pb.SolverParameter(), model, {}), graph, world, device)
+    plan = RunPlan(path=model)
+    check_same(world, facts_of(plan, graph))
+    parallel = spread(plan, graph, world, device)
     context, samples = RunContext(), parallel.samples
     if parallel.is_alone or is_dividable(graph):
         parallel.set_up(context, pb.TEST)

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from bpt.balance.allocation import size
 from bpt.optim import lr_policy
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
 from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
@@ -27,7 +28,7 @@ class Monitor:
     """Notes what happens.
 
     Args:
-        param: the solver.
+        plan: the run.
         names: of the workers, such as "worker 2 (rank 3, host b)".
         hosts: of the workers.
         record: where rows go.
@@ -37,7 +38,7 @@ class Monitor:
 
     def __init__(
         self,
-        param: pb.SolverParameter,
+        plan: RunPlan,
         names: Sequence[str],
         hosts: Sequence[str],
         record: RunRecord,
@@ -46,7 +47,7 @@ class Monitor:
     ) -> None:
         self.record = record
         self._start = time.perf_counter()
-        self._param = param
+        self._plan = plan
         self._names = names
         self._hosts = hosts
         self._silent = silent
@@ -129,12 +130,12 @@ class Monitor:
 
     def display(self, iteration: int) -> None:
         """Show the loss if ``display`` iterations have passed."""
-        every = self._param.display
+        every = self._plan.display
         if not every or iteration // every == self._shown // every or not self._losses:
             return
         self._shown = iteration
         LOG.info("%s", self._lap.line(iteration, every, self.loss))
-        LOG.info("Iteration %d, lr = %s", iteration, number(lr_policy.learning_rate(self._param, iteration)))
+        LOG.info("Iteration %d, lr = %s", iteration, number(lr_policy.learning_rate(self._plan.optim, iteration)))
 
     @property
     def loss(self) -> float:

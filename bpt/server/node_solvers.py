@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
@@ -14,35 +15,33 @@ from bpt.data.shipped import Spool
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import filter_layers
-from bpt.plan.nets import TRAIN_FIELDS, train_plan
-from bpt.plan.only_training import only_training
+from bpt.plan.nets import NetFields
+from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import described, stage
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.server.assignment import Assignment
-from bpt.server.legality import apart, of_node
 from bpt.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
 
 
-def server_solver(source: SolverSource, device: torch.device, resume: str, seed: int | None) -> Solver:
+def server_solver(plan: RunPlan, device: torch.device, resume: str, seed: int | None) -> Solver:
     """Holds the global weights while they are tested or written. It trains nothing.
 
     Args:
         resume: see Solver.
         seed: of an earlier run that is repeated.
     """
-    own = apart(source)
-    if own.param.engine == pb.SolverParameter.AUTO:
-        own.param.engine = pb.SolverParameter.CONTIGUOUS  # there are no iterations to try layouts in
+    own = plan.standalone()
+    if own.engine == pb.SolverParameter.AUTO:
+        own = replace(own, engine=pb.SolverParameter.CONTIGUOUS)  # there are no iterations to try layouts in
     if seed is not None:
-        own.param.random_seed = seed
+        own = own.with_seed(seed)
     return Solver(own, device=device, resume=resume)
 
 
 def worker_solver(
-    source: SolverSource,
+    plan: RunPlan,
     number: int,
     assignment: Assignment,
     device: torch.device,
@@ -58,43 +57,36 @@ def worker_solver(
         quiet: log nothing: the server of the same process has told all.
         stages: the ranks of the pipeline that the worker is; by default this one is alone.
     """
-    own = of_node(source)
-    only_training(own.param)
-    own.param.ClearField("weights")
-    own.param.display = 0
-    own.param.random_seed = assignment.seed
+    own = plan.of_node().measured().with_seed(assignment.seed)
     if number in assignment.engines:
         engine, inner = assignment.engines[number]
-        own.param.engine = engine  # type: ignore[assignment]
-        own.param.parallel_param.inner_param.engine = inner  # type: ignore[assignment]
+        own = replace(own, engine=engine)
+        own = own.with_parallel(inner_param=replace(own.parallel_param.inner_param, engine=inner))
     if spools:
-        _redirect(own, spools)
+        own = _redirected(own, spools)
     with _silence(quiet):
         return Solver(own, device=device, world=stages)
 
 
-def stage_lines(source: SolverSource, graph: LayerGraph) -> Iterator[str]:
+def stage_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
     """Which layers of the training net each stage of a worker runs, line by line; none if workers are no pipelines.
 
     Raises:
         PrototxtError, FileError: the net cannot be placed.
     """
-    staging = stage(of_node(source), graph)
+    staging = stage(plan.of_node(), graph)
     if staging:
         yield f"Each computing node is a {staging}"
         yield from described(staging)
 
 
-def _redirect(solver: SolverSource, spools: Mapping[str, Spool]) -> None:
-    """Let the data layers of the training net read from ``spools``."""
-    plan = train_plan(solver)
-    net = plan.source.param
-    for spec in filter_layers(layer_specs(net, plan.source.origins), plan.state):
+def _redirected(plan: RunPlan, spools: Mapping[str, Spool]) -> RunPlan:
+    """The plan whose training net's data layers read from ``spools``."""
+    net = plan.train.source.param
+    for spec in filter_layers(layer_specs(net, plan.train.source.origins), plan.train.state):
         if spec.name in spools:
             spools[spec.name].redirect(spec.param)
-    for name in TRAIN_FIELDS:
-        solver.param.ClearField(name)
-    solver.param.train_net_param.CopyFrom(net)
+    return replace(plan, nets=NetFields(train_net_param=net, train_state=plan.nets.train_state))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bpt.comm.base import Communicator
+from bpt.plan.spec import ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 
 SERVER = 0
@@ -25,7 +26,7 @@ class Roles:
     stages: int = 1
 
     @classmethod
-    def of(cls, param: pb.ParallelParameter, world: Communicator) -> Roles:
+    def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
         """The roles in ``world``, which has passed ``check_ranks``; a process that is alone has both."""
         colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
         first = SERVER if colocated else SERVER + 1

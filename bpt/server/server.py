@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from bpt.errors import RunError
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.spec import RunPlan
 from bpt.report.progress import Progress as ProgressBar
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.instructions import Average, Descend, Instruction, Lost, Merge, Send, Settled
@@ -32,7 +32,7 @@ class Server:
     """Waits for what workers submit, and executes what the schedule makes of it.
 
     Args:
-        param: the solver.
+        plan: the run.
         schedule: says what to do.
         weights: the global ones.
         links: to the workers, in order of their number.
@@ -46,7 +46,7 @@ class Server:
 
     def __init__(
         self,
-        param: pb.SolverParameter,
+        plan: RunPlan,
         schedule: OuterSchedule | Replay,
         weights: GlobalWeights,
         links: Sequence[ToWorker],
@@ -61,7 +61,7 @@ class Server:
         self.terminated = False  # whether by SIGTERM
         self.short = False  # whether a replay has not come to the end of its run
         self.version = 0
-        self._param = param
+        self._plan = plan
         self._schedule = schedule
         self._weights = weights
         self._links = links
@@ -84,9 +84,9 @@ class Server:
         Raises:
             RunError: all workers are lost; what they had submitted is in a snapshot.
         """
-        param, first = self._param, self._assignment.first
+        plan, first = self._plan, self._assignment.first
         with ProgressBar(first + self._assignment.iterations, first, "training") as bar:
-            if param.test_iter and (first > 0 or param.test_initialization):
+            if plan.test_iter and (first > 0 or plan.test_initialization):
                 self._evaluator.test(self._moment())
             self._execute(self._schedule.begin(frequencies))
             while not (self._schedule.done and all(link.idle for link in self._links)):
@@ -174,12 +174,12 @@ class Server:
     def _see_to(self) -> None:
         """There is a new version: show the loss, test and write snapshots, if that is due."""
         before = self._advance()
-        now, param = self._reached, self._param
+        now, plan = self._reached, self._plan
         self._monitor.display(now)
         end = self._assignment.first + self._assignment.iterations
-        if param.test_iter and now < end and before // param.test_interval < now // param.test_interval:
+        if plan.test_iter and now < end and before // plan.test_interval < now // plan.test_interval:
             self._evaluator.test(self._moment())
-        if param.snapshot and before // param.snapshot < now // param.snapshot:
+        if plan.snapshot and before // plan.snapshot < now // plan.snapshot:
             self._snapshot()
 
     def _act(self, action: Action, terminated: bool) -> None:
@@ -207,9 +207,9 @@ class Server:
         self._monitor.finish([link.received for link in self._links], [link.sent for link in self._links])
         if isinstance(self._schedule, Replay) and not self.stopped:
             self._see_how_it_ended(self._schedule)
-        if self._param.snapshot_after_train and not (self.short and not self.version):  # never untrained weights
+        if self._plan.snapshot_after_train and not (self.short and not self.version):  # never untrained weights
             self._snapshot()
-        if self._param.test_iter and not self.stopped:
+        if self._plan.test_iter and not self.stopped:
             self._evaluator.test(self._moment(), always=True)
         self._evaluator.finish()
         self._monitor.record.tests.extend(self._evaluator.tests)

@@ -30,5 +30,5 @@ class ServerUpdate:
         solver = self._solver
         self._flat.load(weights)
         self._flat.set_gradients(gradients)
-        solver.rule.update(lr_policy.learning_rate(solver.param, iteration), iteration)
+        solver.rule.update(lr_policy.learning_rate(solver.plan.optim, iteration), iteration)
         return self._flat.pack()

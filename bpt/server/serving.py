@@ -18,26 +18,25 @@ from bpt.data.shipped import Shipment
 from bpt.errors import UserError
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
-from bpt.plan.digest import net_digest, relevant_solver
+from bpt.plan.digest import net_digest
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import unused
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
-from bpt.proto.text import to_text
 from bpt.report.outer import RunRecord, draw, summary_lines, write_csv
 from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.exchanges import passes_of
+from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.replay import Replay
 from bpt.server.assignment import Assignment
 from bpt.server.background_evaluator import BackgroundEvaluator
 from bpt.server.colocated import Colocated
+from bpt.server.data_set import samples_of
 from bpt.server.flat_weights import FlatWeights
 from bpt.server.global_weights import GlobalWeights
-from bpt.server.legality import samples_of, without_effect
 from bpt.server.links import ToServer, ToWorker
 from bpt.server.monitor import Monitor
 from bpt.server.node_solvers import server_solver, stage_lines
 from bpt.server.nodes import NodeFacts
 from bpt.server.outcome import Outcome
-from bpt.server.outer_schedule import schedule_of
 from bpt.server.remote import RemoteWorker
 from bpt.server.replay_log import RecordedRun, RunFacts, check_replay, remarks, writing
 from bpt.server.roles import SERVER, Roles
@@ -57,7 +56,7 @@ class Serving:
     """The server's part of a run, built before the workers know of it.
 
     Args:
-        source: the solver's text.
+        plan: the run.
         resume: see Solver.
         recorded: the run to repeat.
 
@@ -70,13 +69,13 @@ class Serving:
     """
 
     def __init__(
-        self, source: SolverSource, roles: Roles, device: torch.device, resume: str, recorded: RecordedRun | None
+        self, plan: RunPlan, roles: Roles, device: torch.device, resume: str, recorded: RecordedRun | None
     ) -> None:
-        param = self._param = source.param
-        parallel = param.parallel_param
+        self._plan = plan
+        parallel = plan.parallel_param
         self._roles = roles
         self._recorded = recorded
-        self.solver = server_solver(source, device, resume, recorded.facts.seed if recorded else None)
+        self.solver = server_solver(plan, device, resume, recorded.facts.seed if recorded else None)
         net = self.solver.net
         self._samples = samples_of(net, parallel.exchange)
         self._flat = FlatWeights(net)
@@ -84,15 +83,15 @@ class Serving:
         if recorded:
             check_replay(recorded, self._facts)
         first = self.solver.iter
-        left = param.max_iter - first
+        left = plan.max_iter - first
         asgd = parallel.exchange == pb.ParallelParameter.ASGD
         self.assignment = Assignment(self.solver.context.seed, first, max(left, 0), Fraction(1), asgd)
         if left < 1:
-            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", first, param.max_iter)
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", first, plan.max_iter)
             return
-        passes = passes_of(left, batch_of(net.graph) * param.iter_size, self._samples)
-        divided = self._fewer_batches(parallel, passes) if first else parallel
-        self._schedule = schedule_of(source, divided, self._samples, len(roles.workers), passes)
+        passes = passes_of(left, batch_of(net.graph) * plan.optim.iter_size, self._samples)
+        divided = self._fewer_batches(plan, passes) if first else plan
+        self._schedule = make_schedule(divided, self._samples, len(roles.workers), passes)
         self._shipments = self._ship() if parallel.ship_data else {}
         self.assignment = replace(
             self.assignment,
@@ -103,33 +102,35 @@ class Serving:
         )
         self._server_update = ServerUpdate(self.solver) if asgd else None
         LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
-        for line in stage_lines(source, net.graph):
+        for line in stage_lines(plan, net.graph):
             LOG.info("%s", line)
         LOG.info(
             "max_iter %d with batches of %d are %.4g passes over %d samples; each worker makes %.4g over its own",
-            param.max_iter, batch_of(net.graph) * param.iter_size, passes, self._samples, self._schedule.total,
+            plan.max_iter, batch_of(net.graph) * plan.optim.iter_size, passes, self._samples, self._schedule.total,
         )  # fmt: skip
-        if asgd and param.momentum and len(roles.workers) > 1:
+        if asgd and plan.optim.momentum and len(roles.workers) > 1:
             LOG.warning(
                 "ASGD: gradients of %d workers are stale, which momentum %g amplifies; if the loss grows, lower "
-                "momentum or base_lr", len(roles.workers), param.momentum,
+                "momentum or base_lr", len(roles.workers), plan.optim.momentum,
             )  # fmt: skip
-        for remark in without_effect(parallel):
-            LOG.warning("parallel_param: %s", remark)
-        if parallel.HasField("server") and parallel.server == pb.ParallelParameter.DEDICATED and roles.worker == SERVER:
+        for remark in unused(plan):
+            LOG.warning("%s", remark)
+        if (
+            plan.given("parallel_param", "server")
+            and parallel.server == pb.ParallelParameter.DEDICATED
+            and roles.worker == SERVER
+        ):
             LOG.warning("parallel_param: server: DEDICATED has no effect with one process, which serves and computes")
 
     @staticmethod
-    def _fewer_batches(parallel: pb.ParallelParameter, passes: Fraction) -> pb.ParallelParameter:
+    def _fewer_batches(plan: RunPlan, passes: Fraction) -> RunPlan:
         """Near the end of a run that goes on there may be fewer passes left than batches to hand out."""
+        parallel = plan.parallel_param
         wanted, most = parallel.balance_param.num_batches, max(1, int(passes))
         if parallel.balance != pb.ParallelParameter.IDPA or wanted <= most:
-            return parallel
+            return plan
         LOG.info("The samples are handed out in %d batches, not %d: %.4g passes are left", most, wanted, passes)
-        lowered = pb.ParallelParameter()
-        lowered.CopyFrom(parallel)
-        lowered.balance_param.num_batches = most
-        return lowered
+        return plan.with_parallel(balance_param=replace(parallel.balance_param, num_batches=most))
 
     def _ship(self) -> dict[str, Shipment]:
         """The records of each data layer."""
@@ -137,13 +138,13 @@ class Serving:
 
     @property
     def _names(self) -> tuple[str, str]:
-        parallel = self._param.parallel_param
+        parallel = self._plan.parallel_param
         return _Exchange.Name(parallel.exchange), _Balance.Name(parallel.balance)
 
     @property
     def _folder(self) -> str:
         """Where reports go."""
-        return f"{self._param.snapshot_prefix}_run"
+        return f"{self._plan.snapshot_prefix}_run"
 
     def run(
         self, nodes: Sequence[NodeFacts], comm: Communicator, solver: Solver | None, signals: SignalActions | None
@@ -174,7 +175,7 @@ class Serving:
         evaluator = BackgroundEvaluator(self.solver, threads, apart=self._server_update is None)
         names = [self._name(node, nodes) for node in range(len(nodes))]
         silent = self._server_update is not None
-        monitor = Monitor(self._param, names, [n.host for n in nodes], record, self.assignment.first, silent)
+        monitor = Monitor(self._plan, names, [n.host for n in nodes], record, self.assignment.first, silent)
         with ExitStack() as stack:
             stack.enter_context(self.solver)
             for shipment in self._shipments.values():
@@ -187,7 +188,7 @@ class Serving:
                 log.begin(facts)
             global_weights = GlobalWeights(weights, self._flat.trained)
             server = Server(
-                self._param,
+                self._plan,
                 schedule,
                 global_weights,
                 links,
@@ -236,7 +237,7 @@ class Serving:
     def _facts_now(self) -> RunFacts:
         """What this run has to have in common with one that it repeats, before the workers are known."""
         return RunFacts(
-            to_text(relevant_solver(self._param)),
+            self._plan.shared_text,
             net_digest(self.solver.net.graph),
             hashlib.blake2b(self._flat.pack().tobytes(), digest_size=8).hexdigest(),
             self._samples,
@@ -247,7 +248,7 @@ class Serving:
     def _record(self, weights: Buffer) -> RunRecord:
         exchange, balance = self._names
         title = f"{self.solver.net.graph.name}, {exchange} + {balance}, {self._roles.nodes}"
-        outer = self._param.parallel_param.agwu_param
+        outer = self._plan.parallel_param.agwu_param
         submissions = 0 if self._server_update or outer.local_epochs > 1 else math.ceil(self.assignment.total)
         record = RunRecord(title=title, weights=weights.nbytes, iterations=submissions)
         record.facts.update({"exchange": exchange, "balance": balance})

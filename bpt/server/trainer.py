@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bpt.comm.base import Buffer
 from bpt.metrics import LocalAccuracy, Tally
+from bpt.server.data_set import dealt_layers
 from bpt.server.flat_weights import FlatWeights
-from bpt.server.legality import dealt_layers
 from bpt.server.outcome import Outcome
 from bpt.solver.solver import Solver
 

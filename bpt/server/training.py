@@ -11,10 +11,10 @@ from bpt.comm.cores import powers
 from bpt.comm.serial import SerialCommunicator
 from bpt.data.shipped import Spool
 from bpt.device import clock_of
-from bpt.proto.sources import SolverSource
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, violations, violations_of_ranks
 from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.server.assignment import Assignment
-from bpt.server.legality import check_outer, check_ranks
 from bpt.server.node_solvers import worker_solver
 from bpt.server.nodes import NodeFacts
 from bpt.server.outcome import Outcome
@@ -29,7 +29,7 @@ from bpt.signals import SignalActions
 
 
 def train(
-    source: SolverSource,
+    plan: RunPlan,
     world: Communicator,
     device: torch.device,
     signals: SignalActions | None = None,
@@ -39,7 +39,7 @@ def train(
     """Train by SGWU, AGWU or ASGD, whichever the solver names; a collective call. Rank 0 logs and writes.
 
     Args:
-        source: the solver's text.
+        plan: of the run.
         device: where this rank computes.
         signals: noted while it trains; ``None``: signals keep their usual effect.
         resume: a solver state to go on from, or "auto".
@@ -49,14 +49,13 @@ def train(
         UserError: a text, the log, or the number of ranks is wrong.
         RunError: the run failed.
     """
-    check_outer(source)
-    check_ranks(source, world.size)
-    roles = Roles.of(source.param.parallel_param, world)
+    refuse(plan, (*violations(plan), *violations_of_ranks(plan, world.size)))
+    roles = Roles.of(plan.parallel_param, world)
     serving: Serving | None = None
 
     def serve() -> Assignment:
         nonlocal serving
-        serving = Serving(source, roles, device, resume, read_log(replay) if replay else None)
+        serving = Serving(plan, roles, device, resume, read_log(replay) if replay else None)
         return serving.assignment
 
     assignment = outcome_of_first(world, serve if roles.serves else None)
@@ -69,11 +68,11 @@ def train(
             spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
         solver = None
         if roles.worker is not None:
-            solver = worker_solver(source, roles.worker, assignment, device, spools, roles.serves, stages)
+            solver = worker_solver(plan, roles.worker, assignment, device, spools, roles.serves, stages)
         built = solver or (serving and serving.solver)
         assert built
         data = stages.bcast(data_facts({"the training net": built.net}))  # of a pipeline its first stage has them
-        check_same(world, facts_of(source.param, built.net.graph) | data)
+        check_same(world, facts_of(plan, built.net.graph) | data)
         power = powers(world, clock_of(device))[world.rank]
         nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
         comm = world.Dup()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bpt.errors import PrototxtError, RunError, UsageError, did_you_mean
 from bpt.graph.spec import Shape
-from bpt.plan.solver_rules import check_solver
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, unused, violations
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
-from bpt.schedule.outer.exchanges import OUTER, passes_of
+from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.simulation.cluster import Cluster
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
-from bpt.server.legality import apart, check_outer, without_effect
-from bpt.server.outer_schedule import schedule_of
 from bpt.simulate.simulation_net import Facts, facts_of
 
 _EXCHANGE, _BALANCE = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
@@ -71,7 +69,7 @@ def strategies_of(text: str) -> tuple[Strategy, ...]:
 
 
 def simulate_solver(
-    source: SolverSource,
+    plan: RunPlan,
     cluster_path: str,
     strategies: Sequence[Strategy] = (),
     samples: int = 0,
@@ -88,61 +86,61 @@ def simulate_solver(
         UsageError: the shape is not that of the net's data.
         RunError: all nodes die before the run has ended.
     """
-    strategies = strategies or (_own_strategy(source),)
+    strategies = strategies or (_own_strategy(plan),)
     for strategy in strategies:
-        _check(source, strategy)
-    if not source.param.max_iter:
-        raise PrototxtError("max_iter is 0: nothing is trained, which takes no time", source.origin("max_iter"))
+        _check(plan, strategy)
+    if not plan.max_iter:
+        raise PrototxtError("max_iter is 0: nothing is trained, which takes no time", plan.origin("max_iter"))
     described = ClusterSource(cluster_path)
-    param = source.param
-    facts = facts_of(source, samples, shape)
-    colocated = param.parallel_param.server == pb.ParallelParameter.COLOCATED
-    seed = max(param.random_seed, 0)
+    facts = facts_of(plan, samples, shape)
+    colocated = plan.parallel_param.server == pb.ParallelParameter.COLOCATED
+    seed = max(plan.random_seed, 0)
     cluster = described.cluster(facts.flops, seed, colocated)
-    passes = passes_of(param.max_iter, facts.batch, facts.samples)
+    passes = passes_of(plan.max_iter, facts.batch, facts.samples)
     job = Job(facts.batch, facts.weights, facts.record)
-    outcomes, params = {}, []
+    outcomes = {}
     for strategy in strategies:
-        params.append(_chosen(param.parallel_param, strategy))
-        schedule = schedule_of(source, params[-1], facts.samples, len(cluster.nodes), passes)
+        schedule = make_schedule(_chosen(plan, strategy), facts.samples, len(cluster.nodes), passes)
         try:
             outcomes[strategy] = simulate(schedule, cluster, job, seed)
         except RunError as error:
             raise RunError(f"{described.path}: {strategy}: {error}") from None
-    remarks = [f"parallel_param: {remark}" for remark in without_effect(*params)]
+    remarks = list(_unused([_chosen(plan, strategy) for strategy in strategies]))
     if facts.samples < len(cluster.nodes):
         remarks.append(f"there are {len(cluster.nodes)} nodes for {facts.samples} samples: some have nothing to train")
     return Simulated(facts, cluster, float(passes), outcomes, remarks)
 
 
-def _own_strategy(source: SolverSource) -> Strategy:
+def _own_strategy(plan: RunPlan) -> Strategy:
     """What ``parallel_param`` says."""
-    parallel = source.param.parallel_param
+    parallel = plan.parallel_param
     exchange, balance = _EXCHANGE.Name(parallel.exchange), _BALANCE.Name(parallel.balance)
-    if parallel.exchange not in OUTER:
-        default = "" if parallel.HasField("exchange") else " (the default)"
+    if not plan.is_outer:
+        default = "" if plan.given("parallel_param", "exchange") else " (the default)"
         raise PrototxtError(
             f"parallel_param: exchange: {exchange}{default} cannot be simulated, only SGWU, AGWU and ASGD; add --set "
             "'parallel_param { exchange: AGWU balance: IDPA }' or --strategies all",
-            source.origin("parallel_param", "exchange"),
+            plan.origin("parallel_param", "exchange"),
         )
-    check_outer(source)
+    refuse(plan, violations(plan))
     return Strategy(exchange, balance)
 
 
-def _check(source: SolverSource, strategy: Strategy) -> None:
+def _check(plan: RunPlan, strategy: Strategy) -> None:
     """Refuse what a real run would refuse."""
-    chosen = pb.SolverParameter()
-    chosen.CopyFrom(source.param)
-    chosen.parallel_param.CopyFrom(_chosen(chosen.parallel_param, strategy))
-    check_outer(replace(source, param=chosen))
-    check_solver(apart(source), writes=False)
+    chosen = _chosen(plan, strategy)
+    refuse(chosen, violations(chosen))
 
 
-def _chosen(param: pb.ParallelParameter, strategy: Strategy) -> pb.ParallelParameter:
-    """A copy with the strategy's exchange and balance."""
-    chosen = pb.ParallelParameter()
-    chosen.CopyFrom(param)
-    chosen.exchange = _EXCHANGE.Value(strategy.exchange)  # type: ignore[assignment]
-    chosen.balance = _BALANCE.Value(strategy.balance)  # type: ignore[assignment]
-    return chosen
+def _chosen(plan: RunPlan, strategy: Strategy) -> RunPlan:
+    """The plan with the strategy's exchange and balance."""
+    return plan.with_parallel(exchange=_EXCHANGE.Value(strategy.exchange), balance=_BALANCE.Value(strategy.balance))
+
+
+def _unused(plans: Sequence[RunPlan]) -> Iterator[str]:
+    """What has no effect in any of several runs."""
+    found = [{remark.field: remark for remark in unused(plan)} for plan in plans]
+    for field, remark in found[0].items():
+        if all(field in of_plan for of_plan in found):
+            reasons = dict.fromkeys(of_plan[field].why for of_plan in found)
+            yield str(replace(remark, why=" or ".join(reasons)))

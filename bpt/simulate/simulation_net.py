@@ -11,11 +11,11 @@ from bpt.graph.spec import Shape, count
 from bpt.layers import LAYERS, DataLayer
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
-from bpt.plan.dividing import check_dealt_out
-from bpt.plan.nets import NetPlan, train_plan
-from bpt.precision import precision_of
+from bpt.plan.dividing import violations_dealt_out
+from bpt.plan.nets import NetPlan
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 
 _OF_IMAGE = 3  # dimensions
 _BATCH_SIZES = ("data_param", "hdf5_data_param", "volume_data_param")  # where the data layers have their batch_size
@@ -46,7 +46,7 @@ class Facts:
     record: int
 
 
-def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts:
+def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
     """The facts of the training net.
 
     Args:
@@ -57,15 +57,14 @@ def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts
         PrototxtError: the net is wrong, or does not say what a batch is; or its data cannot be sent.
         UserError: nothing says how many samples there are.
     """
-    plan = train_plan(source)
-    graph = (without_data(plan, shape) if shape else plan).graph()
-    check_dealt_out(graph)
+    graph = (without_data(run.train, shape) if shape else run.train).graph()
+    refuse(run, violations_dealt_out(graph))
     batch = batch_of(graph)
     if not batch:
         raise PrototxtError(
-            "the training net has no layer that makes batches; there is nothing to divide", source.origin("net")
+            "the training net has no layer that makes batches; there is nothing to divide", run.origin("net")
         )
-    ships = source.param.parallel_param.ship_data
+    ships = run.parallel_param.ship_data
     record = ships * count(shape)
     if not shape:
         found, record = _look_at_data(graph, ships)
@@ -75,10 +74,10 @@ def facts_of(source: SolverSource, samples: int = 0, shape: Shape = ()) -> Facts
     return Facts(
         name=graph.name or "the net",
         samples=samples,
-        batch=batch * source.param.iter_size,
+        batch=batch * run.optim.iter_size,
         flops=_TRAINING * graph.flops / batch,
         parameters=graph.num_parameters,
-        weights=graph.num_parameters * precision_of(source.param).wire.itemsize,
+        weights=graph.num_parameters * run.precision.wire.itemsize,
         record=record,
     )
 

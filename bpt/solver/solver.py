@@ -16,12 +16,11 @@ from bpt.device import CPU, use_line
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
-from bpt.plan.nets import test_plans, train_plan
-from bpt.plan.solver_rules import check_solver
-from bpt.precision import Precision, precision_of
+from bpt.plan.resolve import plan_of
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, violations_here, violations_in_step
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
-from bpt.proto.text import to_text
 from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.runtime import starting_point as state
@@ -50,7 +49,7 @@ class Solver:
     losses and weights of one process.
 
     Args:
-        source: the solver's text, as ``read_solver`` gives it.
+        run: a solver's text, as ``read_solver`` gives it, or the plan of one.
         device: where to compute.
         world: the ranks that train together; by default this one is alone.
         signals: where signals are noted; ``None``: signals keep their usual effect.
@@ -61,12 +60,11 @@ class Solver:
         make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
         batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
         cuts: train in micro-batches without stages; see Staging.
-        precision: to compute in, instead of the text's.
     """
 
     def __init__(
         self,
-        source: SolverSource,
+        run: SolverSource | RunPlan,
         *,
         device: torch.device = CPU,
         world: Communicator | None = None,
@@ -76,9 +74,8 @@ class Solver:
         make_operator: MakeOperator | None = None,
         batch_factor: int | None = None,
         cuts: tuple[int, ...] = (),
-        precision: Precision | None = None,
     ) -> None:
-        self.param = source.param
+        self.plan = plan = plan_of(run)
         self.device = device
         self.iter = 0
         self.loss = 0.0  # of the last iteration
@@ -86,56 +83,57 @@ class Solver:
         self._stopped = False
         self._debug = False
         world = world or SerialCommunicator()
-        for note in source.notes:
+        for note in plan.notes:
             LOG.info("%s", note)
         LOG.info("%s", use_line(device))
-        LOG.info("Initializing solver from parameters: \n%s", to_text(self.param).rstrip())
-        check_solver(source, writes=world.rank == 0)
-        train, tests = train_plan(source), test_plans(source)  # what is wrong in them shows before anything is built
-        graph, *test_graphs = (plan.graph() for plan in (train, *tests))
-        snapshot.check_names(self.param, graph)
-        check_same(world, facts_of(self.param, graph, *test_graphs))
-        self.parallel = spread(source, graph, world, device, batch_factor, test_graphs, cuts)
-        resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(self.param, resume))
-        self.context = RunContext(seed=seed, precision=precision or precision_of(self.param))
+        LOG.info("Initializing solver from parameters: \n%s", plan.text)
+        refuse(plan, violations_in_step(plan))
+        refuse(plan, violations_here(plan) if world.rank == 0 else ())
+        train, tests = plan.train, plan.tests  # what is wrong in them shows before anything is built
+        graph, *test_graphs = (net.graph() for net in (train, *tests))
+        snapshot.check_names(plan, graph)
+        check_same(world, facts_of(plan, graph, *test_graphs))
+        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, cuts)
+        resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(plan, resume))
+        self.context = RunContext(seed=seed, precision=plan.precision)
         self.parallel.set_up(self.context)
-        observable = observable or self.param.debug_info
+        observable = observable or plan.debug_info
         builder = Builder(device, self.context, self.parallel, observable, make_operator)
         self.train = builder.build("training net from", train, graph)
         if not self.net.graph.losses:
             LOG.warning("The training net has no loss: nothing will be learned")
         shared = self.net.values_by_name()
         self.tests = [
-            builder.build(f"test net (#{index}) specified by", plan, test_graph, shared)
-            for index, (plan, test_graph) in enumerate(zip(tests, test_graphs, strict=True))
+            builder.build(f"test net (#{index}) specified by", test, test_graph, shared)
+            for index, (test, test_graph) in enumerate(zip(tests, test_graphs, strict=True))
         ]
         nets = {"train": self.net} | {f"test#{index}": built.operator.net for index, built in enumerate(self.tests)}
         if self.parallel.has_outputs:
             check_same(self.parallel.samples, data_facts(nets))
-        for path in snapshot.weight_files(self.param.weights, source.path):
+        for path in snapshot.weight_files(plan.weights, plan.path):
             LOG.info("Finetuning from %s", path)
             for net in nets.values():  # a test net may have layers of its own
                 snapshot.load_weights(net, path)
-        self._tester = Tester(self.param, self.tests, self._interrupted)
-        self.rule = make_rule(self.param, self.net, keep_updates=observable or self.param.snapshot_diff)
-        self._losses = SmoothedLoss(self.param.average_loss)
+        self._tester = Tester(plan, self.tests, self._interrupted)
+        self.rule = make_rule(plan.optim, self.net, keep_updates=observable or plan.snapshot_diff)
+        self._losses = SmoothedLoss(plan.average_loss)
         self._lap = Lap(0)
         # Numpy arrays of blobs are handed out in their usual order.
-        engine = pb.SolverParameter.CONTIGUOUS if observable else self.param.engine
+        engine = pb.SolverParameter.CONTIGUOUS if observable else plan.engine
         operators = [built.operator for built in (self.train, *self.tests)]
-        self._engines = Engine(engine, operators, world), Inner(self.param.parallel_param, operators, world)
-        self._checkpoint = Checkpoint(self.param, nets, self.rule, self.context, *self._engines, self.parallel)
+        self._engines = Engine(engine, operators, world), Inner(plan.parallel_param, operators, world)
+        self._checkpoint = Checkpoint(plan, nets, self.rule, self.context, *self._engines, self.parallel)
         if resume:
             self.restore(resume)
-        self._join(source, signals, observable)
+        self._join(signals, observable)
 
-    def _join(self, source: SolverSource, signals: SignalActions | None, observable: bool) -> None:
+    def _join(self, signals: SignalActions | None, observable: bool) -> None:
         """Begin to train together with the other ranks, from the weights of the first."""
         parallel, operator = self.parallel, self.train.operator
         self._share_weights()
         self.exchange = parallel.exchange(self.net, operator.segments, self.device)
         self.events = parallel.grid.world.events
-        self.chunks = Chunks(parallel, operator, self.exchange, source, fixed=observable)
+        self.chunks = Chunks(parallel, operator, self.exchange, self.plan, fixed=observable)
         self.trials = Autotuner(self._engines, self.chunks, self.device)
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
         self._status = parallel.status(signals)
@@ -183,7 +181,7 @@ class Solver:
         """
         saved = self._checkpoint.restore(path)
         self.iter = saved.iter
-        self._losses = SmoothedLoss(self.param.average_loss, saved.loss_history)
+        self._losses = SmoothedLoss(self.plan.average_loss, saved.loss_history)
         self._share_weights()
 
     def snapshot(self) -> str:
@@ -196,42 +194,42 @@ class Solver:
 
     def solve(self) -> None:
         """Train up to ``max_iter``, then snapshot and test as the solver says."""
-        param = self.param
+        plan = self.plan
         LOG.info("Solving %s", self.net.graph.name)
-        LOG.info("Learning Rate Policy: %s", param.lr_policy)
+        LOG.info("Learning Rate Policy: %s", plan.optim.lr_policy)
         self._stopped = False
-        if self.iter >= param.max_iter:
-            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, param.max_iter)
+        if self.iter >= plan.max_iter:
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, plan.max_iter)
             return
         shown = self.parallel.grid.world.rank == 0
         self._seen.start(self.iter)
-        with Progress(param.max_iter, self.iter, "training", shown) as progress:
-            self.step(param.max_iter - self.iter, progress)
+        with Progress(plan.max_iter, self.iter, "training", shown) as progress:
+            self.step(plan.max_iter - self.iter, progress)
         self._seen.log(self.iter)
         self.trials.finish()
-        if param.snapshot_after_train and (not param.snapshot or self.iter % param.snapshot):
+        if plan.snapshot_after_train and (not plan.snapshot or self.iter % plan.snapshot):
             self.snapshot()
         if self._stopped:
             LOG.info("Optimization stopped early.")
             return
         # The loss and scores after the last update, where the display falls on it.
-        if param.display and self.iter % param.display == 0:
+        if plan.display and self.iter % plan.display == 0:
             # Caffe leaves debug_info as the last iteration had it.
             loss = self.train.outputs.total(self._iteration.look(self._debug))
             self._losses.add(self.iter, loss)
             LOG.info("Iteration %d, loss = %s", self.iter, number(self._losses.value))
-        if param.test_interval and self.iter % param.test_interval == 0:
+        if plan.test_interval and self.iter % plan.test_interval == 0:
             self.test_all()
         LOG.info("Optimization Done.")
 
     def step(self, iterations: int, progress: Progress | None = None) -> None:
         """Train ``iterations`` more iterations; test and write snapshots when they are due."""
-        param = self.param
+        plan = self.plan
         last = self.iter + iterations
         self._lap = Lap(self.iter)
         while self.iter < last:
-            testing = param.test_interval and self.iter % param.test_interval == 0
-            if testing and (self.iter > 0 or param.test_initialization):
+            testing = plan.test_interval and self.iter % plan.test_interval == 0
+            if testing and (self.iter > 0 or plan.test_initialization):
                 self.test_all()
                 if self._stopped:
                     return
@@ -243,7 +241,7 @@ class Solver:
             if progress:
                 progress.advance(self.loss)
             action = self._status.action
-            if (param.snapshot and self.iter % param.snapshot == 0) or action is Action.SNAPSHOT:
+            if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()
             if action is Action.STOP:
                 self._stopped = True
@@ -257,27 +255,27 @@ class Solver:
     def _iterate(self) -> float:
         """Train one iteration; returns its loss."""
         self.context.iteration = self.iter
-        lr_policy.log_step(self.param, self.iter)
-        self._debug = self._displays and self.param.debug_info
-        return self._iteration.run(self.param.iter_size, self._update, self._debug)
+        lr_policy.log_step(self.plan.optim, self.iter)
+        self._debug = self._displays and self.plan.debug_info
+        return self._iteration.run(self.plan.optim.iter_size, self._update, self._debug)
 
     @property
     def _displays(self) -> bool:
         """Whether this iteration is shown."""
-        return bool(self.param.display) and self.iter % self.param.display == 0
+        return bool(self.plan.display) and self.iter % self.plan.display == 0
 
     def _update(self, loss: float) -> None:
         """Show the iteration if it is due, and update the parameters; in this order, as Caffe does."""
         self._losses.add(self.iter, loss)
         if self._displays:
-            self._show(lr_policy.learning_rate(self.param, self.iter))
+            self._show(lr_policy.learning_rate(self.plan.optim, self.iter))
         self.before_update()
         of = self._iteration.gradient_of(self.iter)
         if of is not None:
-            self.rule.update(lr_policy.learning_rate(self.param, of), of)
+            self.rule.update(lr_policy.learning_rate(self.plan.optim, of), of)
 
     def _show(self, rate: float) -> None:
-        LOG.info("%s", self._lap.line(self.iter, self.param.display, self._losses.value))
+        LOG.info("%s", self._lap.line(self.iter, self.plan.display, self._losses.value))
         for line in output_lines(self.net.graph, self.train.outputs.whole(self.train.operator.values), "Train"):
             LOG.info("%s", line)
         LOG.info("Iteration %d, lr = %s", self.iter, number(rate))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.spec import RunPlan
 from bpt.report.log import number
 from bpt.runtime.built_nets import Built
 from bpt.runtime.testing import Scores, run_test
@@ -20,12 +20,12 @@ class Tester:
     """Tests one net at a time.
 
     Attributes:
-        param: the solver.
+        plan: the run.
         nets: the test nets.
         stop: asked before each batch; if it answers True the test ends without a result.
     """
 
-    param: pb.SolverParameter
+    plan: RunPlan
     nets: Sequence[Built]
     stop: Callable[[], bool]
 
@@ -34,12 +34,12 @@ class Tester:
         LOG.info("Iteration %d, Testing net (#%d)", iteration, index)
         _, operator, outputs = self.nets[index]
         operator.net.context.iteration = iteration
-        batches, debug = self.param.test_iter[index], self.param.debug_info
+        batches, debug = self.plan.test_iter[index], self.plan.debug_info
         scores = run_test(operator, batches, self.stop, debug=debug, outputs=outputs)
         if scores is None:
             LOG.info("Test interrupted.")
             return None
-        if self.param.test_compute_loss:
+        if self.plan.test_compute_loss:
             LOG.info("Test loss: %s", number(scores.loss))
         for line in output_lines(operator.net.graph, scores.outputs, "Test"):
             LOG.info("%s", line)

@@ -15,12 +15,10 @@ from bpt.comm.base import Communicator
 from bpt.errors import FileError, PrototxtError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
-from bpt.plan.dividing import check_measurable
-from bpt.plan.nets import train_plan
-from bpt.plan.only_training import only_training
-from bpt.plan.solver_rules import check_solver
+from bpt.plan.dividing import violations_measured
+from bpt.plan.spec import ParallelSpec, RunPlan
+from bpt.plan.violations import refuse, violations_in_step
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.runtime.agreement import check_same, facts_of
 from bpt.runtime.arranging import arrange
 from bpt.runtime.rank_facts import facts
@@ -31,7 +29,7 @@ LOG = logging.getLogger("bpt")
 
 
 def profile(
-    solver: SolverSource, device: torch.device, world: Communicator, path: str, limits: Limits | None = None
+    plan: RunPlan, device: torch.device, world: Communicator, path: str, limits: Limits | None = None
 ) -> Profile:
     """Measure how fast each rank trains, log it, and write it to the file at ``path``; a collective call.
 
@@ -44,38 +42,35 @@ def profile(
     """
     if problem := world.bcast(no_place_for(path) if world.rank == 0 else ""):
         raise FileError(path, problem)
-    param = solver.param
-    only_training(param)
-    wanted = param.parallel_param.balance
-    param.parallel_param.balance = pb.ParallelParameter.UNIFORM  # the profile for another is yet to be made
-    check_solver(solver)
-    graph = train_plan(solver).graph()
-    check_same(world, facts_of(param, graph))
-    check_measurable(graph)
-    arrange(solver, graph, world)
-    param.parallel_param.balance = wanted
+    plan = plan.training_only()
+    uniform = plan.with_parallel(balance=pb.ParallelParameter.UNIFORM)  # the profile for another is yet to be made
+    refuse(uniform, violations_in_step(uniform))
+    graph = plan.train.graph()
+    check_same(world, facts_of(plan, graph))
+    refuse(plan, violations_measured(graph))
+    arrange(uniform, graph, world)
     if not batch_of(graph):
         raise PrototxtError(
-            "the training net has no layer that makes batches; there is nothing to divide", solver.origin("net")
+            "the training net has no layer that makes batches; there is nothing to divide", plan.origin("net")
         )
-    if param.parallel_param.num_shards > 1:
+    if plan.parallel_param.num_shards > 1:
         LOG.warning("Profile: every rank is measured with the whole net; num_shards divides its model-parallel layers")
     work = StepBenchmark(
         graph,
-        param,
+        plan,
         device,
         ranks=world.size,
         sharers=world.allgather(_memory_of(device, world)).count(_memory_of(device, world)),
         agree=lambda seconds: float(max(world.allgather(seconds))),
     )
-    batch = whole_batch(graph, param, world.size)
+    batch = whole_batch(graph, plan.parallel_param, world.size)
     LOG.info("Profile: measuring %d ranks, for batches of %d samples in all", world.size, batch)
     try:
-        speed = measure_speed(work, param.engine, batch, world, limits)
+        speed = measure_speed(work, plan.engine, batch, world, limits)
     finally:
         work.close()
     speeds = tuple(world.allgather(speed))
-    result = Profile(facts(param, graph, device, world), speeds, batch, graph.name, bpt.__version__)
+    result = Profile(facts(plan, graph, device, world), speeds, batch, graph.name, bpt.__version__)
     _log_prospects(result)
     if world.rank == 0:
         write_profile(result, path)
@@ -83,9 +78,8 @@ def profile(
     return result
 
 
-def whole_batch(graph: LayerGraph, param: pb.SolverParameter, ranks: int) -> int:
+def whole_batch(graph: LayerGraph, parallel: ParallelSpec, ranks: int) -> int:
     """The samples of a batch of the training net ``graph``, of all ranks together."""
-    parallel = param.parallel_param
     if parallel.batch_scope == pb.ParallelParameter.REPLICA:
         return batch_of(graph) * (ranks // (parallel.num_stages * parallel.num_shards))
     return batch_of(graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -19,8 +20,7 @@ from bpt.graph.spec import count
 from bpt.layers.batch_size import batch_of
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule, make_rule
-from bpt.precision import precision_of
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.spec import RunPlan
 from bpt.runtime.net_on_device import make_net
 from bpt.share import Share
 from bpt.speeds.memory_use import Memory
@@ -39,7 +39,7 @@ class StepBenchmark:
 
     Args:
         graph: the training net.
-        param: the solver.
+        plan: the run.
         device: where to compute.
         ranks: how many will share a batch.
         sharers: how many processes share the memory of ``device``.
@@ -49,18 +49,16 @@ class StepBenchmark:
     def __init__(
         self,
         graph: LayerGraph,
-        param: pb.SolverParameter,
+        plan: RunPlan,
         device: torch.device,
         ranks: int = 1,
         sharers: int = 1,
         agree: Callable[[float], float] = lambda seconds: seconds,
     ) -> None:
         self._graph = graph
-        self._param = pb.SolverParameter()
-        self._param.CopyFrom(param)
-        if param.clip_gradients >= 0:
-            self._param.clip_gradients = NEVER_CLIP
-        self._precision = precision_of(param)
+        clip = NEVER_CLIP if plan.optim.clip_gradients >= 0 else plan.optim.clip_gradients
+        self._optim = replace(plan.optim, clip_gradients=clip)
+        self._precision = plan.precision
         self._device = device
         self._ranks = ranks
         self._agree = agree
@@ -94,7 +92,7 @@ class StepBenchmark:
         self._operator = LocalOperator(net, device=self._device)
         self._values = net.values_by_name()
         if self._rule is None:
-            self._rule = make_rule(self._param, net)
+            self._rule = make_rule(self._optim, net)
 
     def settle(self, choice: LayoutChoice) -> None:
         """Run iterations until all ranks have made their ``choice`` of the memory layout; a collective call."""
@@ -117,7 +115,7 @@ class StepBenchmark:
         start = time.perf_counter()
         context = self._operator.net.context
         context.iteration = self._iteration
-        for context.micro in range(self._param.iter_size):
+        for context.micro in range(self._optim.iter_size):
             self._operator.forward(0)
             self._operator.loss().item()
             self._operator.backward(0)

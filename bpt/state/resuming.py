@@ -110,17 +110,17 @@ def learned_net(state: pb.SolverState, path: str) -> str:
 
 def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
     # Caffe's own states do not tell; then only the number of history blobs can.
-    if state.solver_type and state.solver_type != rule.param.type:
+    if state.solver_type and state.solver_type != rule.spec.type:
         raise FileError(
             path,
-            f"was written by a solver of type {state.solver_type}, whose history {rule.param.type} cannot use; "
+            f"was written by a solver of type {state.solver_type}, whose history {rule.spec.type} cannot use; "
             f'set type: "{state.solver_type}", or start from its weights with --weights',
         )
 
 
 def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str) -> list[Copy]:
     """Which tensors of the rule's history take which blobs of the file, which holds those of all parameters."""
-    solver = rule.param.type
+    solver = rule.spec.type
     params = net.graph.learnable * rule.moments
     if len(history) != len(params):
         raise FileError(

@@ -5,36 +5,34 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.errors import PrototxtError, WriteError
+from bpt.errors import WriteError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.net import Net
 from bpt.optim.lr_policy import current_step
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate, nowhere
 from bpt.state import binary, hdf5, hdf5_names
 from bpt.state.gathering import history_of, write_together
 from bpt.state.weights import save_weights
+from bpt.violation import Violation
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
 
 LOG = logging.getLogger("bpt")
 
 
-def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
-    """Raise a PrototxtError, at the field that is wrong, if snapshots are due that cannot be written.
-
-    To be asked before training, so that no hours of it are lost.
-
-    Args:
-        origin: where fields stand, for the message.
-    """
-    if not param.snapshot and not param.snapshot_after_train:
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why snapshots that are due cannot be written here; to be asked before training, so that no hours are lost."""
+    if not plan.snapshot and not plan.snapshot_after_train:
         return
-    folder = os.path.dirname(param.snapshot_prefix) or "."
+    folder = os.path.dirname(plan.snapshot_prefix) or "."
     while folder and not os.path.lexists(folder):  # made when it is needed
         folder = os.path.dirname(folder) or "."
     if not os.path.isdir(folder):
@@ -44,13 +42,9 @@ def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
     else:
         problem = _not_creating_in(folder)
     if problem:
-        raise PrototxtError(
-            f'cannot write to snapshot_prefix "{param.snapshot_prefix}": {problem}', origin("snapshot_prefix")
-        )
-    if param.snapshot_format == pb.SolverParameter.HDF5 and not hdf5.available():
-        raise PrototxtError(
-            "snapshot_format: HDF5 needs the package h5py: pip install 'bpt[hdf5]'", origin("snapshot_format")
-        )
+        yield Violation(("snapshot_prefix",), f'cannot write to snapshot_prefix "{plan.snapshot_prefix}": {problem}')
+    if plan.snapshot_format == pb.SolverParameter.HDF5 and not hdf5.available():
+        yield Violation(("snapshot_format",), "snapshot_format: HDF5 needs the package h5py: pip install 'bpt[hdf5]'")
 
 
 def _not_creating_in(folder: str) -> str:
@@ -62,14 +56,14 @@ def _not_creating_in(folder: str) -> str:
         return f'nothing can be created in the folder "{folder}": {error.strerror or error}'
 
 
-def check_names(param: pb.SolverParameter, graph: LayerGraph) -> None:
+def check_names(plan: RunPlan, graph: LayerGraph) -> None:
     """Raise a LayerError, before training, if a layer has a name that the snapshots' format cannot hold."""
-    if (param.snapshot or param.snapshot_after_train) and param.snapshot_format == pb.SolverParameter.HDF5:
+    if (plan.snapshot or plan.snapshot_after_train) and plan.snapshot_format == pb.SolverParameter.HDF5:
         hdf5_names.check_names(graph.nodes)
 
 
 def write(
-    param: pb.SolverParameter,
+    plan: RunPlan,
     net: Net,
     rule: UpdateRule,
     state: pb.SolverState,
@@ -82,7 +76,7 @@ def write(
     0 writes whole blobs, to which the others send what they hold. So a snapshot does not tell how many ranks made it.
 
     Args:
-        param: the solver; says where, in which format, and whether with diffs.
+        plan: says where, in which format, and whether with diffs.
         net: the net that is trained.
         rule: its history is saved. ``snapshot_diff`` saves its last updates, which is what Caffe's diffs hold then.
         state: ``iter``, the same on all ranks, and rank 0's own fields; the others are filled in.
@@ -94,17 +88,17 @@ def write(
     """
     comm = comm or SerialCommunicator()
     parts = parts or (net.part,)
-    in_hdf5 = param.snapshot_format == pb.SolverParameter.HDF5
+    in_hdf5 = plan.snapshot_format == pb.SolverParameter.HDF5
     words = "HDF5" if in_hdf5 else "binary proto"
-    model, path = (_path(param, state.iter, kind) for kind in ("caffemodel", "solverstate"))
+    model, path = (_path(plan, state.iter, kind) for kind in ("caffemodel", "solverstate"))
     write_together(comm, (), lambda: _make_folder(model))
     if comm.rank == 0:
         LOG.info("Snapshotting to %s file %s", words, model)
-    save_weights(net, model, rule.updates if param.snapshot_diff else None, comm, parts)
+    save_weights(net, model, rule.updates if plan.snapshot_diff else None, comm, parts)
     full = pb.SolverState()
     full.CopyFrom(state)
     full.learned_net = model
-    full.current_step = current_step(param, state.iter - 1)
+    full.current_step = current_step(plan.optim, state.iter - 1)
     if comm.rank == 0:
         LOG.info("Snapshotting solver state to %s file %s", words, path)
     history = history_of(net, rule.history, rule.moments, comm, parts)
@@ -113,14 +107,14 @@ def write(
     return path
 
 
-def state_path(param: pb.SolverParameter, iteration: int) -> str:
+def state_path(plan: RunPlan, iteration: int) -> str:
     """Where ``write`` puts the solver state after so many iterations."""
-    return _path(param, iteration, "solverstate")
+    return _path(plan, iteration, "solverstate")
 
 
-def _path(param: pb.SolverParameter, iteration: int, kind: str) -> str:
-    suffix = ".h5" if param.snapshot_format == pb.SolverParameter.HDF5 else ""
-    return f"{param.snapshot_prefix}_iter_{iteration}.{kind}{suffix}"
+def _path(plan: RunPlan, iteration: int, kind: str) -> str:
+    suffix = ".h5" if plan.snapshot_format == pb.SolverParameter.HDF5 else ""
+    return f"{plan.snapshot_prefix}_iter_{iteration}.{kind}{suffix}"
 
 
 def _make_folder(path: str) -> None:

@@ -16,13 +16,10 @@ from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.plan.nets import file_plan
-from bpt.plan.only_training import only_training
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.report.log import number
 from bpt.runtime.net_on_device import make_net
-from bpt.schedule.outer.exchanges import OUTER
-from bpt.server.legality import apart
 from bpt.solver.solver import Solver
 from bpt.timing.inner_times import log_inner_times
 from bpt.timing.layer_times import Times, choose_layout, time_layers, time_passes
@@ -43,20 +40,17 @@ def time_model(
         net.close()
 
 
-def time_solver(source: SolverSource, device: torch.device, iterations: int) -> None:
+def time_solver(plan: RunPlan, device: torch.device, iterations: int) -> None:
     """Time the training net of a solver and its update, in its ``engine``, and its inner layer if it has one.
 
     Nothing is tested or written.
     """
-    if source.param.parallel_param.exchange in OUTER:
-        source = apart(source)  # as one of its workers trains: alone
-    param = source.param
-    only_training(param)
-    param.ClearField("display")
-    param.ClearField("weights")
-    with Solver(source, device=device) as solver:
-        rate = lr_policy.learning_rate(param, 0)
-        _time(solver.net, device, iterations, param.engine, lambda: solver.rule.update(rate, 0))
+    plan = plan.measured()
+    if plan.is_outer:
+        plan = plan.standalone()  # as one of its workers trains
+    with Solver(plan, device=device) as solver:
+        rate = lr_policy.learning_rate(plan.optim, 0)
+        _time(solver.net, device, iterations, plan.engine, lambda: solver.rule.update(rate, 0))
         log_inner_times(solver, iterations)
 
 

@@ -17,13 +17,11 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
 from bpt.layers.prefetching import PrefetchingDataLayer
-from bpt.plan.only_training import only_training
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.report.log import columns
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import InstructionBase, Step
-from bpt.schedule.outer.exchanges import OUTER
 from bpt.solver.solver import Solver
 from bpt.timing.cgdp_times import log_cgdp_times
 from bpt.timing.inner_times import log_inner_times
@@ -55,7 +53,7 @@ class RankTimes:
         return computing(self.phases, self.traffic)
 
 
-def time_ranks(source: SolverSource, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
+def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
     """Train as the solver says, and log phases by rank and traffic by message; a collective call.
 
     With ``exchange: CGDP`` also its cost model, predicted and measured; with an inner layer the first rank's. Nothing
@@ -64,17 +62,14 @@ def time_ranks(source: SolverSource, device: torch.device, world: Communicator, 
     Raises:
         PrototxtError: ranks do not train together by this text.
     """
-    parallel = source.param.parallel_param
-    if parallel.exchange in OUTER:
+    if plan.is_outer:
+        exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         raise PrototxtError(
-            f"parallel_param: exchange: {pb.ParallelParameter.Exchange.Name(parallel.exchange)} lets each worker train "
+            f"parallel_param: exchange: {exchange} lets each worker train "
             "by itself, and one process shows how: bpt time without mpirun times what a worker does",
-            source.origin("parallel_param", "exchange"),
+            plan.origin("parallel_param", "exchange"),
         )
-    only_training(source.param)
-    source.param.ClearField("display")
-    source.param.ClearField("weights")
-    with Solver(source, device=device, world=world) as solver:
+    with Solver(plan.measured(), device=device, world=world) as solver:
         ranks = time_phases(solver, iterations)
         log_cgdp_times(solver, iterations)
         log_inner_times(solver, iterations)

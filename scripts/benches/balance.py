@@ -36,7 +36,6 @@ from statistics import median
 
 from bpt.balance import imbalance
 from bpt.balance.profile import read_profile, static_from
-from bpt.plan.only_training import only_training
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
@@ -156,7 +155,7 @@ def report(
 def write_solver(name: str, batch: int, data: Path, folder: Path) -> Path:
     """The solver of the network ``name`` of ``prototxt/``, for training alone on the images in ``data``."""
     param = read_solver(ROOT / "prototxt" / name / "solver.prototxt").param
-    only_training(param)
+    param.snapshot_after_train = False
     net = read_net(ROOT / "prototxt" / name / "train_val.prototxt").param
     kept = [layer for layer in net.layer if not any(rule.phase == pb.TEST for rule in layer.include)]
     del net.layer[:]
@@ -167,7 +166,8 @@ def write_solver(name: str, batch: int, data: Path, folder: Path) -> Path:
     if images.transform_param.HasField("mean_file"):  # of other images
         images.transform_param.ClearField("mean_file")
         images.transform_param.mean_value.append(128)
-    for field in ("net", "display", "stepvalue", "parallel_param"):
+    tests = "test_net", "test_iter", "test_state", "test_interval"
+    for field in ("net", *tests, "snapshot", "display", "stepvalue", "parallel_param"):
         param.ClearField(field)
     param.net_param.CopyFrom(net)
     param.lr_policy, param.base_lr = "fixed", 1e-4  # so low that weights stay what they are, whatever the data

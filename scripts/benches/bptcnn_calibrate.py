@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -25,7 +26,8 @@ from bpt.comm.base import Buffer, Communicator
 from bpt.comm.cores import power, share_cores
 from bpt.layers.batch_size import batch_of
 from bpt.metrics import LocalAccuracy
-from bpt.plan.only_training import only_training
+from bpt.plan.resolve import resolve
+from bpt.plan.spec import ParallelSpec
 from bpt.proto.sources import SolverSource, read_solver
 from bpt.schedule.outer.instructions import Merge
 from bpt.schedule.weight_update import Update
@@ -42,9 +44,8 @@ def measure(source: SolverSource, seconds: float, world: Communicator) -> dict[s
     """What is to be known, on the server."""
     torch.set_num_threads(share_cores(world))  # this and the next as the command line does
     gc.freeze()
-    only_training(source.param)
-    source.param.ClearField("parallel_param")  # each by itself
-    with Solver(source) as solver:
+    plan = replace(resolve(source).training_only(), parallel_param=ParallelSpec())  # each by itself
+    with Solver(plan) as solver:
         flat, batch = FlatWeights(solver.net), batch_of(solver.net.graph)
         weights = flat.pack()
         seen: dict[str, Any] = {"host": world.host, "frequency": power()}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bpt.plan.resolve import resolve
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
@@ -82,7 +83,7 @@ def simulate(solver: Path, calibration: Calibration, cluster: Path, seed: int = 
     """All ways to train on the cluster of the calibration, which is written to the file ``cluster``."""
     cluster.write_text(to_text(calibration.cluster()))
     source = read_solver(solver, [f"random_seed: {seed} parallel_param {{ exchange: AGWU balance: IDPA }}"])
-    outcomes = simulate_solver(source, str(cluster), THE_FOUR).outcomes
+    outcomes = simulate_solver(resolve(source), str(cluster), THE_FOUR).outcomes
     return {str(way): outcome for way, outcome in outcomes.items()}
 
 

@@ -8,27 +8,28 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from dataclasses import replace
 
 from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.layers.batch_size import batch_of
 from bpt.metrics import ScoreWatch
+from bpt.plan.resolve import resolve
 from bpt.proto.sources import SolverSource, read_solver
 from bpt.report.log import start_logging
 from bpt.report.outer import NodeRow, RunRecord, TestRow, write_csv
-from bpt.server.legality import samples_of
+from bpt.server.data_set import samples_of
 from bpt.solver.solver import Solver
 
 
 def train(source: SolverSource, host: str) -> RunRecord:
     """Train to the end, with tests on the way; the last weights are written as ``bpt train`` does."""
-    param = source.param
-    interval, last = param.test_interval, param.max_iter
-    param.test_interval = last + 1  # step() must not test, as that would count
-    param.test_initialization = False
-    solver = Solver(source)
-    batch, samples = batch_of(solver.net.graph), samples_of(solver.net, param.parallel_param.exchange)
+    plan = resolve(source)
+    interval, last = plan.test_interval, plan.max_iter
+    plan = replace(plan, test_interval=last + 1, test_initialization=False)  # step() must not test: that would count
+    solver = Solver(plan)
+    batch, samples = batch_of(solver.net.graph), samples_of(solver.net, plan.parallel_param.exchange)
     record = RunRecord("LeNet, one process", weights=0, facts={"exchange": "none", "balance": "none"})
     seconds = 0.0
     while solver.iter < last:

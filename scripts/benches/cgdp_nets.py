@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpt.graph.segments import trained_layers
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import resolve
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource, read_net
 
@@ -70,7 +70,7 @@ def classes(name: str) -> int:
 
 def trained(name: str, size: int) -> int:
     """How many layers of the network ``name`` have parameters that are trained: those that chunks count."""
-    return len(trained_layers(train_plan(solver_source(name, size, 1)).graph()))
+    return len(trained_layers(resolve(solver_source(name, size, 1)).train.graph()))
 
 
 def solver_source(name: str, size: int, batch: int, drawn: bool = False) -> SolverSource:

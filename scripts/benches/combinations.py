@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,10 @@ from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.device import CPU
 from bpt.errors import UserError
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import resolve
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, read_net, read_solver
+from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
 from bpt.runtime.rank_facts import facts
 from bpt.server import train
@@ -217,15 +218,17 @@ def outcome(combination: Combination, folder: Path, world: Communicator) -> tupl
         Exception: not because of what the text says.
     """
     try:
-        source = read_solver(folder.parent / "solver.prototxt", [combination.fields, f'snapshot_prefix: "{folder}/s"'])
+        text = read_solver(folder.parent / "solver.prototxt", [combination.fields, f'snapshot_prefix: "{folder}/s"'])
+        plan = resolve(text)
         if combination.balance == "STATIC":
-            source.param.parallel_param.balance_param.profile = write_speeds(source, world, folder)
+            profile = write_speeds(plan, world, folder)
+            plan = plan.with_parallel(balance_param=replace(plan.parallel_param.balance_param, profile=profile))
         if combination.exchange in OUTER:
-            trained = train(source, world, CPU)
+            trained = train(plan, world, CPU)
             if trained.iterations < TRAINED:
                 return FAILED, f"training ended after {trained.iterations} iterations of {TRAINED}"
         else:
-            compared = compare(source, CPU, world, CHECKED)
+            compared = compare(plan, CPU, world, CHECKED)
             differ = [line.name for line in compared if not line.within(TOLERANCE)]
             if differ:
                 return FAILED, f"the ranks and one process differ in {', '.join(differ)}"
@@ -264,10 +267,10 @@ def write_files(folder: Path) -> None:
     (folder / "solver.prototxt").write_text(to_text(param))
 
 
-def write_speeds(source: SolverSource, world: Communicator, folder: Path) -> str:
+def write_speeds(plan: RunPlan, world: Communicator, folder: Path) -> str:
     """A profile by which ranks are as fast as 1 : 2 : 3 …, in a file; a collective call."""
-    graph, path = train_plan(source).graph(), folder / "speeds.json"
-    now = facts(source.param, graph, CPU, world)
+    graph, path = plan.train.graph(), folder / "speeds.json"
+    now = facts(plan, graph, CPU, world)
     speeds = tuple(
         RankSpeed({size: Estimate(size / (rank + 1), 0.0, 3) for size in (1, 100)}, 1000) for rank in range(world.size)
     )

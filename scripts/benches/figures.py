@@ -39,6 +39,8 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
+from bpt.plan.resolve import resolve
+from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
 from bpt.report.outer import check_matplotlib, draw_lines
@@ -144,7 +146,7 @@ def facts(case: int) -> Facts:
     """The network of a case."""
     solver = read_solver(ROOT / "prototxt" / "bpt_cnn" / f"case{case}" / "solver.prototxt")
     solver.param.net = str(ROOT / solver.param.net)
-    return facts_of(solver, 1, IMAGE)
+    return facts_of(resolve(solver), 1, IMAGE)
 
 
 @cache
@@ -176,8 +178,10 @@ def disturbed(node: Node, seconds: float, passes: int, generator: random.Random)
 def outcome(setting: Setting, strategy: Strategy) -> Outcome:
     """The simulated run."""
     net = facts(setting.case)
-    param = pb.ParallelParameter(exchange=strategy.exchange, balance=strategy.balance)
-    schedule = make_schedule(param, setting.samples, setting.nodes, Fraction(setting.passes))
+    exchange = pb.ParallelParameter.Exchange.Value(strategy.exchange)
+    balance = pb.ParallelParameter.Balance.Value(strategy.balance)
+    plan = RunPlan(parallel_param=ParallelSpec(exchange=exchange, balance=balance))
+    schedule = make_schedule(plan, setting.samples, setting.nodes, Fraction(setting.passes))
     return simulate(schedule, cluster(setting), Job(net.batch, net.weights), SEED)
 
 

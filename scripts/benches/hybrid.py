@@ -27,6 +27,7 @@ from statistics import fmean
 from typing import Any
 
 from bpt.errors import BptError
+from bpt.plan.resolve import resolve
 from bpt.planner.plan_layers import plan_solver
 from bpt.planner.plan_report import Outlook, Plan
 from bpt.proto.sources import read_solver
@@ -119,7 +120,7 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comp
         )
 
     schedules = arguments.schedules.split(",")
-    plans = {schedule: plan_solver(read_solver(solver, [fields(schedule, devices)])) for schedule in schedules}
+    plans = {schedule: plan_solver(resolve(read_solver(solver, [fields(schedule, devices)]))) for schedule in schedules}
     ways = {
         f"{schedule} {side}": [fields(schedule, file)]
         for schedule in schedules

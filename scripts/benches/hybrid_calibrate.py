@@ -21,6 +21,7 @@ from bpt.comm import failure
 from bpt.comm.base import Buffer, Communicator
 from bpt.comm.cores import share_cores
 from bpt.device import CPU
+from bpt.plan.resolve import resolve
 from bpt.planner.measure import measure
 from bpt.proto.sources import SolverSource, read_solver
 
@@ -39,7 +40,7 @@ def calibrate(source: SolverSource, iterations: int, path: Path, world: Communic
     torch.set_num_threads(share_cores(world))  # this and the next as the command line does
     gc.freeze()
     world.Barrier()
-    costs = measure(source, CPU, iterations, f"{path}.{world.rank}")
+    costs = measure(resolve(source), CPU, iterations, f"{path}.{world.rank}")
     world.Barrier()
     small, large = (round_trip(world, np.zeros(size, np.uint8)) / 2 for size in (SMALL, LARGE))
     seen = world.allgather((world.host, costs.forward, costs.backward, costs.update))

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bpt.plan.resolve import resolve
 from bpt.planner.plan_layers import plan_solver
 from bpt.proto.sources import read_solver
 from scripts.benches.cgdp_jobs import call
@@ -88,7 +89,7 @@ def memory(solver: Path) -> int:
 
     And the gradient of the largest parameter, which is added up over micro-batches.
     """
-    costs = plan_solver(read_solver(solver, ["parallel_param { num_stages: 2 }"])).problem.costs
+    costs = plan_solver(resolve(read_solver(solver, ["parallel_param { num_stages: 2 }"]))).problem.costs
     needed = LIMIT * sum(cost.parameters + cost.activations for cost in costs)
     return math.ceil((needed + max(cost.largest for cost in costs)) / _MIB)
 

@@ -12,6 +12,7 @@ import torch
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.commands.training import keep_memory
+from bpt.plan.resolve import resolve
 from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
 
@@ -23,8 +24,8 @@ def peak() -> int:
 
 def main() -> int:
     solver, overrides, iterations = sys.argv[1:]
-    source = read_solver(solver, json.loads(overrides))
-    keep_memory(source.param.parallel_param)  # as the command line does
+    plan = resolve(read_solver(solver, json.loads(overrides)))
+    keep_memory(plan.parallel_param)  # as the command line does
 
     def command(world: Communicator) -> None:
         torch.set_num_threads(1)
@@ -32,7 +33,7 @@ def main() -> int:
         torch.autograd.backward(product, torch.ones(8, 8))  # what the library itself needs
         gc.collect()
         before = peak()
-        with Solver(source, world=world) as trained:
+        with Solver(plan, world=world) as trained:
             trained.step(int(iterations))
         peaks = world.allgather((peak() - before, before))
         if world.rank == 0:

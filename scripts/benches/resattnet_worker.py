@@ -27,7 +27,7 @@ def epoch_steps(solver: Solver, world: Communicator) -> tuple[int, int, float]:
     """Samples of the training set, samples of a batch of all ranks, and iterations of an epoch."""
     own = [(layer.epoch, layer.share.total) for layer in solver.net.data_layers().values()]
     samples, batch = next(found[0] for found in world.allgather(own) if found)  # a later stage reads no data
-    batch *= solver.param.iter_size
+    batch *= solver.plan.optim.iter_size
     return samples, batch, samples / batch
 
 
@@ -55,7 +55,7 @@ def train(source: SolverSource, world: Communicator, epochs: float, iterations: 
     """
     with Solver(source, world=world) as solver:
         samples, batch, steps = epoch_steps(solver, world)
-        last = iterations or round(epochs * steps) or solver.param.max_iter
+        last = iterations or round(epochs * steps) or solver.plan.max_iter
         seconds: list[float] = []
         accuracies: list[float] = []
         settled = 0

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import resolve
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource, read_net
 from bpt.solver.solver import Solver
@@ -64,7 +64,7 @@ def plain_side(
     source: SolverSource, data: Tensor, label: Tensor, wrap: Callable[[nn.Module], nn.Module] = lambda net: net
 ) -> Side:
     """Training with ``torch.nn`` and ``torch.optim.SGD``; ``wrap`` makes the net a distributed one."""
-    net = wrap(PlainNet(train_plan(source).graph()))
+    net = wrap(PlainNet(resolve(source).train.graph()))
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
 
     def step() -> float:

@@ -20,8 +20,8 @@ from bpt.device import CPU
 from bpt.errors import PrototxtError
 from bpt.exchange import Bucket, Exchange
 from bpt.net import Net
+from bpt.plan.resolve import read_plan
 from bpt.precision import FLOAT32, FLOAT64, Precision
-from bpt.proto.sources import read_solver
 from bpt.runtime.parallel import Parallel
 from bpt.share import Share
 from tests.doubles.thread_ranks import run_ranks
@@ -44,7 +44,7 @@ def compared(
     path = small_solver(folder, net=net, text=SOLVER).path
 
     def run(comm: Communicator) -> list[Compared]:
-        result = compare(read_solver(path, overrides), CPU, comm, 4, precision)
+        result = compare(read_plan(path, overrides), CPU, comm, 4, precision)
         assert comm.rank == 0 or result == []
         return result
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.plan.resolve import read_plan
+from bpt.plan.spec import RunPlan
 
 DATA = 'layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param { %s } }'
 BODY = """
@@ -29,9 +30,9 @@ def write_run(folder: Path, solver: str = "", net: str | None = None) -> Path:
     return folder / "solver.prototxt"
 
 
-def read_run(folder: Path, solver: str = "", net: str | None = None) -> SolverSource:
+def read_run(folder: Path, solver: str = "", net: str | None = None) -> RunPlan:
     """What is read from ``write_run``."""
-    return read_solver(write_run(folder, solver, net))
+    return read_plan(write_run(folder, solver, net))
 
 
 def data_net(source: str, shuffle: bool = True, test: str = "", batch: int = 4) -> str:

@@ -13,7 +13,8 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.commands.job import Job
 from bpt.doctor import versions
 from bpt.doctor.examine import Report, Wanted, Watchdog, examine
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.plan.resolve import read_plan
+from bpt.proto.sources import SolverSource
 from tests.cli.conftest import Bpt, bpt, inputs  # noqa: F401  fixtures
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, write_run
@@ -138,7 +139,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Report, str]]
 
 def test_ranks_that_agree(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
     path = write_run(tmp_path / "a")
-    found, said = report("ab", lambda: read_solver(path))
+    found, said = report("ab", lambda: read_plan(path))
     assert found.problems == 0
     assert said.startswith("2 ranks (the processes that work together, numbered from 0) on hosts a, b\nMPI\n")
     assert "rank 0 (a)  rank 1 (b)" in said
@@ -149,7 +150,7 @@ def test_ranks_that_agree(report: Callable[..., tuple[Report, str]], tmp_path: P
 def test_ranks_of_the_outer_layer(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
     data = write_images(tmp_path / "data", [np.zeros((1, 2, 2), np.uint8)] * 8)
     path = write_run(tmp_path / "a", "parallel_param { exchange: SGWU ship_data: true }", data_net(data))
-    found, said = report("abb", lambda: read_solver(path, ["max_iter: 6"]))
+    found, said = report("abb", lambda: read_plan(path, ["max_iter: 6"]))
     assert found.problems == 0
     assert f"ok       LMDB {data}: 8 records, read by rank 0 only" in said
     assert "ok       SGWU, balance UNIFORM; server on rank 0; 2 computing nodes" in said
@@ -158,12 +159,12 @@ def test_ranks_of_the_outer_layer(report: Callable[..., tuple[Report, str]], tmp
 
 def test_ranks_that_read_other_texts(report: Callable[..., tuple[Report, str]], tmp_path: Path) -> None:
     paths = [write_run(tmp_path / "a"), write_run(tmp_path / "b", "momentum: 0.5")]
-    found, said = report("ab", lambda: read_solver(paths[this_rank()]))
+    found, said = report("ab", lambda: read_plan(paths[this_rank()]))
     assert found.wrong is None
     assert found.problems == 1
     assert "PROBLEM  rank 1 on host b: solver differs from rank 0's: " in said
     assert "takes the same good texts on all ranks" in said
-    found, said = report("ab", lambda: read_solver(paths[0] if this_rank() else tmp_path / "none"))
+    found, said = report("ab", lambda: read_plan(paths[0] if this_rank() else tmp_path / "none"))
     assert found.wrong is None
     assert f"PROBLEM  rank 0 on host a: {tmp_path}/none: no such file" in said
 
@@ -172,7 +173,7 @@ def test_ranks_of_another_program(
     report: Callable[..., tuple[Report, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(versions, "source_digest", lambda: f"{this_rank()}")
-    found, said = report("ab", lambda: read_solver(write_run(tmp_path / "a")))
+    found, said = report("ab", lambda: read_plan(write_run(tmp_path / "a")))
     assert found.problems == 1
     assert [section.title for section in found.sections] == ["MPI", "Versions", "Not checked"]
     assert "install the same bpt on all hosts" in said

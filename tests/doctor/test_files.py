@@ -16,8 +16,8 @@ from bpt.doctor.content import file_content, image_content, lmdb_content, volume
 from bpt.doctor.files import Input, check_inputs, check_snapshots, inputs_of, look_at
 from bpt.doctor.findings import Finding, Kind, Ranks, Section
 from bpt.doctor.texts import Texts
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from tests.data.lmdbs import write_records
 from tests.doctor.nets import write_run
 from tests.doctor.world import on_hosts, only, same, texts_of, this_rank
@@ -35,7 +35,7 @@ NET = IMAGES % ("a", "TRAIN", "train") + IMAGES % ("b", "TEST", "test") + ROWS
 def test_what_a_run_reads(tmp_path: Path) -> None:
     balance = 'parallel_param { balance: STATIC balance_param { profile: "speed" } }'
     path = write_run(tmp_path / "a", f'test_iter: 1 test_interval: 1 weights: "w1,w2" {balance}', NET)
-    texts = Texts.read(lambda: read_solver(path))
+    texts = Texts.read(lambda: read_plan(path))
     assert texts.plans.value
     assert texts.solver.value
     found = inputs_of(texts.plans.value, texts.solver.value, "s")
@@ -52,7 +52,7 @@ def test_what_a_run_reads(tmp_path: Path) -> None:
 
 
 def test_lists_of_volumes(tmp_path: Path) -> None:
-    texts = Texts.read(lambda: read_solver(write_run(tmp_path / "a", "", VOLUMES % "list")))
+    texts = Texts.read(lambda: read_plan(write_run(tmp_path / "a", "", VOLUMES % "list")))
     assert texts.plans.value and texts.solver.value
     (found,) = inputs_of(texts.plans.value, texts.solver.value)
     assert found.name == "list of volumes list"
@@ -69,7 +69,7 @@ layer { name: "l" type: "InfogainLoss" bottom: "x" bottom: "y" infogain_loss_par
 
 
 def test_images_windows_and_matrices(tmp_path: Path) -> None:
-    texts = Texts.read(lambda: read_solver(write_run(tmp_path / "a", "", OTHERS)))
+    texts = Texts.read(lambda: read_plan(write_run(tmp_path / "a", "", OTHERS)))
     assert texts.plans.value and texts.solver.value
     found = inputs_of(texts.plans.value, texts.solver.value)
     assert [(one.name, one.look.func, one.look.args) for one in found] == [
@@ -85,7 +85,7 @@ def test_what_ranks_of_the_outer_layer_read(tmp_path: Path) -> None:
     def names(parallel: str, rank: int) -> list[str]:
         more = f'test_iter: 1 test_interval: 1 weights: "w" parallel_param {{ {parallel} }}'
         path = write_run(tmp_path / f"{parallel}{rank}".replace(" ", ""), more, NET)
-        texts = Texts.read(lambda: read_solver(path), rank)
+        texts = Texts.read(lambda: read_plan(path), rank)
         assert texts.plans.value and texts.solver.value
         return [one.name for one in inputs_of(texts.plans.value, texts.solver.value, "s", rank)]
 
@@ -166,7 +166,7 @@ def test_snapshots_to_resume_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     for end in ("solverstate", "caffemodel"):
         shutil.copy(GOLDEN / f"cli/inputs/lenet_iter_30.{end}", tmp_path)
-    (snapshot,) = inputs_of({}, read_solver(write_run(tmp_path / "a")), "lenet_iter_30.solverstate")
+    (snapshot,) = inputs_of({}, read_plan(write_run(tmp_path / "a")), "lenet_iter_30.solverstate")
     content = snapshot.look()
     os.chmod("lenet_iter_30.caffemodel", 0o644)
     with open("lenet_iter_30.caffemodel", "ab") as file:

@@ -18,7 +18,7 @@ from bpt.doctor.parallel_plan import Plan
 from bpt.doctor.texts import Texts
 from bpt.errors import LayerError, PrototxtError, UserError
 from bpt.net import Net
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.server.flat_weights import FlatWeights
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, net_text, write_run
@@ -51,7 +51,7 @@ def check(hosts: str, path: Path, known: tuple[str, ...] = (), start: int = 0) -
 
     def one(ranks: Ranks) -> Plan:
         rank = ranks.world.rank
-        texts = Texts.read(lambda: read_solver(path, ["max_iter: 100"]), rank)
+        texts = Texts.read(lambda: read_plan(path, ["max_iter: 100"]), rank)
         assert texts.checked.error is None
         assert texts.solver.value and texts.plans.value
         return check_outer_plan(ranks, texts.solver.value, texts.plans.value, CPU, known, start)
@@ -298,7 +298,7 @@ def test_only_rank_0_needs_data_that_it_sends(tmp_path: Path, data: str, monkeyp
     path = write_run(tmp_path / "a", UDPA % "ship_data: true", data_net("here"))
 
     def one(ranks: Ranks) -> Plan:
-        source = read_solver(path, ["max_iter: 100"])
+        source = read_plan(path, ["max_iter: 100"])
         texts = Texts.read(lambda: source, ranks.world.rank)
         assert texts.plans.value
         if not ranks.world.rank:
@@ -314,7 +314,7 @@ def test_weights_are_as_many_as_travel(tmp_path: Path, data: str) -> None:
     norm = 'layer { name: "norm" type: "BatchNorm" bottom: "data" top: "data" }'
     net = data_net(data).replace('layer { name: "fc"', f'{norm} layer {{ name: "fc"')
     path = write_run(tmp_path / "a", UDPA % "", net)
-    plans = Texts.read(lambda: read_solver(path, ["max_iter: 100"])).plans.value
+    plans = Texts.read(lambda: read_plan(path, ["max_iter: 100"])).plans.value
     assert plans
     built = Net(plans["training net"].graph())
     size = FlatWeights(built).size

@@ -13,7 +13,7 @@ from bpt.doctor.findings import Kind, Ranks
 from bpt.doctor.parallel_plan import Plan, check_plan
 from bpt.doctor.texts import Texts
 from bpt.errors import LayerError
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from tests.doctor.nets import BATCH_NORM, net_text, write_run
 from tests.doctor.world import on_hosts, texts_of
 
@@ -24,7 +24,7 @@ def check(hosts: str, path: Path, known: tuple[str, ...] = ()) -> Plan:
     """The plan of the solver at ``path``, the same on all ranks."""
 
     def one(ranks: Ranks) -> Plan:
-        texts = Texts.read(lambda: read_solver(path))
+        texts = Texts.read(lambda: read_plan(path))
         assert texts.solver.value
         assert texts.plans.value
         return check_plan(ranks, texts.solver.value, texts.plans.value, CPU, known, allreduce=1e-6)

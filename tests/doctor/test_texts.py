@@ -8,7 +8,8 @@ from pathlib import Path
 from bpt.doctor.findings import Kind, Ranks, Section
 from bpt.doctor.texts import Texts, check_texts
 from bpt.errors import PrototxtError
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.plan.resolve import read_plan
+from bpt.proto.sources import SolverSource
 from tests.doctor.nets import net_text, write_run
 from tests.doctor.world import on_hosts, only, texts_of
 
@@ -17,7 +18,7 @@ def check(hosts: str, solvers: list[Path]) -> tuple[Section, Exception | None]:
     """The section where rank r reads ``solvers[r]``; the same on all ranks."""
 
     def reader(path: Path) -> Callable[[], SolverSource]:
-        return lambda: read_solver(path)
+        return lambda: read_plan(path)
 
     def one(ranks: Ranks) -> tuple[Section, Exception | None]:
         return check_texts(ranks, Texts.read(reader(solvers[ranks.world.rank]), ranks.world.rank))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpt.plan import nets
+from bpt.plan.nets import file_plan
+from bpt.plan.resolve import resolve
+from bpt.plan.violations import refuse, violations
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
@@ -15,7 +17,6 @@ from bpt.proto.parse import parse_text
 from bpt.proto.rewrite import rewrite_net_text
 from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
-from bpt.server.legality import check_text
 from tests.fuzz import seeds
 from tests.fuzz.engine import Target, run_cases, run_one
 from tests.fuzz.mutations import mutate_text
@@ -39,7 +40,7 @@ class NetTexts(Target):
         path = self.file(case)
         rewrite_net_text(path, self.folder / "new.prototxt")
         for phase in (pb.TRAIN, pb.TEST):
-            graph = nets.file_plan(path, phase).graph()
+            graph = file_plan(path, phase).graph()
             assert graph.num_parameters >= 0 and graph.flops >= 0
 
 
@@ -58,10 +59,10 @@ class SolverTexts(Target):
         return mutate_text(rng, seeds.solver_texts(), seeds.words())
 
     def run(self, case: bytes) -> None:
-        solver = read_solver(self.file(case))
-        check_text(solver)
-        for plan in (nets.train_plan(solver), *nets.test_plans(solver)):
-            plan.graph()
+        plan = resolve(read_solver(self.file(case)))
+        refuse(plan, violations(plan))
+        for net in (plan.train, *plan.tests):
+            net.graph()
 
 
 class Overrides(Target):

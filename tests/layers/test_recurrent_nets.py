@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
 from bpt.errors import LayerError
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 
@@ -70,7 +70,7 @@ def train(caplog: pytest.LogCaptureFixture, *overrides: str, resume: str = "") -
     caplog.clear()
     with (
         caplog.at_level(logging.INFO, "bpt"),
-        Solver(read_solver("solver.prototxt", overrides), resume=resume) as solver,
+        Solver(read_plan("solver.prototxt", overrides), resume=resume) as solver,
     ):
         solver.solve()
     log = "\n".join(record.getMessage() for record in caplog.records)
@@ -96,7 +96,7 @@ def test_resuming_where_all_streams_begin_continues_the_very_curve(caplog: pytes
 def test_many_ranks_are_refused() -> None:
     def run(ranks: Communicator) -> str:
         with pytest.raises(LayerError) as caught:
-            Solver(read_solver("solver.prototxt", ()), world=ranks)
+            Solver(read_plan("solver.prototxt", ()), world=ranks)
         return str(caught.value)
 
     for message in run_ranks(2, run):

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,9 +17,9 @@ from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
 from bpt.comm.launch import world
 from bpt.errors import BptError
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import read_plan
+from bpt.plan.spec import BalanceSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, read_solver
 from bpt.runtime.rank_facts import facts
 
 PROTOTXT = Path(__file__).parents[2] / "prototxt"
@@ -41,18 +42,18 @@ def solver_text(net: str, batch: int, data: Path) -> str:
     return f'net: "{path}" base_lr: 0.01 lr_policy: "fixed" max_iter: 100 random_seed: 7 snapshot_prefix: "{data}/s"'
 
 
-def uneven(source: SolverSource, comm: Communicator, folder: Path) -> None:
-    """Let ``source`` divide batches as 1 : 2 : 3 …, by a profile that fits this run."""
+def uneven(source: RunPlan, comm: Communicator, folder: Path) -> RunPlan:
+    """``source``, but it divides batches as 1 : 2 : 3 …, by a profile that fits this run."""
     path = folder / f"uneven{comm.size}.json"
-    graph = train_plan(source).graph()
-    now = facts(source.param, graph, CPU, comm)
+    graph = source.train.graph()
+    now = facts(source, graph, CPU, comm)
     speeds = tuple(
         RankSpeed({size: Estimate(size / (rank + 1), 0.0, 3) for size in (1, 100)}, 1000) for rank in range(comm.size)
     )
     if comm.rank == 0:
         write_profile(Profile(now, speeds, 1, graph.name, ""), str(path))
     comm.Barrier()
-    source.param.parallel_param.balance_param.profile = str(path)
+    return source.with_parallel(balance_param=BalanceSpec(profile=str(path)))
 
 
 def run_case(
@@ -62,10 +63,10 @@ def run_case(
     if comm.rank == 0:
         path.write_text(solver_text(net, batch, folder))
     comm.Barrier()
-    source = read_solver(path, [f"{solver} parallel_param {{ {parallel} }}"])
-    source.param.engine = pb.SolverParameter.CONTIGUOUS
-    if source.param.parallel_param.balance == pb.ParallelParameter.STATIC:
-        uneven(source, comm, folder)
+    source = read_plan(path, [f"{solver} parallel_param {{ {parallel} }}"])
+    source = replace(source, engine=pb.SolverParameter.CONTIGUOUS)
+    if source.parallel_param.balance == pb.ParallelParameter.STATIC:
+        source = uneven(source, comm, folder)
     return compare(source, CPU, comm, 10 if dtype == torch.float64 else 1, dtype)
 
 

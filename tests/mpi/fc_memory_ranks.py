@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from bpt.comm.launch import world
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 
 SOLVER = """
@@ -43,7 +43,7 @@ def main() -> None:
     comm = world()
     path = folder / f"solver{comm.size}_{comm.rank}.prototxt"
     path.write_text(SOLVER.format(side=side))
-    source = read_solver(path, [f"parallel_param {{ {parallel} }}"])
+    source = read_plan(path, [f"parallel_param {{ {parallel} }}"])
     (torch.randn(8, 8, requires_grad=True) @ torch.randn(8, 8)).backward(torch.ones(8, 8))  # the library's own memory
     gc.collect()
     before = peak()

@@ -12,7 +12,7 @@ import torch
 
 from bpt.comm.launch import world
 from bpt.commands.training import keep_memory
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 
 NET = Path(__file__).parents[2] / "prototxt" / "vgg16" / "train_val.prototxt"
@@ -45,8 +45,8 @@ def main() -> None:
     write_net(net, batch, side)
     path = folder / f"solver{comm.size}_{comm.rank}.prototxt"
     path.write_text(SOLVER.format(net=net))
-    source = read_solver(path, [f"parallel_param {{ {parallel} }}"])
-    keep_memory(source.param.parallel_param)  # as the command line does
+    source = read_plan(path, [f"parallel_param {{ {parallel} }}"])
+    keep_memory(source.parallel_param)  # as the command line does
     weights = torch.randn(1, 1, 3, 3, requires_grad=True)
     torch.conv2d(torch.randn(1, 1, 8, 8), weights).backward(torch.ones(1, 1, 6, 6))  # the library's own memory
     gc.collect()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bpt.optim.gradients import gradient_scale, l2_norm
-from tests.solver.training import solver_of
+from tests.solver.training import optim_of
 
 
 def test_norm_is_exact_on_large_tensors() -> None:
@@ -26,7 +26,7 @@ def test_norm_of_views() -> None:
 
 def test_no_clipping_by_default(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "bpt"):
-        assert gradient_scale(lambda: 2e9, solver_of("iter_size: 2")) == 0.5
+        assert gradient_scale(lambda: 2e9, optim_of("iter_size: 2")) == 0.5
     assert not caplog.records
 
 
@@ -34,11 +34,11 @@ def test_clipping_comes_before_division(caplog: pytest.LogCaptureFixture) -> Non
     # The norm of the sum, √(3² + 4²) = 5, is what is compared: 2 / 5, then / 4.
     gradients = [torch.tensor([3.0]), torch.tensor([[4.0]])]
     with caplog.at_level(logging.INFO, "bpt"):
-        scale = gradient_scale(lambda: l2_norm(gradients), solver_of("iter_size: 4 clip_gradients: 2"))
+        scale = gradient_scale(lambda: l2_norm(gradients), optim_of("iter_size: 4 clip_gradients: 2"))
     assert scale == pytest.approx(0.1)
     assert caplog.messages == ["Gradient clipping: scaling down gradients (L2 norm 5 > 2) by scale factor 0.4"]
-    assert gradient_scale(lambda: l2_norm(gradients), solver_of("clip_gradients: 5")) == 1
+    assert gradient_scale(lambda: l2_norm(gradients), optim_of("clip_gradients: 5")) == 1
 
 
 def test_nothing_to_clip() -> None:
-    assert gradient_scale(lambda: l2_norm([]), solver_of("clip_gradients: 1")) == 1
+    assert gradient_scale(lambda: l2_norm([]), optim_of("clip_gradients: 1")) == 1

@@ -16,7 +16,7 @@ from bpt.optim.shard_info import ALONE, ShardInfo
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import assert_close
 from tests.solver.reference import Reference
-from tests.solver.training import solver_of
+from tests.solver.training import optim_of
 
 RULES = {
     "SGD": "momentum: 0.9",
@@ -34,7 +34,7 @@ def parameter(name: str, values: np.ndarray) -> LearnableParam:
 
 
 def rule_of(kind: str, *parameters: LearnableParam, settings: str = SETTINGS) -> UpdateRule:
-    return UPDATE_RULES[kind](solver_of(f'type: "{kind}" {RULES[kind]} {settings}'), parameters)
+    return UPDATE_RULES[kind](optim_of(f'type: "{kind}" {RULES[kind]} {settings}'), parameters)
 
 
 def ids(*parameters: LearnableParam) -> frozenset[int]:
@@ -56,7 +56,7 @@ def test_what_another_rank_updates_is_left_alone(kind: str) -> None:
     mine, others = parameter("a/0", values[0]), parameter("b/0", values[1])
     rule = rule_of(kind, mine, others, settings="weight_decay: 0.05")
     rule.shard_info = ShardInfo(frozen=ids(others))
-    reference = Reference(rule.param, [values[0]], [1.0], [1.0])
+    reference = Reference(rule.spec, [values[0]], [1.0], [1.0])
     for iteration in range(3):
         gradient = np.array([0.3, -0.1]) * (iteration + 1)
         mine.value.grad = torch.tensor(gradient, dtype=torch.float32)
@@ -113,7 +113,7 @@ def test_without_clipping_nobody_asks_for_the_norm() -> None:
 def test_the_norm_is_of_what_each_counts() -> None:
     """Here 3 of (3, 100), elsewhere 4: the norm is 5, and clipped to 1 the gradient is a fifth."""
     counted, also_elsewhere = parameter("a/0", np.zeros(1)), parameter("b/0", np.zeros(1))
-    rule = UPDATE_RULES["SGD"](solver_of("clip_gradients: 1"), [counted, also_elsewhere])
+    rule = UPDATE_RULES["SGD"](optim_of("clip_gradients: 1"), [counted, also_elsewhere])
     asked = []
 
     def total(value: float) -> float:
@@ -158,7 +158,7 @@ def test_slices_are_clipped_as_the_whole(kind: str) -> None:
         return whole.value.detach().numpy(), slice_.value.detach().numpy()
 
     first, second = run_ranks(2, run)
-    reference = Reference(solver_of(f'type: "{kind}" {RULES[kind]} {SETTINGS}'), [shared, split], [1.0] * 2, [1.0] * 2)
+    reference = Reference(optim_of(f'type: "{kind}" {RULES[kind]} {SETTINGS}'), [shared, split], [1.0] * 2, [1.0] * 2)
     for iteration, both in enumerate(gradients):
         assert math.sqrt(sum((each**2).sum() for each in both)) > 1.5  # it is clipped
         reference.update(list(both), 0.1, iteration)

@@ -8,8 +8,9 @@ import pytest
 
 from bpt.errors import PrototxtError
 from bpt.plan import nets
+from bpt.plan.resolve import read_plan
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, read_solver
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 } } }'
 NETS = {
@@ -27,9 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def solver(text: str) -> SolverSource:
+def solver(text: str) -> RunPlan:
     Path("solver.prototxt").write_text(BASE + text)
-    return read_solver("solver.prototxt")
+    return read_plan("solver.prototxt")
 
 
 def described(plan: nets.NetPlan) -> tuple[str, str, int, list[str]]:
@@ -50,7 +51,7 @@ def described(plan: nets.NetPlan) -> tuple[str, str, int, list[str]]:
     ],
 )
 def test_the_net_to_train(text: str, expected: tuple[str, str, int, list[str]]) -> None:
-    assert described(nets.train_plan(solver(text))) == expected
+    assert described(solver(text).train) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_the_net_to_train(text: str, expected: tuple[str, str, int, list[str]]) 
     ],
 )
 def test_the_nets_to_test(text: str, expected: list[tuple[str, str, int, list[str]]]) -> None:
-    assert [described(plan) for plan in nets.test_plans(solver(text))] == expected
+    assert [described(plan) for plan in solver(text).tests] == expected
 
 
 FIELDS = "net, net_param, train_net, train_net_param"
@@ -96,7 +97,7 @@ FIELDS = "net, net_param, train_net, train_net_param"
 )
 def test_exactly_one_net_is_trained(text: str, message: str) -> None:
     with pytest.raises(PrototxtError) as caught:
-        nets.train_plan(solver(text))
+        assert solver(text).train
     assert str(caught.value) == f"solver.prototxt:{message}"
 
 
@@ -123,7 +124,7 @@ def test_exactly_one_net_is_trained(text: str, message: str) -> None:
 )
 def test_tests_that_do_not_fit(text: str, message: str) -> None:
     with pytest.raises(PrototxtError) as caught:
-        nets.test_plans(solver(text))
+        assert solver(text).tests
     assert str(caught.value) == f"solver.prototxt:{message}"
 
 
@@ -139,13 +140,13 @@ def test_a_net_file_is_also_looked_for_beside_the_solver(monkeypatch: pytest.Mon
     solver('net: "a.prototxt"')
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    assert nets.train_plan(read_solver("../solver.prototxt")).source.path == "../a.prototxt"
+    assert read_plan("../solver.prototxt").train.source.path == "../a.prototxt"
 
 
 def test_a_mistake_in_a_text_within_the_solver_has_its_place() -> None:
     source = solver('net_param {\n  layer { name: "a" type: "Warp" }\n}')
     with pytest.raises(PrototxtError, match=r'^solver\.prototxt:3:21: layer "a": unknown layer type "Warp"'):
-        nets.train_plan(source).graph()
+        source.train.graph()
 
 
 def test_input_shapes_can_be_replaced() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from bpt.errors import FileError, PrototxtError
 from bpt.placement.partition import TooManyStagesError
-from bpt.plan.nets import train_plan
-from bpt.plan.stage_placement import check_micro_batches, described, manual_stages, stage
+from bpt.plan.dividing import violations_in_micro_batches
+from bpt.plan.spec import RunPlan
+from bpt.plan.stage_placement import described, manual_stages, stage
 from bpt.plan.staging import Staging
+from bpt.plan.violations import refuse, violations_of_net
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 from tests.solver.small_solver import NET, small_solver
@@ -19,7 +21,9 @@ from tests.solver.small_solver import NET, small_solver
 
 def staged(folder: Path, parallel: str, net: str = NET) -> Staging | None:
     source = small_solver(folder, f"parallel_param {{ {parallel} }}", net=net)
-    return stage(source, train_plan(source).graph())
+    graph = source.train.graph()
+    refuse(source, violations_of_net(source, graph, ranks=1))
+    return stage(source, graph)
 
 
 def normalised(param: str) -> str:
@@ -99,10 +103,9 @@ def test_devices_with_too_little_memory(tmp_path: Path) -> None:
 def test_a_flag_that_names_devices_with_too_little_memory(tmp_path: Path) -> None:
     """Not the solver is to blame, which does not name them."""
     (tmp_path / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
-    source = small_solver(tmp_path, "parallel_param { num_stages: 2 }")
-    source.param.parallel_param.pipeline_param.devices = "d"
+    source = small_solver(tmp_path, "parallel_param { num_stages: 2 }").with_pipeline(devices="d")
     with pytest.raises(FileError, match=r"^d: allocator: BLOCK finds no cut that fits: device kind0\.\d .* lacks"):
-        stage(source, train_plan(source).graph())
+        stage(source, source.train.graph())
 
 
 def memory_of(folder: Path, parallel: str, replicas: int) -> str:
@@ -110,7 +113,7 @@ def memory_of(folder: Path, parallel: str, replicas: int) -> str:
     (folder / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
     source = small_solver(folder, f'parallel_param {{ num_stages: 2 {parallel} pipeline_param {{ devices: "d" }} }}')
     with pytest.raises(PrototxtError) as error:
-        stage(source, train_plan(source).graph(), replicas)
+        stage(source, source.train.graph(), replicas)
     [need] = re.findall(r"its layers need ([\d,]+) bytes", str(error.value))
     return need
 
@@ -184,10 +187,10 @@ LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" to
 def test_losses_that_leave_labels_out(param: str, fits: bool) -> None:
     graph = graph_of(NET.replace(LOSS, f"{LOSS} {param}"))
     if fits:
-        check_micro_batches(graph, False)
+        assert not list(violations_in_micro_batches(graph, False))
     else:
         with pytest.raises(PrototxtError, match=r'layer "loss": loss_param \{ ignore_label \} leaves labels out'):
-            check_micro_batches(graph, False)
+            refuse(RunPlan(), violations_in_micro_batches(graph, False))
 
 
 @pytest.mark.parametrize(
@@ -202,10 +205,10 @@ def test_accuracies(tops: str, param: str, message: str) -> None:
     """In the training net; tests are not divided into micro-batches."""
     graph = graph_of(f'{NET} layer {{ name: "acc" type: "Accuracy" bottom: "ip" bottom: "y" {tops} {param} }}')
     if not message:
-        check_micro_batches(graph, False)
+        assert not list(violations_in_micro_batches(graph, False))
     else:
         with pytest.raises(PrototxtError, match=f'layer "acc": .*{message}.* set pipeline_param .* 1'):
-            check_micro_batches(graph, False)
+            refuse(RunPlan(), violations_in_micro_batches(graph, False))
 
 
 def test_one_process_in_micro_batches() -> None:

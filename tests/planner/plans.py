@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from bpt.plan.spec import RunPlan
 from bpt.predict.costs_file import write_costs
-from bpt.proto.sources import SolverSource
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import NET, SOLVER, small_solver
 
@@ -17,7 +17,7 @@ PARAM = 'parallel_param { num_stages: 2 pipeline_param { devices: "d" costs: "c.
 
 def two_unlike(
     folder: Path, *overrides: str, net: str = NET, cluster: str = CLUSTER, update: float = 0.0
-) -> SolverSource:
+) -> RunPlan:
     """A solver for two stages, whose costs and devices stand beside it."""
     (folder / "d").write_text(cluster)
     write_costs(replace(COSTS, update=update), str(folder / "c.json"))

@@ -12,7 +12,6 @@ import pytest
 import bpt
 from bpt.errors import FileError, WriteError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.plan.nets import train_plan
 from bpt.predict.costs_file import Costs, check_costs, read_costs, write_costs
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import NET, small_solver
@@ -38,7 +37,7 @@ CONTENT = {
 
 
 def graph(folder: Path, net: str = NET) -> LayerGraph:
-    return train_plan(small_solver(folder, net=net)).graph()
+    return small_solver(folder, net=net).train.graph()
 
 
 def test_what_is_written_and_read(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from bpt.balance.profile import work_digest, write_profile
 from bpt.errors import FileError, PrototxtError
 from bpt.placement.problem import Device, Link
-from bpt.plan.nets import train_plan
 from bpt.predict.costs_file import write_costs
 from bpt.predict.devices import NOMINAL_LINK, count_devices, devices_of
 from bpt.proto.sources import SolverSource
@@ -29,12 +28,12 @@ def named(folder: Path, text: str, *overrides: str) -> SolverSource:
 
 
 def found(source: SolverSource, stages: int) -> tuple[tuple[Device, ...], Link]:
-    return devices_of(source, train_plan(source).graph(), stages)
+    return devices_of(source, source.train.graph(), stages)
 
 
 def profiled(folder: Path, **facts: object) -> SolverSource:
     """A solver with a profile of two ranks beside it."""
-    graph = train_plan(small_solver(folder)).graph()
+    graph = small_solver(folder).train.graph()
     write_profile(replace(PROFILE, facts=replace(FACTS, network=work_digest(graph), **facts)), str(folder / "d"))
     return named(folder, (folder / "d").read_text())
 
@@ -136,9 +135,8 @@ def test_a_net_without_work(tmp_path: Path) -> None:
 
 
 def test_a_flags_file_with_too_few_devices(tmp_path: Path) -> None:
-    source = small_solver(tmp_path)
+    source = small_solver(tmp_path).with_pipeline(devices="d")
     (tmp_path / "d").write_text("node { gflops: 1 }")
-    source.param.parallel_param.pipeline_param.devices = "d"
     with pytest.raises(FileError, match=r"^d: has 1 node, but num_stages is 2"):
         found(source, 2)
 

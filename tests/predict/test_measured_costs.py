@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import FileError, PrototxtError
-from bpt.plan.nets import train_plan
 from bpt.predict.costs_file import write_costs
 from bpt.predict.measured_costs import by_layer, measured_costs
 from bpt.proto.sources import SolverSource
@@ -25,14 +24,14 @@ def named(folder: Path) -> SolverSource:
 
 def test_no_file_is_named(tmp_path: Path) -> None:
     source = small_solver(tmp_path)
-    assert measured_costs(source, train_plan(source).graph()) is None
+    assert measured_costs(source, source.train.graph()) is None
 
 
 def test_a_file_beside_the_solver(tmp_path: Path) -> None:
     write_costs(COSTS, str(tmp_path / "c.json"))
     source = named(tmp_path)
     expected = {"data": (0.0, 0.0), "conv": (2.0, 4.0), "ip": (1.0, 2.0), "loss": (1.0, 2.0)}
-    assert measured_costs(source, train_plan(source).graph()) == expected
+    assert measured_costs(source, source.train.graph()) == expected
 
 
 def test_layers_are_scaled_to_the_net_in_one_piece() -> None:
@@ -54,18 +53,17 @@ def test_nothing_takes_time() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     source = named(tmp_path)
     with pytest.raises(PrototxtError, match=r":1:35: pipeline_param: costs: c\.json: no such file \(looked for /"):
-        measured_costs(source, train_plan(source).graph())
+        measured_costs(source, source.train.graph())
 
 
 def test_a_flags_file_that_is_not_there(tmp_path: Path) -> None:
-    source = small_solver(tmp_path)
-    source.param.parallel_param.pipeline_param.costs = "c.json"
+    source = small_solver(tmp_path).with_pipeline(costs="c.json")
     with pytest.raises(FileError, match=r"^c\.json: no such file \(looked for /"):
-        measured_costs(source, train_plan(source).graph())
+        measured_costs(source, source.train.graph())
 
 
 def test_costs_of_another_batch(tmp_path: Path) -> None:
     write_costs(replace(COSTS, batch=16), str(tmp_path / "c.json"))
     source = named(tmp_path)
     with pytest.raises(FileError, match="it ran in batches of 16, this has batches of 8"):
-        measured_costs(source, train_plan(source).graph())
+        measured_costs(source, source.train.graph())

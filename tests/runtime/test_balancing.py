@@ -15,8 +15,7 @@ from bpt.comm.grid import ProcessGrid
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import FileError
-from bpt.plan.nets import train_plan
-from bpt.proto.sources import SolverSource
+from bpt.plan.spec import RunPlan
 from bpt.runtime.balancing import static_balance
 from bpt.runtime.rank_facts import facts
 from tests.doubles.thread_ranks import run_ranks
@@ -25,25 +24,25 @@ from tests.solver.small_solver import SOLVER, small_solver
 TEXT = SOLVER + 'parallel_param { balance: STATIC\n  balance_param { profile: "speed.json" } }\n'
 
 
-def facts_of(solver: SolverSource, ranks: int) -> Facts:
-    alone = facts(solver.param, train_plan(solver).graph(), CPU, SerialCommunicator())
+def facts_of(solver: RunPlan, ranks: int) -> Facts:
+    alone = facts(solver, solver.train.graph(), CPU, SerialCommunicator())
     return replace(alone, ranks=alone.ranks * ranks)
 
 
-def write(solver: SolverSource, now: Facts) -> None:
+def write(solver: RunPlan, now: Facts) -> None:
     """A profile in which rank r takes r + 1 seconds a sample."""
     speeds = tuple(RankSpeed({1: Estimate(rank + 1.0, 0.0, 5)}, 100) for rank in range(len(now.ranks)))
     write_profile(Profile(now, speeds, 8, "small", "0.1.0"), str(Path(solver.path).parent / "speed.json"))
 
 
-def balances(solver: SolverSource, ranks: int = 2) -> list[Static]:
+def balances(solver: RunPlan, ranks: int = 2) -> list[Static]:
     def rank(comm: Communicator) -> Static:
-        return static_balance(solver, train_plan(solver).graph(), ProcessGrid.make(comm), CPU)
+        return static_balance(solver, solver.train.graph(), ProcessGrid.make(comm), CPU)
 
     return run_ranks(ranks, rank)
 
 
-def complaint(solver: SolverSource, ranks: int = 2) -> str:
+def complaint(solver: RunPlan, ranks: int = 2) -> str:
     with pytest.raises(FileError) as caught:
         balances(solver, ranks)
     return str(caught.value)

@@ -13,8 +13,7 @@ from bpt.balance.speed import Estimate
 from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.exchange import buckets
-from bpt.plan.nets import train_plan
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.runtime import parallel
 from bpt.runtime.rank_facts import facts
 from bpt.solver.solver import Solver
@@ -49,8 +48,8 @@ def write_speeds(*seconds: float, caps: int = 1000) -> None:
     """A profile of this run in which rank r takes so many seconds a sample, and has room for ``caps``."""
 
     def run(comm: Communicator) -> None:
-        source = read_solver("solver.prototxt")
-        now = facts(source.param, train_plan(source).graph(), CPU, comm)
+        source = read_plan("solver.prototxt")
+        now = facts(source.param, source.train.graph(), CPU, comm)
         speeds = tuple(RankSpeed({1: Estimate(s, 0.0, 3), 100: Estimate(100 * s, 0.0, 3)}, caps) for s in seconds)
         if comm.rank == 0:
             write_profile(Profile(now, speeds, 6, "small", ""), "speed.json")

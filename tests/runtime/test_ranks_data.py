@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.layers.prefetching import PrefetchingDataLayer
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.layers.test_hdf5_data import write
@@ -71,7 +71,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def steps(ranks: int, iterations: int, *overrides: str, look: Callable[[Solver], object] = lambda solver: None) -> list:
     def run(comm: Communicator) -> object:
-        with Solver(read_solver("solver.prototxt", overrides), world=comm) as solver:
+        with Solver(read_plan("solver.prototxt", overrides), world=comm) as solver:
             solver.step(iterations)
             return look(solver)
 

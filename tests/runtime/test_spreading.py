@@ -13,7 +13,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.errors import BptError, FileError, LayerError, PrototxtError
 from bpt.graph.part import WHOLE
-from bpt.plan.nets import file_plan, train_plan
+from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.spreading import spread
 from bpt.solver.solver import Solver
@@ -35,7 +35,7 @@ def refusal(folder: Path, ranks: int, parallel: str = "", net: str = NET, more: 
 
     def run(comm: Communicator) -> BptError:
         with pytest.raises(BptError) as caught:
-            spread(source, train_plan(source).graph(), comm, CPU)
+            spread(source, source.train.graph(), comm, CPU)
         return caught.value
 
     refusals = run_ranks(ranks, run)
@@ -58,15 +58,6 @@ def test_ranks_that_do_not_divide(tmp_path: Path, ranks: int, parallel: str, mes
     error = refusal(tmp_path, ranks, parallel)
     assert isinstance(error, PrototxtError)
     assert str(error) == f"{tmp_path}/solver.prototxt:2:1: parallel_param: {message}"
-
-
-def test_debug_info_of_layers_that_are_nowhere_whole(tmp_path: Path) -> None:
-    error = refusal(tmp_path, 2, "num_shards: 2", more="  debug_info: true\n")
-    assert isinstance(error, PrototxtError)
-    assert str(error) == (
-        f"{tmp_path}/solver.prototxt:3:3: debug_info: true looks at every layer, and those that are split over ranks "
-        "(num_shards) are nowhere whole"
-    )
 
 
 ALONG_THE_SAMPLES = """
@@ -108,7 +99,7 @@ def test_what_no_rank_may_have_alone(mixing: str, tmp_path: Path) -> None:
 
 def test_on_one_process_samples_may_mix(tmp_path: Path) -> None:
     source = small_solver(tmp_path, net=NET + ALONG_THE_SAMPLES)
-    assert run_ranks(1, lambda comm: spread(source, train_plan(source).graph(), comm, CPU).is_alone) == [True]
+    assert run_ranks(1, lambda comm: spread(source, source.train.graph(), comm, CPU).is_alone) == [True]
 
 
 def test_a_layer_of_a_test_net_that_writes_whole_batches(tmp_path: Path) -> None:
@@ -161,7 +152,7 @@ def test_static_balance_without_a_profile(tmp_path: Path) -> None:
 def test_balances(tmp_path: Path) -> None:
     source = small_solver(tmp_path, text=solver_with(STATIC))
     write(source, facts_of(source, 2))
-    graph = train_plan(source).graph()
+    graph = source.train.graph()
     static = run_ranks(2, lambda comm: spread(source, graph, comm, CPU))
     assert [type(parallel.balance) for parallel in static] == [Static, Static]
     # As in tests/runtime/test_balancing.py: 5 samples at 1 s and 3 at 2 s.
@@ -175,14 +166,14 @@ def test_static_balance_of_masters_is_by_their_own_speeds(tmp_path: Path) -> Non
     """Ranks take 1, 2, 3 and 4 seconds a sample; the masters are the first and the third."""
     source = small_solver(tmp_path, text=solver_with(f"{STATIC} {MASTER}"))
     write(source, facts_of(source, 4))
-    graph = train_plan(source).graph()
+    graph = source.train.graph()
     found = run_ranks(4, lambda comm: [share.count for share in spread(source, graph, comm, CPU).shares(8)])
     assert found == [[6, 2]] * 4  # 6 · 1 s and 2 · 3 s
 
 
 def test_it_is_told_how_a_run_is_spread(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = small_solver(tmp_path, text=solver_with("num_shards: 2"))
-    graph = train_plan(source).graph()
+    graph = source.train.graph()
     with caplog.at_level(logging.INFO, "bpt"):
         run_ranks(2, lambda comm: spread(source, graph, comm, CPU))
     line = "Parallel: 2 ranks = 1 replica × 2 shards; ALLREDUCE, balance UNIFORM, model-parallel layers PEER"
@@ -234,7 +225,7 @@ def test_what_has_no_effect_is_told(
     tmp_path: Path, parallel: str, remark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = small_solver(tmp_path, text=solver_with(parallel))
-    graph = train_plan(source).graph()
+    graph = source.train.graph()
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(1, lambda comm: spread(source, graph, comm, CPU))
     assert caplog.messages == ([f"parallel_param: {remark}"] if remark else [])
@@ -252,7 +243,7 @@ def test_where_auto_can_only_be_the_library(
     tmp_path: Path, ranks: int, more: str, device: torch.device, remark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = small_solver(tmp_path, text=solver_with(f"inner_param {{ engine: AUTO }} {more}"))
-    graph = train_plan(source).graph()
+    graph = source.train.graph()
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(ranks, lambda comm: spread(source, graph, comm, device))
     told = f"parallel_param: inner_param {{ engine: AUTO }} is LIBRARY {remark}"
@@ -263,7 +254,7 @@ def test_looking_at_every_layer_of_many_ranks_shows_the_first_ones_samples(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = small_solver(tmp_path, text=solver_with("") + "debug_info: true\n")
-    graph = train_plan(source).graph()
+    graph = source.train.graph()
     with caplog.at_level(logging.WARNING, "bpt"):
         run_ranks(1, lambda comm: spread(source, graph, comm, CPU))
         assert caplog.messages == []

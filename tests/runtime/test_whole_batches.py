@@ -15,7 +15,7 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import LayerError
 from bpt.plan.dividing import is_dividable
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 from bpt.speeds.profiling import profile
 from tests.doubles.thread_ranks import run_ranks
@@ -94,7 +94,7 @@ def test_ranks_train_as_many_passes_of_one_process(ranks: int, more: str) -> Non
 
 def compared(*overrides: str) -> list[Compared]:
     def run(comm: Communicator) -> list[Compared]:
-        return compare(read_solver("solver.prototxt", (REPLICA, *overrides)), CPU, comm, 4)
+        return compare(read_plan("solver.prototxt", (REPLICA, *overrides)), CPU, comm, 4)
 
     with default_dtype(torch.float64):  # of all threads
         return run_ranks(2, run)[0]
@@ -131,16 +131,16 @@ def test_what_one_process_cannot_do_one_batch_behind_the_other(folder: Path) -> 
 def test_such_a_net_is_not_measured() -> None:
     """By batches of one size only."""
     with pytest.raises(LayerError, match=r'"steps": .* so batches have one size, .* no profile is needed$'):
-        profile(read_solver("solver.prototxt"), CPU, SerialCommunicator(), "p.json")
+        profile(read_plan("solver.prototxt"), CPU, SerialCommunicator(), "p.json")
 
 
 def test_a_net_without_time_is_divided(folder: Path) -> None:
-    with Solver(read_solver("solver.prototxt")) as solver:
+    with Solver(read_plan("solver.prototxt")) as solver:
         assert not is_dividable(solver.net.graph)
     cut = (
         NET[: NET.index('layer { name: "steps"')]
         + 'layer { name: "s" type: "Silence" bottom: "fc" bottom: "cont" bottom: "y" }'
     )
     (folder / "net.prototxt").write_text(cut)
-    with Solver(read_solver("solver.prototxt")) as solver:
+    with Solver(read_plan("solver.prototxt")) as solver:
         assert is_dividable(solver.net.graph)

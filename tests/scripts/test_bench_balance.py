@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from bpt.graph.spec import count
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from scripts.benches import balance
 from scripts.benches.balance import Outcome, Turn, ideal_seconds, outcomes, report, write_solver
 
@@ -74,12 +73,12 @@ def test_solvers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The nets of prototxt/, all of their layers, on images of the right shape."""
     monkeypatch.setattr(balance, "IMAGES", 4)
     path = write_solver(name, 4, balance.make_images(balance.SHAPES[name], tmp_path), tmp_path)
-    source = read_solver(path, ["parallel_param { balance: STATIC }"])
-    graph = train_plan(source).graph()
+    source = read_plan(path, ["parallel_param { balance: STATIC }"])
+    graph = source.train.graph()
     assert sum(count(p.shape) for p in graph.learnable) == {
         "resnet20": 271_117, "staticlb_cifar10": 176_034, "staticlb_mnist": 21_840
     }[name]  # fmt: skip
     assert graph.edges[0].shape == (4, *map(int, balance.SHAPES[name].split("x")))
-    assert source.param.engine == pb.SolverParameter.CHANNELS_LAST
-    assert not source.param.parallel_param.sync_batch_norm
-    assert source.param.parallel_param.balance_param.profile == str(tmp_path / f"{name}.json")
+    assert source.engine == pb.SolverParameter.CHANNELS_LAST
+    assert not source.parallel_param.sync_batch_norm
+    assert source.parallel_param.balance_param.profile == str(tmp_path / f"{name}.json")

@@ -13,9 +13,8 @@ import pytest
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.graph.spec import count
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
 from bpt.report.outer import record as rows
 from scripts.benches import bptcnn, bptcnn_data, bptcnn_jobs
@@ -179,13 +178,12 @@ def test_the_solver_is_that_of_lenet(digits: Path, tmp_path: Path) -> None:
     work = Work(samples=640, passes=10, batch=64, batches=5, tests=2)
     assert work.iterations == 100
     solver, windows = work.write(tmp_path)
-    source = read_solver(solver)
-    param = source.param
-    assert (param.max_iter, param.test_interval, list(param.test_iter), list(param.stepvalue)) == (100, 5, [4], [80])
-    assert (param.base_lr, param.momentum, param.gamma) == pytest.approx((0.004, 0.9, 0.1))
+    param = read_plan(solver)
+    assert (param.max_iter, param.test_interval, list(param.test_iter), list(param.optim.stepvalue)) == (100, 5, [4], [80])
+    assert (param.optim.base_lr, param.optim.momentum, param.optim.gamma) == pytest.approx((0.004, 0.9, 0.1))
     assert param.engine == pb.SolverParameter.CHANNELS_LAST
     assert param.parallel_param.balance_param.num_batches == 5
-    graph = train_plan(source).graph()
+    graph = param.train.graph()
     assert graph.edges[0].shape == (64, 1, 28, 28)
     assert sum(count(p.shape) for p in graph.learnable) == 431_080
     (data,) = (layer for layer in graph.nodes if layer.type == "Data")

@@ -12,7 +12,7 @@ import pytest
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import resolve
 from bpt.runtime.autotuner import WARM_UP
 from scripts.benches import cgdp
 from scripts.benches.cgdp import ALONE_WAY, EXCHANGES, FIXED, SEARCHING, Comparison, fixed_ways
@@ -58,7 +58,7 @@ def test_wrong_arguments(words: tuple[str, ...], message: str, capsys: pytest.Ca
 
 
 def graph_of(name: str, size: int, drawn: bool = False) -> LayerGraph:
-    return train_plan(solver_source(name, size, 4, drawn)).graph()
+    return resolve(solver_source(name, size, 4, drawn)).train.graph()
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("alexnet", 60_965_224), ("googlenet", 13_378_280)])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bpt.graph.spec import count
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import read_plan
 from bpt.planner.plan_layers import plan_solver
 from bpt.predict.cluster_file import ClusterSource
-from bpt.proto.sources import read_solver
+from bpt.proto import bpt_pb2 as pb
 from scripts.benches import hybrid, hybrid_memory
 from scripts.benches.hybrid_nets import IMAGES, Images, solver_text
 from scripts.benches.hybrid_results import Comparison, Result, Seen, Side, results, table, verdict
@@ -104,8 +104,8 @@ def test_nets(name: str, tmp_path: Path) -> None:
     """They train on images of the size that is asked for, and can be cut."""
     path = tmp_path / "solver.prototxt"
     path.write_text(solver_text(name, Images(IMAGES[name].size, 2)))
-    source = read_solver(path, ["parallel_param { num_stages: 2 }"])
-    graph = train_plan(source).graph()
+    source = read_plan(path, ["parallel_param { num_stages: 2 }"])
+    graph = source.train.graph()
     assert count(graph.edges[0].shape) == 2 * 3 * IMAGES[name].size ** 2
     assert not any(node.type in ("Data", "Accuracy") for node in graph.nodes)
     assert plan_solver(source).chosen.seconds > 0
@@ -114,7 +114,7 @@ def test_nets(name: str, tmp_path: Path) -> None:
 def test_the_memory_that_devices_are_said_to_have(tmp_path: Path) -> None:
     path = tmp_path / "solver.prototxt"
     path.write_text(solver_text("resnet20", Images(32, 64)))
-    plan = plan_solver(read_solver(path, ["parallel_param { num_stages: 2 }"]))
+    plan = plan_solver(read_plan(path, ["parallel_param { num_stages: 2 }"]))
     whole = sum(cost.parameters + cost.activations for cost in plan.problem.costs)
     assert hybrid_memory.memory(path) == pytest.approx(hybrid_memory.LIMIT * whole / 2**20, abs=1)
 
@@ -124,9 +124,9 @@ def test_memory_is_measured_in_both_layouts(tmp_path: Path, monkeypatch: pytest.
     sizes = {"CONTIGUOUS": (100, [60, 65]), "CHANNELS_LAST": (120, [90, 60])}  # one process, two stages
 
     def peaks(solver: Path, ranks: int, *fields: str) -> list[hybrid_memory.Peak]:
-        source = read_solver(solver, fields)
-        assert source.param.parallel_param.num_stages == (2 if ranks == 2 else 1)
-        alone, stages = sizes[type(source.param).Engine.Name(source.param.engine)]
+        source = read_plan(solver, fields)
+        assert source.parallel_param.num_stages == (2 if ranks == 2 else 1)
+        alone, stages = sizes[pb.SolverParameter.Engine.Name(source.engine)]
         return [hybrid_memory.Peak(size * mib, 100 * mib) for size in (stages if ranks == 2 else [alone])]
 
     monkeypatch.setattr(hybrid_memory, "peaks", peaks)

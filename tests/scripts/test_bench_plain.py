@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bpt.execute.local import LocalOperator
 from bpt.net import Net
-from bpt.plan.nets import train_plan
+from bpt.plan.resolve import resolve
 from scripts.benches.plain import PlainNet
 from scripts.benches.sides import CLASSES, SHAPES, solver_source
 
@@ -34,7 +34,7 @@ def gradients(parameters: list[nn.Parameter]) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", ["lenet", "cifar10_quick", "resnet20"])
 def test_plain_is_the_same_net(name: str) -> None:
-    graph = train_plan(solver_source(name, 4, "CONTIGUOUS")).graph()
+    graph = resolve(solver_source(name, 4, "CONTIGUOUS")).train.graph()
     net, plain = Net(graph), PlainNet(graph)
     ours, theirs = map(list, zip(*pairs(net, plain), strict=True))
     assert len(ours) == len(list(plain.parameters()))

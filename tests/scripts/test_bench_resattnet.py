@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bpt.comm.serial import SerialCommunicator
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from scripts.benches import resattnet, resattnet_worker
 from scripts.benches.resattnet import Seen, Way
 from tests.doubles.thread_ranks import run_ranks
@@ -69,10 +69,10 @@ def test_ways_that_are_none(text: str) -> None:
 
 
 def test_a_way_is_a_parallel_param(solver: Path) -> None:
-    param = read_solver(solver, [Way(2, 3).fields("RING", "REPLICA")]).param.parallel_param
+    param = read_plan(solver, [Way(2, 3).fields("RING", "REPLICA")]).parallel_param
     assert (param.num_stages, param.exchange, param.batch_scope) == (2, param.RING, param.REPLICA)
     assert param.pipeline_param.micro_batches == 1
-    param = read_solver(solver, [Way(1, 2).fields("TREE", "GLOBAL")]).param.parallel_param
+    param = read_plan(solver, [Way(1, 2).fields("TREE", "GLOBAL")]).parallel_param
     assert (param.num_stages, param.exchange, param.HasField("pipeline_param")) == (1, param.TREE, False)
 
 
@@ -86,7 +86,7 @@ def test_ends_of_epochs() -> None:
 
 @pytest.mark.parametrize(("epochs", "iterations", "tests"), [(0, 0, 3), (2, 0, 2), (0, 7, 2)])
 def test_a_run(solver: Path, epochs: float, iterations: int, tests: int) -> None:
-    source = read_solver(solver, [resattnet_worker.QUIET])
+    source = read_plan(solver, [resattnet_worker.QUIET])
     found = Seen(**resattnet_worker.train(source, SerialCommunicator(), epochs, iterations, "accuracy"))
     assert (found.net, found.samples, found.batch, found.steps) == ("points", 30, 6, 5)
     assert len(found.accuracies) == tests
@@ -99,10 +99,10 @@ def test_a_run(solver: Path, epochs: float, iterations: int, tests: int) -> None
 def test_ranks_divide_the_batch_or_have_one_each(solver: Path) -> None:
     for scope, batch, steps in (("GLOBAL", 6, 5), ("REPLICA", 12, 2.5)):
         fields = Way(1, 2).fields("RING", scope), resattnet_worker.QUIET, "engine: CONTIGUOUS"
-        source = read_solver(solver, fields)
+        source = read_plan(solver, fields)
         ranks = run_ranks(2, lambda comm, source=source: resattnet_worker.train(source, comm, 2, 0, "accuracy"))
         if scope == "GLOBAL":
-            alone = resattnet_worker.train(read_solver(solver, fields), SerialCommunicator(), 2, 0, "accuracy")
+            alone = resattnet_worker.train(read_plan(solver, fields), SerialCommunicator(), 2, 0, "accuracy")
             assert ranks[0]["accuracies"] == pytest.approx(alone["accuracies"])
             assert ranks[0]["loss"] == pytest.approx(alone["loss"], rel=1e-4)
         assert [(seen["batch"], seen["steps"]) for seen in ranks] == [(batch, steps)] * 2

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bpt.errors import WriteError
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from bpt.report.outer import TestRow as Row
 from bpt.server.background_evaluator import BackgroundEvaluator, Moment
 from bpt.solver.solver import Solver
@@ -45,7 +45,7 @@ def solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Solver]:
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "solver.prototxt").write_text(SOLVER)
     (tmp_path / "saved").mkdir()
-    with Solver(read_solver("solver.prototxt")) as solver:
+    with Solver(read_plan("solver.prototxt")) as solver:
         yield solver
 
 

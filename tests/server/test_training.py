@@ -15,8 +15,8 @@ from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import FileError, LayerError, RunError, UserError
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from bpt.report.outer import read_csv
 from bpt.schedule.outer.instructions import Average, Send
 from bpt.server import train, worker
@@ -53,7 +53,7 @@ def outer(
 
     def run(world: Communicator) -> Outcome:
         threads = torch.get_num_threads()
-        source = read_solver(
+        source = read_plan(
             solver, ["parallel_param { sync_batch_norm: false }", f"parallel_param {{ {parallel} }}", *overrides]
         )
         try:
@@ -66,7 +66,7 @@ def outer(
 
 def alone(*overrides: str) -> None:
     """Train in one process, without an outer layer."""
-    with Solver(read_solver("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])) as solver:
+    with Solver(read_plan("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])) as solver:
         solver.solve()
 
 

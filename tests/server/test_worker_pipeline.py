@@ -16,8 +16,8 @@ from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import LayerError, LostRankError, PrototxtError
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from bpt.report.outer import read_csv
 from bpt.server import train
 from bpt.server import worker_pipeline as pipelines
@@ -77,7 +77,7 @@ def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalle
         text = ["parallel_param { sync_batch_norm: false }", f"parallel_param {{ {parallel} }}", *overrides]
         signals = Signalled(7) if world.rank == signalled else None
         try:
-            return train(read_solver("solver.prototxt", text), world, CPU, signals, replay=replay)
+            return train(read_plan("solver.prototxt", text), world, CPU, signals, replay=replay)
         except LostRankError:
             raise Killed from None  # as comm.failure does in the end
         finally:
@@ -88,7 +88,7 @@ def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalle
 
 def alone(*overrides: str) -> None:
     """Train in one process, without an outer layer."""
-    with Solver(read_solver("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])) as solver:
+    with Solver(read_plan("solver.prototxt", ["parallel_param { sync_batch_norm: false }", *overrides])) as solver:
         solver.solve()
 
 

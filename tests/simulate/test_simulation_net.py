@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import LayerError, PrototxtError, UserError
-from bpt.proto.sources import SolverSource
+from bpt.plan.spec import RunPlan
 from bpt.simulate.simulation_net import Facts, facts_of
 from tests.golden_cases import GOLDEN
 from tests.solver.small_solver import small_solver
@@ -24,7 +24,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 """
 
 
-def digits(folder: Path, *overrides: str, source: Path = DATA) -> SolverSource:
+def digits(folder: Path, *overrides: str, source: Path = DATA) -> RunPlan:
     return small_solver(folder, *overrides, net=DIGITS.replace("SOURCE", str(source)))
 
 
@@ -63,8 +63,7 @@ def test_a_shape_stands_for_the_data(tmp_path: Path) -> None:
     facts = facts_of(source, samples=100, shape=(1, 28, 28))
     with_data = facts_of(digits(tmp_path), samples=100)
     assert facts == with_data
-    source.param.parallel_param.ship_data = True
-    assert facts_of(source, 100, (1, 28, 28)) == replace(facts, record=784)
+    assert facts_of(source.with_parallel(ship_data=True), 100, (1, 28, 28)) == replace(facts, record=784)
 
 
 def test_nothing_says_how_many_samples_there_are(tmp_path: Path) -> None:

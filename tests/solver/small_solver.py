@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.plan.resolve import read_plan
+from bpt.plan.spec import RunPlan
 
 NET = """
 name: "small"
@@ -20,9 +21,9 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" momentum: 0.9 max_iter: 10 engine: CONTIGUOUS\n'
 
 
-def small_solver(folder: Path, *overrides: str, net: str = NET, text: str = SOLVER) -> SolverSource:
-    """The solver in ``folder``, with its net beside it."""
+def small_solver(folder: Path, *overrides: str, net: str = NET, text: str = SOLVER) -> RunPlan:
+    """The run of the solver in ``folder``, with its net beside it."""
     (folder / "net.prototxt").write_text(net)
     path = folder / "solver.prototxt"
     path.write_text(text)
-    return read_solver(path, overrides)
+    return read_plan(path, overrides)

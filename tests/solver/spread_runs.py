@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from bpt.comm.base import Communicator
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from bpt.signals import SignalActions
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
@@ -114,7 +114,7 @@ def train(
     level = logger.level
 
     def run(comm: Communicator) -> int:
-        source = read_solver("solver.prototxt", overrides)
+        source = read_plan("solver.prototxt", overrides)
         with Solver(source, world=comm, resume=resume, signals=signals(comm.rank)) as solver:
             each(solver)
             solver.solve()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 from tests.golden_cases import GOLDEN
 
@@ -20,7 +20,7 @@ def test_recorded_curve(engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     recorded = np.load(folder / "run.npz")
     monkeypatch.chdir(folder)
     overrides = [f'engine: {engine} snapshot: 0 snapshot_after_train: false snapshot_prefix: "{tmp_path}/snap"']
-    with Solver(read_solver("solver.prototxt", overrides), device=torch.device("cuda", 0)) as solver:
+    with Solver(read_plan("solver.prototxt", overrides), device=torch.device("cuda", 0)) as solver:
         for (layer, blob), value in solver.net.values_by_name().items():
             with torch.no_grad():
                 value.copy_(torch.from_numpy(recorded[f"init/{layer}/{blob}"]))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from bpt.errors import PrototxtError
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 from tests.golden_cases import GOLDEN
 
@@ -60,7 +60,7 @@ def train(*overrides: str, resume: str = "") -> tuple[list[str], dict[str, np.nd
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        with Solver(read_solver("solver.prototxt", overrides), resume=resume) as solver:
+        with Solver(read_plan("solver.prototxt", overrides), resume=resume) as solver:
             solver.solve()
             weights = {f"{n}/{i}": v.detach().numpy().copy() for (n, i), v in solver.net.values_by_name().items()}
     finally:
@@ -128,7 +128,7 @@ def test_nan_is_told_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> N
 def test_observable_nets_learn_the_same() -> None:
     results = []
     for observable in (False, True):
-        with Solver(read_solver("solver.prototxt", ["random_seed: 3"]), observable=observable) as solver:
+        with Solver(read_plan("solver.prototxt", ["random_seed: 3"]), observable=observable) as solver:
             solver.step(5)
             results.append({key: value.detach().clone() for key, value in solver.net.values_by_name().items()})
     for key, value in results[0].items():
@@ -139,7 +139,7 @@ def test_the_threads_that_read_ahead_end_with_the_run() -> None:
     def readers() -> list[str]:
         return [thread.name for thread in threading.enumerate() if "prefetch" in thread.name]
 
-    with Solver(read_solver("solver.prototxt")) as solver:
+    with Solver(read_plan("solver.prototxt")) as solver:
         solver.step(5)
         assert len(readers()) == 2  # of the training net and of the test net
     assert readers() == []
@@ -147,12 +147,12 @@ def test_the_threads_that_read_ahead_end_with_the_run() -> None:
 
 def test_a_mistake_about_tests_shows_before_anything_is_built(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "bpt"), pytest.raises(PrototxtError, match="test_interval is 0"):
-        Solver(read_solver("solver.prototxt", ["test_interval: 0"]))
+        Solver(read_plan("solver.prototxt", ["test_interval: 0"]))
     assert "Creating" not in caplog.text
 
 
 def test_a_test_net_has_the_weights_of_the_net_that_is_trained() -> None:
-    with Solver(read_solver("solver.prototxt")) as solver:
+    with Solver(read_plan("solver.prototxt")) as solver:
         trained, tested = solver.net.values_by_name(), solver.tests[0][1].net.values_by_name()
         assert trained.keys() == tested.keys()
         assert all(tested[key] is value for key, value in trained.items())

@@ -11,8 +11,8 @@ import torch
 from bpt import state as snapshot
 from bpt.errors import FileError
 from bpt.plan.nets import file_plan
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
 
 NET = """
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def solver(*overrides: str, **settings: str) -> Solver:
-    return Solver(read_solver("solver.prototxt", overrides), **settings)
+    return Solver(read_plan("solver.prototxt", overrides), **settings)
 
 
 def test_weights_reach_layers_that_only_a_test_net_has() -> None:

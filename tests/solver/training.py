@@ -19,15 +19,28 @@ from bpt.layers import LAYERS
 from bpt.net import Net
 from bpt.optim.lr_policy import learning_rate
 from bpt.optim.rules import UpdateRule, make_rule
+from bpt.optim.spec import OptimSpec
+from bpt.plan.resolve import resolve
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import SolverSource
 from tests.golden_cases import GOLDEN
 
 SOLVERS = GOLDEN / "solvers"
 SNAPSHOTS = GOLDEN / "snapshots"
 
 
-def solver_of(text: str) -> pb.SolverParameter:
-    return text_format.Parse(text, pb.SolverParameter())
+def solver_of(text: str, *more: str) -> RunPlan:
+    """What a solver's text says, with ``more`` laid over it."""
+    param = pb.SolverParameter()
+    for each in (text, *more):
+        text_format.Merge(each, param)
+    return resolve(SolverSource(param, "", {}))
+
+
+def optim_of(text: str) -> OptimSpec:
+    """What of a solver's text counts for updates."""
+    return solver_of(text).optim
 
 
 class Trainer:
@@ -45,10 +58,10 @@ class Trainer:
         for name in text.layer[0].top:
             text.layer[0].input_param.shape.add(dim=(batch, *self.rows[name].shape[1:]))
         graph = build_graph(text.name, layer_specs(text), LAYERS, make_state(pb.TRAIN))
-        self.param = solver_of(solver)
+        self.plan = solver_of(solver)
         self.net = Net(graph, RunContext(seed=1))
         self.operator = LocalOperator(self.net)
-        self.rule: UpdateRule = make_rule(self.param, self.net)
+        self.rule: UpdateRule = make_rule(self.plan.optim, self.net, self.plan.snapshot_diff)
         self.iteration = 0
         self.forwards = 0
         self.batch = batch
@@ -72,12 +85,12 @@ class Trainer:
     def step(self) -> list[float]:
         """Train one iteration; returns the loss of each of its passes."""
         losses = []
-        for _ in range(self.param.iter_size):
+        for _ in range(self.plan.optim.iter_size):
             self._feed()
             self.operator.forward(0)
             losses.append(self.operator.loss().item())
             self.operator.backward(0)
-        self.rule.update(learning_rate(self.param, self.iteration), self.iteration)
+        self.rule.update(learning_rate(self.plan.optim, self.iteration), self.iteration)
         self.iteration += 1
         return losses
 

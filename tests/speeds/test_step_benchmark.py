@@ -14,7 +14,6 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import Data
 from bpt.net import Net
-from bpt.plan.nets import train_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.speeds.step_benchmark import StepBenchmark
 from tests.data.lmdbs import write_images
@@ -48,7 +47,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def rehearsal(tmp_path: Path, *overrides: str, net: str = NET, ranks: int = 1) -> StepBenchmark:
     solver = small_solver(tmp_path, *overrides, net=net)
-    return StepBenchmark(train_plan(solver).graph(), solver.param, CPU, ranks=ranks)
+    return StepBenchmark(solver.train.graph(), solver.param, CPU, ranks=ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -156,7 +155,7 @@ def test_layouts_are_chosen_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return next(answers)
 
     solver = small_solver(tmp_path)
-    work = StepBenchmark(train_plan(solver).graph(), solver.param, CPU, agree=agree)
+    work = StepBenchmark(solver.train.graph(), solver.param, CPU, agree=agree)
     work.resize(2)
     choice = LayoutChoice(pb.SolverParameter.AUTO)
     work.settle(choice)

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule, make_rule
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import FIRST_OWN_NUMBER
 from tests.golden_cases import graph_of
@@ -27,16 +28,16 @@ def bring(name: str, folder: Path) -> None:
         shutil.copy(SNAPSHOTS / name / file, folder)
 
 
-def solver(name: str, suffix: str = "") -> pb.SolverParameter:
+def solver(name: str, suffix: str = "") -> RunPlan:
     """The solver of the run; ``suffix`` "_h5": the one that wrote HDF5."""
     return solver_of((SNAPSHOTS / name / f"solver{suffix}.prototxt").read_text())
 
 
-def built(name: str, suffix: str = "") -> tuple[pb.SolverParameter, Net, UpdateRule]:
+def built(name: str, suffix: str = "") -> tuple[RunPlan, Net, UpdateRule]:
     """Solver, net (with its HDF5Data layer, so from a folder that holds the data) and rule of the run."""
-    param = solver(name, suffix)
+    plan = solver(name, suffix)
     net = Net(graph_of((SNAPSHOTS / name / "net.prototxt").read_text()))
-    return param, net, make_rule(param, net)
+    return plan, net, make_rule(plan.optim, net, plan.snapshot_diff)
 
 
 def trainer(name: str, suffix: str = "") -> Trainer:

@@ -63,11 +63,10 @@ class Rank:
     def __init__(self, comm: Communicator, scheme: str, solver: str = "", seed: int = 0, text: str = NET) -> None:
         graph = graph_of(text)
         self.comm = comm
-        self.param = solver_of(SOLVER)
-        self.param.MergeFrom(solver_of(solver))
+        self.plan = solver_of(SOLVER, solver)
         self.parts = parts_of(graph, scheme, comm.size)
         self.net = Net(graph, RunContext(seed=seed), part=self.parts[comm.rank])
-        self.rule: UpdateRule = make_rule(self.param, self.net)
+        self.rule: UpdateRule = make_rule(self.plan.optim, self.net, self.plan.snapshot_diff)
 
     @torch.no_grad()
     def fill(self, seed: int) -> None:
@@ -95,7 +94,7 @@ class Rank:
 
     def snap(self, iteration: int = 4) -> str:
         state = pb.SolverState(iter=iteration)
-        return snapshot.write(self.param, self.net, self.rule, state, self.comm, self.parts)
+        return snapshot.write(self.plan, self.net, self.rule, state, self.comm, self.parts)
 
     @property
     def values(self) -> list[Tensor]:
@@ -107,7 +106,7 @@ class Rank:
         other = Rank.__new__(Rank)
         other.__dict__.update(self.__dict__)
         other.net = Net(self.net.graph, part=self.net.part)
-        other.rule = make_rule(self.param, other.net)
+        other.rule = make_rule(self.plan.optim, other.net, self.plan.snapshot_diff)
         other.fill(seed)
         return other.values
 

@@ -10,6 +10,7 @@ from bpt import state as snapshot
 from bpt.context import RunContext
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule, make_rule
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
 from tests.solver.training import solver_of
@@ -37,21 +38,20 @@ def values(net: Net) -> dict[str, list[float]]:
 class Small:
     """A net, its rule and its solver; ``snap(n)`` writes a snapshot after n iterations."""
 
-    param: pb.SolverParameter
+    plan: RunPlan
     net: Net
     rule: UpdateRule
 
     @classmethod
     def make(cls, solver: str = "", net: str = NET, seed: int = 0) -> Small:
-        param = solver_of(SOLVER)
-        param.MergeFrom(solver_of(solver))
+        plan = solver_of(SOLVER, solver)
         made = net_of(net, seed)
-        return cls(param, made, make_rule(param, made))
+        return cls(plan, made, make_rule(plan.optim, made, plan.snapshot_diff))
 
     def snap(self, iteration: int) -> str:
         for moment in self.rule.history:
             moment.copy_(torch.full_like(moment, iteration))
-        return snapshot.write(self.param, self.net, self.rule, pb.SolverState(iter=iteration))
+        return snapshot.write(self.plan, self.net, self.rule, pb.SolverState(iter=iteration))
 
     def restore(self, path: str) -> pb.SolverState:
         return snapshot.restore(path, self.net, self.rule)

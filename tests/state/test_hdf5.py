@@ -44,13 +44,13 @@ def test_history_goes_by_number() -> None:
         for i in range(3)
     ]
     text = 'layer { name: "in" type: "Input" top: "x0" input_param { shape { dim: [2, 3] } } }' + "".join(layers)
-    param = solver_of(f'type: "Adam" lr_policy: "fixed" base_lr: 0.1 snapshot_prefix: "snap" {IN_HDF5}')
+    plan = solver_of(f'type: "Adam" lr_policy: "fixed" base_lr: 0.1 snapshot_prefix: "snap" {IN_HDF5}')
     net = net_of(text)
-    rule = make_rule(param, net)
+    rule = make_rule(plan.optim, net)
     assert len(rule.history) == 12
     for index, moment in enumerate(rule.history):
         moment.fill_(index)
-    path = snapshot.write(param, net, rule, pb.SolverState(iter=1))
+    path = snapshot.write(plan, net, rule, pb.SolverState(iter=1))
     with h5py.File(path) as file:
         assert list(file["history"])[:4] == ["0", "1", "10", "11"]
         assert file["history/2"][()].flatten().tolist() == [2] * 6  # the weight of ip1, 3 x 2

@@ -202,9 +202,9 @@ def test_a_rank_that_has_some_layers_wants_them_all_in_the_file(text: str) -> No
     for layers in ({0, 1}, {2}):
         graph = graph_of(NET)
         net = Net(graph, RunContext(seed=1), part=Part(frozenset(layers)))
-        snapshot.restore(path, net, make_rule(whole.param, net))
+        snapshot.restore(path, net, make_rule(whole.plan.optim, net))
         assert values(net) == {name: value for name, value in values(whole.net).items() if name in values(net)}
         assert len(values(net)) == 2
         renamed = Net(graph_of(NET.replace("ip1", "first")), part=Part(frozenset(layers)))
         with pytest.raises(FileError, match='has no parameters of layer "first"'):  # on all ranks alike
-            snapshot.restore(path, renamed, make_rule(whole.param, renamed))
+            snapshot.restore(path, renamed, make_rule(whole.plan.optim, renamed))

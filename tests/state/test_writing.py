@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import resource
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bpt import state as snapshot
-from bpt.errors import FileError, PrototxtError, WriteError
-from bpt.origin import Origin
+from bpt.errors import FileError, WriteError
+from bpt.violation import Violation
 from tests.solver.training import solver_of
 from tests.state.small import Small, net_of, values
 
@@ -83,7 +85,7 @@ def test_full_disk_leaves_the_old_snapshot(
 
 def test_a_missing_folder_is_made(made: tuple[Small, str]) -> None:
     small, suffix = made
-    small.param.snapshot_prefix = "new/folder/snap"
+    small.plan = replace(small.plan, snapshot_prefix="new/folder/snap")
     assert small.snap(1) == f"new/folder/snap_iter_1.solverstate{suffix}"
     assert Path(f"new/folder/snap_iter_1.caffemodel{suffix}").is_file()
 
@@ -91,7 +93,7 @@ def test_a_missing_folder_is_made(made: tuple[Small, str]) -> None:
 def test_a_folder_that_cannot_be_made(made: tuple[Small, str]) -> None:
     small, suffix = made
     Path("file").touch()
-    small.param.snapshot_prefix = "file/snap"
+    small.plan = replace(small.plan, snapshot_prefix="file/snap")
     with pytest.raises(WriteError) as caught:
         small.snap(1)
     assert str(caught.value) == f"file/snap_iter_1.caffemodel{suffix}: could not be written: File exists"
@@ -134,34 +136,29 @@ def test_check_finds_that_a_snapshot_could_not_be_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    param = solver_of(f'snapshot_prefix: "{folder}/snap" {text}')
-    with pytest.raises(PrototxtError) as caught:
-        snapshot.check(param, lambda *field: Origin("s.prototxt", {"snapshot_prefix": 4}[field[0]], 1))
-    assert str(caught.value) == (
-        f's.prototxt:4:1: cannot write to snapshot_prefix "{folder}/snap": "file" is not a folder'
-    )
+    found = Violation(("snapshot_prefix",), f'cannot write to snapshot_prefix "{folder}/snap": "file" is not a folder')
+    assert list(snapshot.violations(solver_of(f'snapshot_prefix: "{folder}/snap" {text}'))) == [found]
 
 
 def test_check_accepts_what_works_or_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    snapshot.check(solver_of('snapshot_prefix: "snap"'))
-    snapshot.check(solver_of('snapshot_prefix: "missing/snap" snapshot_after_train: false'))
+    assert not list(snapshot.violations(solver_of('snapshot_prefix: "snap"')))
+    assert not list(snapshot.violations(solver_of('snapshot_prefix: "missing/snap" snapshot_after_train: false')))
 
 
 def test_check_finds_that_nothing_can_be_created() -> None:
     """Not even by root, whom permissions allow all."""
-    param = solver_of('snapshot_prefix: "/proc/x/lenet"')
-    with pytest.raises(PrototxtError, match=r'cannot write to snapshot_prefix "/proc/x/lenet": .*the folder "/proc"'):
-        snapshot.check(param)
+    (found,) = snapshot.violations(solver_of('snapshot_prefix: "/proc/x/lenet"'))
+    assert re.match(r'cannot write to snapshot_prefix "/proc/x/lenet": .*the folder "/proc"', found.message)
 
 
 def test_check_finds_that_h5py_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    param = solver_of(f'snapshot_prefix: "{tmp_path}/snap" snapshot_format: HDF5')
-    snapshot.check(param)
+    plan = solver_of(f'snapshot_prefix: "{tmp_path}/snap" snapshot_format: HDF5')
+    assert not list(snapshot.violations(plan))
     without_h5py(monkeypatch)
-    with pytest.raises(PrototxtError) as caught:
-        snapshot.check(param)
-    assert str(caught.value) == "snapshot_format: HDF5 needs the package h5py: pip install 'bpt[hdf5]'"
+    (found,) = snapshot.violations(plan)
+    assert found.field == ("snapshot_format",)
+    assert found.message == "snapshot_format: HDF5 needs the package h5py: pip install 'bpt[hdf5]'"
 
 
 def test_save_weights_chooses_the_format_by_name(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 from tests.net_cases import PROTOTXT
 
@@ -34,7 +34,7 @@ def train(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, net: Path
     """The loss of each iteration."""
     text = SOLVER.format(net=net, rate=RATES.get(name, 0.1), more="iter_size: 2" if name == "two_inputs" else "")
     (tmp_path / "solver.prototxt").write_text(text)
-    with caplog.at_level(logging.INFO, "bpt"), Solver(read_solver(tmp_path / "solver.prototxt")) as solver:
+    with caplog.at_level(logging.INFO, "bpt"), Solver(read_plan(tmp_path / "solver.prototxt")) as solver:
         before = [parameter.detach().clone() for parameter in solver.net.parameters()]
         solver.solve()
         after = list(solver.net.parameters())

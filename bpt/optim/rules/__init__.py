@@ -4,52 +4,51 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 
-from bpt.errors import PrototxtError, UserError
+from bpt.errors import UserError
 from bpt.net import Net
 from bpt.optim.gradients import LearnableParam, learnable_params
 from bpt.optim.rules.base import UPDATE_RULES, UpdateRule
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate, check_number, nowhere
+from bpt.optim.spec import OptimSpec
+from bpt.violation import Violation, beyond
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "check", "learnable_params", "make_rule"]
+__all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "violations"]
 
 REGULARIZATIONS = ("L1", "L2")
 
 
-def make_rule(param: pb.SolverParameter, net: Net, keep_updates: bool = False) -> UpdateRule:
-    """The update rule that ``param.type`` names, for the parameters of ``net``, with an empty history.
+def make_rule(spec: OptimSpec, net: Net, keep_updates: bool = False) -> UpdateRule:
+    """The update rule that ``spec.type`` names, for the parameters of ``net``, with an empty history.
 
     Args:
-        keep_updates: keep the last update of each parameter for inspection; ``snapshot_diff`` does too.
+        keep_updates: keep the last update of each parameter for inspection.
 
     Raises:
-        PrototxtError: see ``check``.
+        PrototxtError: see ``violations``.
     """
-    check(param)
-    return UPDATE_RULES[param.type](param, learnable_params(net), keep_updates or param.snapshot_diff)
+    for violation in violations(spec):
+        raise violation.error(lambda *_: None)
+    return UPDATE_RULES[spec.type](spec, learnable_params(net), keep_updates)
 
 
-def check(param: pb.SolverParameter, origin: Locate = nowhere) -> None:
-    """Raise a PrototxtError, at the field that is wrong, unless there is such a rule and its numbers make sense.
-
-    Args:
-        origin: where fields stand, for the message.
-    """
+def violations(spec: OptimSpec) -> Iterator[Violation]:
+    """Why there is no such rule, or what of its numbers makes no sense."""
     try:
-        rule = UPDATE_RULES[param.type]
+        rule = UPDATE_RULES[spec.type]
     except UserError as error:
-        raise PrototxtError(str(error), origin("type")) from None
-    if param.regularization_type not in REGULARIZATIONS:
-        raise PrototxtError(
-            f'unknown regularization_type "{param.regularization_type}" (known: {", ".join(REGULARIZATIONS)})',
-            origin("regularization_type"),
+        yield Violation(("type",), str(error))
+        return
+    if spec.regularization_type not in REGULARIZATIONS:
+        yield Violation(
+            ("regularization_type",),
+            f'unknown regularization_type "{spec.regularization_type}" (known: {", ".join(REGULARIZATIONS)})',
         )
-    check_number(param, "momentum", origin, least=0, below=1)
-    check_number(param, "weight_decay", origin, least=0)
-    check_number(param, "clip_gradients", origin)
-    check_number(param, "iter_size", origin, least=1)
-    rule.check(param, origin)
+    yield from beyond(spec, "momentum", least=0, below=1)
+    yield from beyond(spec, "weight_decay", least=0)
+    yield from beyond(spec, "clip_gradients")
+    yield from beyond(spec, "iter_size", least=1)
+    yield from rule.violations(spec)

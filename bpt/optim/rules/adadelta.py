@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate, check_number
+from bpt.violation import Violation, beyond
 
 
 @UPDATE_RULES.register("AdaDelta")
@@ -24,14 +26,14 @@ class AdaDelta(UpdateRule):
     moments = 2
 
     @classmethod
-    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
-        check_number(param, "delta", origin, above=0)
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        yield from beyond(spec, "delta", above=0)
 
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         update, (gradient_squares, update_squares) = batch.gradients, batch.moments
         self._remember(gradient_squares, update)
-        ratio = torch._foreach_add(update_squares, self.param.delta)
-        torch._foreach_div_(ratio, torch._foreach_add(gradient_squares, self.param.delta))
+        ratio = torch._foreach_add(update_squares, self.spec.delta)
+        torch._foreach_div_(ratio, torch._foreach_add(gradient_squares, self.spec.delta))
         torch._foreach_sqrt_(ratio)
         torch._foreach_mul_(update, ratio)
         self._remember(update_squares, update)
@@ -39,5 +41,5 @@ class AdaDelta(UpdateRule):
         return update
 
     def _remember(self, squares: list[Tensor], values: list[Tensor]) -> None:
-        torch._foreach_mul_(squares, self.param.momentum)
-        torch._foreach_addcmul_(squares, values, values, value=1 - self.param.momentum)
+        torch._foreach_mul_(squares, self.spec.momentum)
+        torch._foreach_addcmul_(squares, values, values, value=1 - self.spec.momentum)

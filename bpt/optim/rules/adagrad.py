@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from bpt.errors import PrototxtError
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate, check_number
+from bpt.violation import Violation, beyond
 
 
-def check_no_momentum(param: pb.SolverParameter, origin: Locate) -> None:
-    """Raise a PrototxtError if ``momentum`` is set for a rule that has none."""
-    if param.momentum:
-        raise PrototxtError(f"momentum cannot be used with {param.type}; leave it out", origin("momentum"))
+def no_momentum(spec: OptimSpec) -> Iterator[Violation]:
+    """A violation if ``momentum`` is set for a rule that has none."""
+    if spec.momentum:
+        yield Violation(("momentum",), f"momentum cannot be used with {spec.type}", "leave it out")
 
 
 def scale_by_root(gradients: list[Tensor], squares: list[Tensor], delta: float, rate: float) -> list[Tensor]:
@@ -32,11 +33,11 @@ class AdaGrad(UpdateRule):
     """``h ← h + g²;  w ← w - rate · g / (√h + delta)``"""
 
     @classmethod
-    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
-        check_no_momentum(param, origin)
-        check_number(param, "delta", origin, above=0)
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        yield from no_momentum(spec)
+        yield from beyond(spec, "delta", above=0)
 
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         (squares,) = batch.moments
         torch._foreach_addcmul_(squares, batch.gradients, batch.gradients)
-        return scale_by_root(batch.gradients, squares, self.param.delta, step.rate)
+        return scale_by_root(batch.gradients, squares, self.spec.delta, step.rate)

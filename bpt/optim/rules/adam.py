@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate, check_number
+from bpt.violation import Violation, beyond
 
 _LATE = 1e12  # an iteration at which torch's own correction of the moments is 1, and to which adding 1 changes nothing
 
@@ -28,22 +29,22 @@ class Adam(UpdateRule):
     moments = 2
 
     @classmethod
-    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
-        check_number(param, "momentum2", origin, least=0, below=1)
-        check_number(param, "delta", origin, above=0)
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        yield from beyond(spec, "momentum2", least=0, below=1)
+        yield from beyond(spec, "delta", above=0)
 
     def _rate(self, step: Step) -> float:
         time = step.iteration + 1
-        return step.rate * math.sqrt(1 - self.param.momentum2**time) / (1 - self.param.momentum**time)
+        return step.rate * math.sqrt(1 - self.spec.momentum2**time) / (1 - self.spec.momentum**time)
 
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         means, squares = batch.moments
-        torch._foreach_mul_(means, self.param.momentum)
-        torch._foreach_add_(means, batch.gradients, alpha=1 - self.param.momentum)
-        torch._foreach_mul_(squares, self.param.momentum2)
-        torch._foreach_addcmul_(squares, batch.gradients, batch.gradients, value=1 - self.param.momentum2)
+        torch._foreach_mul_(means, self.spec.momentum)
+        torch._foreach_add_(means, batch.gradients, alpha=1 - self.spec.momentum)
+        torch._foreach_mul_(squares, self.spec.momentum2)
+        torch._foreach_addcmul_(squares, batch.gradients, batch.gradients, value=1 - self.spec.momentum2)
         roots = torch._foreach_sqrt(squares)
-        torch._foreach_add_(roots, self.param.delta)
+        torch._foreach_add_(roots, self.spec.delta)
         update = torch._foreach_div(means, roots)
         torch._foreach_mul_(update, self._rate(step))
         return list(update)
@@ -67,11 +68,11 @@ class Adam(UpdateRule):
             fused=True,
             grad_scale=scale,
             amsgrad=False,
-            beta1=self.param.momentum,
-            beta2=self.param.momentum2,
+            beta1=self.spec.momentum,
+            beta2=self.spec.momentum2,
             lr=self._rate(step),
             weight_decay=step.decay,
-            eps=self.param.delta,
+            eps=self.spec.delta,
             maximize=False,
         )
         return True

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from bpt.optim.gradients import LearnableParam, gradient_scale, l2_norm
 from bpt.optim.shard_info import ALONE
+from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
 from bpt.optim.tensor_layout import laid_out_like
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate
 from bpt.registry import Registry
+from bpt.violation import Violation
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class UpdateRule:
     other ranks; a rule is alone until it is set.
 
     Args:
-        param: the solver, already checked.
+        spec: already checked.
         parameters: what to train, in Caffe's order.
         keep_updates: keep what was last subtracted from each parameter in ``updates``, as Caffe does in its
             diffs; slower.
@@ -49,18 +49,17 @@ class UpdateRule:
 
     moments: ClassVar[int] = 1
 
-    def __init__(
-        self, param: pb.SolverParameter, parameters: Sequence[LearnableParam], keep_updates: bool = False
-    ) -> None:
-        self.param = param
+    def __init__(self, spec: OptimSpec, parameters: Sequence[LearnableParam], keep_updates: bool = False) -> None:
+        self.spec = spec
         self.parameters = tuple(parameters)
         self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.moments) for p in parameters]
         self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
         self.shard_info = ALONE
 
     @classmethod
-    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
-        """Raise a PrototxtError if a number that the rule uses makes no sense."""
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        """What of the numbers that the rule uses makes no sense."""
+        yield from ()
 
     @torch.no_grad()
     def update(self, rate: float, iteration: int) -> None:
@@ -79,9 +78,9 @@ class UpdateRule:
             parameter.value.grad = None
 
     def _update(self, rate: float, iteration: int) -> None:
-        scale = gradient_scale(self._norm, self.param)
+        scale = gradient_scale(self._norm, self.spec)
         for (lr_mult, decay_mult), members in self._groups():
-            step = Step(rate * lr_mult, self.param.weight_decay * decay_mult, scale, iteration)
+            step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
             self._apply(members, step)
 
     def _norm(self) -> float:
@@ -132,7 +131,7 @@ class UpdateRule:
 
     @property
     def _l2(self) -> bool:
-        return self.param.regularization_type == "L2"
+        return self.spec.regularization_type == "L2"
 
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         """What to subtract from the weights. Moments are brought up to date; gradients may be overwritten."""

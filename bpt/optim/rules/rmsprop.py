@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from bpt.optim.rules.adagrad import check_no_momentum, scale_by_root
+from bpt.optim.rules.adagrad import no_momentum, scale_by_root
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
+from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.fields import Locate, check_number
+from bpt.violation import Violation, beyond
 
 
 @UPDATE_RULES.register("RMSProp")
@@ -17,14 +19,14 @@ class RMSProp(UpdateRule):
     """``h ← rms_decay · h + (1 - rms_decay) · g²;  w ← w - rate · g / (√h + delta)``"""
 
     @classmethod
-    def check(cls, param: pb.SolverParameter, origin: Locate) -> None:
-        check_no_momentum(param, origin)
-        check_number(param, "rms_decay", origin, least=0, below=1)
-        check_number(param, "delta", origin, above=0)
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        yield from no_momentum(spec)
+        yield from beyond(spec, "rms_decay", least=0, below=1)
+        yield from beyond(spec, "delta", above=0)
 
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         (squares,) = batch.moments
-        decay = self.param.rms_decay
+        decay = self.spec.rms_decay
         torch._foreach_mul_(squares, decay)
         torch._foreach_addcmul_(squares, batch.gradients, batch.gradients, value=1 - decay)
-        return scale_by_root(batch.gradients, squares, self.param.delta, step.rate)
+        return scale_by_root(batch.gradients, squares, self.spec.delta, step.rate)

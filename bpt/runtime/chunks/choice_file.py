@@ -20,7 +20,7 @@ from bpt.comm.grid import ProcessGrid
 from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.digest import net_digest
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.spec import RunPlan
 from bpt.proto.atomic import atomic_file
 from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.rank_facts import facts
@@ -52,15 +52,13 @@ class Setting:
     ranks: tuple[RankFacts, ...]
 
     @classmethod
-    def of(
-        cls, param: pb.SolverParameter, graph: LayerGraph, layers: int, grid: ProcessGrid, device: torch.device
-    ) -> Setting:
+    def of(cls, plan: RunPlan, graph: LayerGraph, layers: int, grid: ProcessGrid, device: torch.device) -> Setting:
         """That of a run; a collective call.
 
         Args:
             graph: the training net.
         """
-        return cls(net_digest(graph), layers, str(grid), facts(param, graph, device, grid.world).ranks)
+        return cls(net_digest(graph), layers, str(grid), facts(plan, graph, device, grid.world).ranks)
 
     def differences(self, now: Setting) -> Iterator[str]:
         """What is not the same ``now``, in words."""

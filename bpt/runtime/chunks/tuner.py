@@ -12,8 +12,9 @@ from bpt.exchange import Exchange
 from bpt.exchange.cgdp.exchange import Cgdp
 from bpt.execute.local import LocalOperator
 from bpt.graph.segments import trained_layers
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, resolve_path
+from bpt.proto.sources import resolve_path
 from bpt.runtime.chunks.calibration import Calibration, Kind, kinds_of, layers_of_all, places_of
 from bpt.runtime.chunks.choice_file import ChoiceFile, Setting
 from bpt.runtime.chunks.layer_costs import Measured, measured
@@ -38,7 +39,7 @@ class Chunks:
         parallel: the ranks and their ``cgdp_param``.
         operator: runs the training net; cut anew when chunks change.
         exchange: sums its gradients; grouped anew when chunks change.
-        source: the solver's text.
+        plan: the run.
         fixed: the cut must stay as it is.
 
     Attributes:
@@ -52,7 +53,7 @@ class Chunks:
         parallel: Parallel,
         operator: LocalOperator,
         exchange: Exchange,
-        source: SolverSource,
+        plan: RunPlan,
         fixed: bool = False,
     ) -> None:
         self._parallel = parallel
@@ -61,7 +62,7 @@ class Chunks:
         self._events = parallel.grid.world.events
         self._totals = Totals()
         self._world = parallel.grid.world
-        self._passes = source.param.iter_size
+        self._passes = plan.optim.iter_size
         self._kind: Kind | None = None
         self._layers: list[int] = []
         self._calibration: Calibration | None = None
@@ -73,11 +74,11 @@ class Chunks:
         if not fixed:
             self._layers = trained_layers(operator.net.graph)
             if self._layers:
-                self._begin(source)
-        elif parallel.param.HasField("cgdp_param"):
+                self._begin(plan)
+        elif plan.given("parallel_param", "cgdp_param"):
             LOG.warning("Chunks: debug_info looks at every layer, so each is a chunk; cgdp_param has no effect")
 
-    def _begin(self, source: SolverSource) -> None:
+    def _begin(self, plan: RunPlan) -> None:
         param, count = self._parallel.param.cgdp_param, len(self._layers)
         self._interval = param.interval
         if param.chunk_size:
@@ -86,8 +87,8 @@ class Chunks:
             return
         if param.choice:
             graph, grid = self._operator.net.graph, self._parallel.grid
-            setting = Setting.of(source.param, graph, count, grid, self._operator.device)
-            self._file = ChoiceFile(resolve_path(param.choice, source.path), setting, grid)
+            setting = Setting.of(plan, graph, count, grid, self._operator.device)
+            self._file = ChoiceFile(resolve_path(param.choice, plan.path), setting, grid)
             kept = self._file.read()
             if kept is not None:
                 LOG.info("Chunks: %s, as kept in %s; delete it to search anew", describe(kept), self._file.path)

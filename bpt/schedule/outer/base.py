@@ -79,9 +79,6 @@ class OuterSchedule(ABC):
     Attributes:
         nodes: of each worker.
         total: K'.
-
-    Raises:
-        UserError: there are more batches than passes.
     """
 
     _period = 0  # iterations after which a worker submits even within a pass; 0: never

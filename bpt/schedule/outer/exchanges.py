@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from bpt.balance.idpa import Idpa, Rule, Udpa
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.agwu import Agwu
 from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.base import OuterSchedule
+from bpt.schedule.outer.outer_rules import violations_of_data
 from bpt.schedule.outer.sgwu import Sgwu
 from bpt.schedule.weight_update import Normalizer
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
 
 OUTER = (pb.ParallelParameter.SGWU, pb.ParallelParameter.AGWU, pb.ParallelParameter.ASGD)
 """The values of ``exchange`` that belong to the outer layer."""
@@ -27,18 +32,21 @@ def passes_of(iterations: int, batch: int, samples: int) -> Fraction:
     return Fraction(iterations * batch, samples)
 
 
-def make_schedule(param: pb.ParallelParameter, samples: int, workers: int, passes: Fraction) -> OuterSchedule:
+def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction) -> OuterSchedule:
     """SGWU, AGWU or ASGD with IDPA or, under ``balance: UNIFORM``, UDPA.
 
     Args:
-        param: already checked.
+        plan: of the run.
         samples: N.
         workers: m.
         passes: K, see ``passes_of``.
 
     Raises:
-        UserError: numbers do not fit N, m or K.
+        PrototxtError: a number does not fit N, m or K.
     """
+    for violation in violations_of_data(plan, samples, workers, passes):
+        raise violation.error(plan.origin)
+    param = plan.parallel_param
     balance, outer = param.balance_param, param.agwu_param
     idpa: Idpa = Udpa(samples, workers)
     if param.balance == pb.ParallelParameter.IDPA:

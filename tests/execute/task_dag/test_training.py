@@ -16,8 +16,9 @@ from bpt.execute.engine_choice import WARM_UP
 from bpt.execute.local import LocalOperator
 from bpt.execute.task_dag import InnerChoice, TaskDagOperator
 from bpt.net import Net
+from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.proto.sources import SolverSource
 from bpt.solver.solver import Solver
 from tests.execute.task_dag.nets import TINY, assert_same, convolution, fully_connected, layer
 from tests.golden_cases import GOLDEN
@@ -69,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def source_of(folder: Path, *overrides: str) -> SolverSource:
-    return read_solver(str(folder / "solver.prototxt"), overrides)
+    return read_plan(str(folder / "solver.prototxt"), overrides)
 
 
 def test_six_iterations(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.runtime.autotuner import WARM_UP
 from bpt.runtime.chunks import tuner as under_test
 from bpt.runtime.chunks.calibration import Kind
@@ -45,7 +45,7 @@ def on_ranks(ranks: int, work: Callable[[Solver, int], Any], *overrides: str, ob
     """What ``work`` returns on each rank, which it gets with its solver."""
 
     def run(comm: Communicator) -> Any:
-        source = read_solver("solver.prototxt", overrides)
+        source = read_plan("solver.prototxt", overrides)
         with Solver(source, world=comm, observable=observable) as solver:
             return work(solver, comm.rank)
 
@@ -210,7 +210,7 @@ def test_a_choice_beside_the_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         Path(file).rename(tmp_path / "elsewhere" / file)
 
     def settled(comm: Communicator) -> bool:
-        with Solver(read_solver("elsewhere/solver.prototxt", [kept]), world=comm) as solver:
+        with Solver(read_plan("elsewhere/solver.prototxt", [kept]), world=comm) as solver:
             return solver.chunks.settled
 
     assert run_ranks(2, settled) == [True] * 2

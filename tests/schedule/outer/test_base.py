@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from bpt.balance.idpa import Idpa, Udpa
-from bpt.errors import RunError, UserError
+from bpt.errors import RunError
 from bpt.schedule.outer.agwu import Agwu
 from bpt.schedule.outer.base import State
 from bpt.schedule.outer.instructions import Cut, Descend, Lost, Merge, Send
@@ -70,11 +70,6 @@ def test_stopped_at_any_moment(exchange: str) -> None:
 def test_how_many_passes_a_worker_makes(passes: str, batches: int, total: str) -> None:
     """Eq. 6."""
     assert Agwu(Idpa(20, 2, batches), Fraction(passes)).total == Fraction(total)
-
-
-def test_more_batches_than_passes() -> None:
-    with pytest.raises(UserError, match="num_batches is 4, but the data are trained only 3 times; use num_batches: 3"):
-        Sgwu(Idpa(20, 2, 4), Fraction(7, 2))
 
 
 def test_a_worker_without_samples_waits_for_the_next_batch() -> None:

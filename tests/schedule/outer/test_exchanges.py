@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from google.protobuf import text_format
 
 from bpt.balance.idpa import Idpa, Rule, Udpa
 from bpt.errors import UserError
@@ -17,10 +16,11 @@ from bpt.schedule.outer.exchanges import OUTER, make_schedule, passes_of
 from bpt.schedule.outer.instructions import Descend, Merge, Send
 from bpt.schedule.outer.messages import Report
 from bpt.schedule.outer.sgwu import Sgwu
+from tests.solver.training import solver_of
 
 
 def made(text: str, samples: int = 12, workers: int = 3, passes: Fraction = Fraction(4)) -> OuterSchedule:
-    return make_schedule(text_format.Parse(text, pb.ParallelParameter()), samples, workers, passes)
+    return make_schedule(solver_of(f"parallel_param {{ {text} }}"), samples, workers, passes)
 
 
 def test_passes() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.signals import Action
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
@@ -108,7 +108,7 @@ def reference(
 
 def start() -> Weights:
     """What the fillers make; a run of one process shows it."""
-    with Solver(read_solver("solver.prototxt", ["snapshot: 0"])) as solver:
+    with Solver(read_plan("solver.prototxt", ["snapshot: 0"])) as solver:
         values = solver.net.values_by_name()
         return {f"{name}/{blob}": value.detach().numpy().astype(np.float64) for (name, blob), value in values.items()}
 
@@ -159,7 +159,7 @@ def test_all_that_is_shown_of_an_iteration_is_of_one_batch() -> None:
     assert "Losses and outputs are shown 2 iterations late: no stage waits for them" in run.log
 
     def go_back(comm: Communicator) -> None:
-        with Solver(read_solver("solver.prototxt", [DELAYED]), world=comm) as solver:
+        with Solver(read_plan("solver.prototxt", [DELAYED]), world=comm) as solver:
             solver.step(5)
             solver.restore("small_iter_2.solverstate")
             solver.step(1)
@@ -240,7 +240,7 @@ def test_a_solver_that_goes_back_to_a_snapshot(skip: bool) -> None:
         add_skip()
 
     def run(comm: Communicator) -> None:
-        with Solver(read_solver("solver.prototxt", [DELAYED]), world=comm) as solver:
+        with Solver(read_plan("solver.prototxt", [DELAYED]), world=comm) as solver:
             solver.step(5)
             solver.restore("small_iter_2.solverstate")
             solver.step(4)
@@ -257,7 +257,7 @@ def test_a_pause_changes_nothing() -> None:
     """A run in several steps is one run: what is on its way comes back."""
 
     def run(comm: Communicator) -> None:
-        with Solver(read_solver("solver.prototxt", [DELAYED]), world=comm) as solver:
+        with Solver(read_plan("solver.prototxt", [DELAYED]), world=comm) as solver:
             for _ in range(4):
                 solver.step(2)
 

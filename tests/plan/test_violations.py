@@ -7,18 +7,23 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import PrototxtError
-from bpt.plan.solver_rules import check_solver
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.plan.resolve import read_plan
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, violations_in_step
 
 GOOD = {"base_lr": "0.1", "lr_policy": '"fixed"', "max_iter": "10"}
 
 
-def solver(folder: Path, more: str) -> SolverSource:
+def solver(folder: Path, more: str) -> RunPlan:
     """``more`` on the first line, then those of the good settings that it does not give."""
     rest = [f"{field}: {value}" for field, value in GOOD.items() if not more.startswith(f"{field}: ")]
     path = folder / "solver.prototxt"
     path.write_text("\n".join([more, *rest]))
-    return read_solver(path)
+    return read_plan(path)
+
+
+def check(plan: RunPlan) -> None:
+    refuse(plan, violations_in_step(plan))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +39,7 @@ def solver(folder: Path, more: str) -> SolverSource:
     ],
 )
 def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
-    check_solver(solver(tmp_path, more))
+    check(solver(tmp_path, more))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,7 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
 )
 def test_what_cannot_is_refused(more: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
-        check_solver(solver(tmp_path, more))
+        check(solver(tmp_path, more))
     column = max(more.find("num_shards"), 0) + 1
     assert str(caught.value) == f"{tmp_path}/solver.prototxt:1:{column}: {message}"
 
@@ -65,11 +70,11 @@ def test_max_iter_must_be_said(tmp_path: Path) -> None:
     path = tmp_path / "solver.prototxt"
     path.write_text('base_lr: 0.1 lr_policy: "fixed"')
     with pytest.raises(PrototxtError, match="max_iter is not set: how many iterations to train"):
-        check_solver(read_solver(path))
+        check(read_plan(path))
 
 
 @pytest.mark.parametrize("iterations", ["0", "-2"])
 def test_each_test_iter_has_its_place(iterations: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
-        check_solver(solver(tmp_path, f"test_iter: 3 test_iter: {iterations}"))
+        check(solver(tmp_path, f"test_iter: 3 test_iter: {iterations}"))
     assert str(caught.value) == (f"{tmp_path}/solver.prototxt:1:14: test_iter is {iterations}; it must be at least 1")

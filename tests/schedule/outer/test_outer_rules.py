@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
-from google.protobuf import text_format
 
-from bpt.errors import LayerError, PrototxtError
-from bpt.net import Net
+from bpt.errors import PrototxtError
+from bpt.plan.resolve import read_plan
+from bpt.plan.spec import InnerSpec, ParallelSpec, PipelineSpec, RunPlan
+from bpt.plan.violations import refuse, unused, violations
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource, read_solver
-from bpt.server.legality import apart, check_outer, check_text, of_node, samples_of, without_effect
-from tests.golden_cases import graph_of
-from tests.layers.test_hdf5_data import write
+from bpt.schedule.outer.agwu import Agwu
+from bpt.schedule.outer.exchanges import make_schedule
+from tests.solver.training import solver_of
 
 
-def solver(folder: Path, *lines: str) -> SolverSource:
+def solver(folder: Path, *lines: str) -> RunPlan:
     path = folder / "solver.prototxt"
     path.write_text("\n".join(['base_lr: 0.1 lr_policy: "fixed" max_iter: 10', *lines]))
-    return read_solver(path)
+    return read_plan(path)
 
 
-def outer(folder: Path, text: str, exchange: str = "AGWU") -> SolverSource:
+def check(plan: RunPlan) -> None:
+    refuse(plan, violations(plan))
+
+
+def outer(folder: Path, text: str, exchange: str = "AGWU") -> RunPlan:
     """``text`` on line 3, column 1."""
     return solver(folder, f"parallel_param {{ exchange: {exchange}", text, "}")
 
 
-@pytest.mark.parametrize("check", [check_outer, check_text])
 @pytest.mark.parametrize(
     ("exchange", "text"),
     [
@@ -42,11 +45,10 @@ def outer(folder: Path, text: str, exchange: str = "AGWU") -> SolverSource:
         ("SGWU", "num_stages: 3 balance: IDPA server: DEDICATED"),
     ],
 )
-def test_what_can_be_run_passes(check: type, exchange: str, text: str, tmp_path: Path) -> None:
+def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> None:
     check(outer(tmp_path, text, exchange))
 
 
-@pytest.mark.parametrize("check", [check_outer, check_text])
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
@@ -77,7 +79,7 @@ def test_what_can_be_run_passes(check: type, exchange: str, text: str, tmp_path:
         ("balance_param { num_batches: 0 }", 17, "num_batches is 0; it must be at least 1"),
     ],
 )  # fmt: skip
-def test_what_cannot_is_refused(check: type, text: str, column: int, message: str, tmp_path: Path) -> None:
+def test_what_cannot_is_refused(text: str, column: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
         check(outer(tmp_path, text))
     assert str(caught.value) == f"{tmp_path}/solver.prototxt:3:{column}: parallel_param: {message}"
@@ -85,7 +87,7 @@ def test_what_cannot_is_refused(check: type, text: str, column: int, message: st
 
 def test_falling_behind_on_purpose_and_bounded_staleness(tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
-        check_outer(outer(tmp_path, "agwu_param { max_staleness: 9 fetch: 2 }", "ASGD"))
+        check(outer(tmp_path, "agwu_param { max_staleness: 9 fetch: 2 }", "ASGD"))
     assert str(caught.value) == (
         f"{tmp_path}/solver.prototxt:3:31: parallel_param: fetch: 2 lets a worker fall behind on purpose, and "
         "max_staleness forbids it; leave one of them out"
@@ -94,7 +96,7 @@ def test_falling_behind_on_purpose_and_bounded_staleness(tmp_path: Path) -> None
 
 def test_debug_info(tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
-        check_outer(solver(tmp_path, "parallel_param { exchange: SGWU } debug_info: true"))
+        check(solver(tmp_path, "parallel_param { exchange: SGWU } debug_info: true"))
     assert str(caught.value) == (
         f"{tmp_path}/solver.prototxt:2:35: debug_info: true looks at one net, and with exchange: SGWU every rank has "
         "its own; leave it out"
@@ -104,28 +106,26 @@ def test_debug_info(tmp_path: Path) -> None:
 def test_the_rest_of_the_text_is_checked_as_well(tmp_path: Path) -> None:
     for exchange in ("AGWU", "ALLREDUCE"):
         with pytest.raises(PrototxtError, match=r"solver.prototxt:2:1: display is -1; it must be at least 0"):
-            check_text(solver(tmp_path, "display: -1", f"parallel_param {{ exchange: {exchange} }}"))
+            check(solver(tmp_path, "display: -1", f"parallel_param {{ exchange: {exchange} }}"))
 
 
-def test_apart(tmp_path: Path) -> None:
-    """What is left of parallel_param is what a process does by itself; the text itself stays as it is."""
-    source = outer(tmp_path, "inner_param { engine: TASK_DAG num_threads: 2 } server: COLOCATED")
-    alone = apart(source)
-    assert alone.param.parallel_param == text_format.Parse(
-        "inner_param { engine: TASK_DAG num_threads: 2 }", pb.ParallelParameter()
-    )
-    assert alone.param.max_iter == 10 and alone.path == source.path
-    assert not apart(outer(tmp_path, "")).param.HasField("parallel_param")
-    assert source.param.parallel_param.exchange == pb.ParallelParameter.AGWU
+def test_standalone(tmp_path: Path) -> None:
+    """What is left of parallel_param is what a process does by itself; the plan itself stays as it is."""
+    plan = outer(tmp_path, "inner_param { engine: TASK_DAG num_threads: 2 } server: COLOCATED")
+    alone = plan.standalone()
+    assert alone.parallel_param == ParallelSpec(inner_param=InnerSpec(pb.InnerParameter.TASK_DAG, num_threads=2))
+    assert alone.given("parallel_param", "inner_param", "engine")
+    assert not alone.given("parallel_param", "server")
+    assert alone.max_iter == 10 and alone.path == plan.path
+    assert plan.is_outer and not alone.is_outer
 
 
 def test_of_node(tmp_path: Path) -> None:
-    """A pipeline keeps its stages; a worker alone is apart."""
-    source = outer(tmp_path, "num_stages: 2 pipeline_param { micro_batches: 3 } balance: IDPA inner_param { }")
-    assert of_node(source).param.parallel_param == text_format.Parse(
-        "num_stages: 2 pipeline_param { micro_batches: 3 } inner_param { }", pb.ParallelParameter()
-    )
-    assert not of_node(outer(tmp_path, "balance: IDPA pipeline_param { }")).param.HasField("parallel_param")
+    """A pipeline keeps its stages; a worker alone is one process."""
+    plan = outer(tmp_path, "num_stages: 2 pipeline_param { micro_batches: 3 } balance: IDPA inner_param { }")
+    assert plan.of_node().parallel_param == ParallelSpec(num_stages=2, pipeline_param=PipelineSpec(micro_batches=3))
+    alone = outer(tmp_path, "balance: IDPA pipeline_param { micro_batches: 3 }").of_node()
+    assert alone.parallel_param == ParallelSpec() and not alone.given("parallel_param", "pipeline_param")
 
 
 @pytest.mark.parametrize(
@@ -174,74 +174,35 @@ def test_of_node(tmp_path: Path) -> None:
     ],
 )
 def test_what_has_no_effect(text: str, remarks: list[str]) -> None:
-    assert list(without_effect(text_format.Parse(text, pb.ParallelParameter()))) == remarks
+    told = [str(each) for each in unused(solver_of(f"parallel_param {{ {text} }}"))]
+    assert sorted(told) == sorted(f"parallel_param: {remark}" for remark in remarks)
 
 
-def test_what_has_no_effect_in_any_of_several_ways() -> None:
-    text = "agwu_param { push: 2 max_staleness: 9 } balance_param { rule: PAPER } exchange: "
-    ways = [text_format.Parse(text + exchange, pb.ParallelParameter()) for exchange in ("SGWU", "AGWU balance: IDPA")]
-    assert list(without_effect(*ways)) == [
-        "agwu_param { push } has no effect with exchange: SGWU or with exchange: AGWU"
-    ]
-
-
-def net(folder: Path, **rows: int) -> Net:
-    """With an HDF5Data layer for each name, of so many samples."""
-    layers = ""
-    for name, count in rows.items():
-        (folder / name).mkdir()
-        write(folder / name, {name: np.zeros((count, 2))})
-        (folder / f"{name}.txt").write_text(f"{folder}/{name}/0.h5\n")
-        layers += f'''layer {{ name: "{name}" type: "HDF5Data" top: "{name}"
-            hdf5_data_param {{ source: "{folder}/{name}.txt" batch_size: 2 }} }}\n'''
-    return Net(graph_of(layers))
-
-
-def test_samples(tmp_path: Path) -> None:
-    assert samples_of(net(tmp_path, one=7, two=7), pb.ParallelParameter.AGWU) == 7
-
-
-def test_data_layers_that_differ(tmp_path: Path) -> None:
-    with pytest.raises(LayerError) as caught:
-        samples_of(net(tmp_path, one=7, two=7, three=5), pb.ParallelParameter.AGWU)
-    assert str(caught.value).endswith(
-        'layer "three": has 5 samples, but layer "one" has 7: a worker could not tell which belong together; use '
-        "exchange: ALLREDUCE"
-    )
-
-
-def test_batches_that_must_stay_whole(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    write(tmp_path / "one", {"one": np.zeros((6, 2))})
-    (tmp_path / "one.txt").write_text(f"{tmp_path}/one/0.h5\n")
-    data = f'hdf5_data_param {{ source: "{tmp_path}/one.txt" batch_size: 6 }}'
-    shape = "shape { dim: 3 dim: 2 dim: 2 }"
-    text = f"""layer {{ name: "one" type: "HDF5Data" top: "one" {data} }}
-        layer {{ name: "steps" type: "Reshape" bottom: "one" top: "s" reshape_param {{ {shape} }} }}"""
-    with pytest.raises(LayerError) as caught:
-        samples_of(Net(graph_of(text)), pb.ParallelParameter.AGWU)
-    assert str(caught.value).endswith(
-        'layer "steps": it makes (3, 2, 2) of (6, 2), which changes axis 0, the samples, so its batches must stay as '
-        "the data set has them, but SGWU, AGWU and ASGD deal samples out one by one; use exchange: ALLREDUCE with "
-        "batch_scope: REPLICA"
-    )
-
-
-def test_no_data_set() -> None:
-    made = Net(graph_of('layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 } } }'))
+def refusal(folder: Path, text: str, samples: int = 100, passes: int = 9) -> str:
     with pytest.raises(PrototxtError) as caught:
-        samples_of(made, pb.ParallelParameter.ASGD)
-    assert str(caught.value) == (
-        "the training net has no layer that reads a data set, which exchange: ASGD could divide among the workers; use "
-        "exchange: ALLREDUCE"
+        make_schedule(outer(folder, text), samples, 3, Fraction(passes))
+    return str(caught.value).removeprefix(f"{folder}/solver.prototxt:")
+
+
+def test_numbers_that_fit_the_data(tmp_path: Path) -> None:
+    assert isinstance(make_schedule(outer(tmp_path, "balance: IDPA"), 100, 3, Fraction(9)), Agwu)
+
+
+def test_a_number_that_is_written(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "balance: IDPA balance_param { num_batches: 5 }", passes=2) == (
+        "3:31: parallel_param: balance_param: num_batches is 5, but the data are trained only 2 times; use "
+        "num_batches: 2 or fewer"
+    )
+    assert refusal(tmp_path, "agwu_param { max_staleness: 1 }").startswith(
+        "3:14: parallel_param: agwu_param: max_staleness is 1, but of 3 workers"
     )
 
 
-def test_arrays_given_in_python() -> None:
-    sizes = "batch_size: 2 channels: 1 height: 1 width: 1"
-    text = f'layer {{ name: "m" type: "MemoryData" top: "x" top: "y" memory_data_param {{ {sizes} }} }}'
-    with pytest.raises(LayerError) as caught:
-        samples_of(Net(graph_of(text)), pb.ParallelParameter.SGWU)
-    assert str(caught.value) == (
-        'layer "m": its arrays are given to one process, in Python; SGWU, AGWU and ASGD need a data set on disk'
+def test_a_default(tmp_path: Path) -> None:
+    """At what is nearest around it."""
+    assert refusal(tmp_path, "balance: IDPA", passes=2).startswith(
+        "2:1: parallel_param: balance_param: num_batches is 4 (the default), but the data are trained only 2 times; use"
+    )
+    assert refusal(tmp_path, "balance: IDPA", samples=3).startswith(
+        "2:1: parallel_param: balance_param: num_batches is 4 (the default), but there are only 3 samples to hand out"
     )

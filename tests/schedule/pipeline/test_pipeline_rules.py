@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from google.protobuf import text_format
 
 from bpt.errors import PrototxtError
-from bpt.plan.pipeline_rules import without_effect
-from bpt.plan.solver_rules import check_solver
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.violations import unused
 from tests.golden_cases import graph_of
-from tests.plan.test_solver_rules import solver
+from tests.plan.test_violations import check, solver
 from tests.solver.small_solver import NET
+from tests.solver.training import solver_of
 
 STAGES = "num_stages: 2"
 DELAYED = "pipeline_param { schedule: DELAYED }"
@@ -39,7 +37,7 @@ def place_of(text: str) -> str:
     ],
 )
 def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
-    check_solver(solver(tmp_path, more))
+    check(solver(tmp_path, more))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +120,7 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
 )
 def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
-        check_solver(solver(tmp_path, more.replace("§", "")))
+        check(solver(tmp_path, more.replace("§", "")))
     assert f"{place_of(more)}{message}" in str(caught.value)
 
 
@@ -145,6 +143,6 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
 )
 def test_what_has_no_effect_is_told(parallel: str, stage: str, remarks: list[str]) -> None:
     graph = graph_of(NET.replace('name: "ip"', f'name: "ip" parallel_param {{ {stage} }}'))
-    told = list(without_effect(text_format.Parse(parallel, pb.ParallelParameter()), graph))
+    told = [str(each) for each in unused(solver_of(f"parallel_param {{ {parallel} }}"), graph=graph)]
     assert len(told) == len(remarks)
     assert all(remark in line for remark, line in zip(remarks, told, strict=True))

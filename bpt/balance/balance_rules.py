@@ -1,0 +1,65 @@
+"""What goes together with a balance, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bpt.proto import bpt_pb2 as pb
+from bpt.violation import PARALLEL, Unused, Violation, beyond
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
+
+_Exchange = pb.ParallelParameter.Exchange
+STATIC, IDPA = pb.ParallelParameter.STATIC, pb.ParallelParameter.IDPA
+BALANCE, PARAM = (PARALLEL, "balance"), "balance_param"
+
+
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why ``plan`` cannot balance as it says."""
+    parallel = plan.parallel_param
+    if plan.is_outer:
+        if parallel.balance == STATIC:
+            name = _Exchange.Name(parallel.exchange)
+            yield Violation(
+                BALANCE,
+                f"balance: STATIC divides the batches of a synchronous exchange; exchange: {name} divides the data "
+                "set: use balance: IDPA or UNIFORM",
+            )
+        yield from beyond(parallel.balance_param, "num_batches", PARALLEL, PARAM, least=1)
+        return
+    if parallel.balance == IDPA:
+        yield Violation(
+            BALANCE,
+            "balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD",
+            "use one of them, or balance: STATIC, which divides each batch",
+        )
+    if parallel.balance == STATIC and parallel.num_stages > 1:
+        yield Violation(
+            BALANCE,
+            f"balance: STATIC gives shares to ranks by their speed, but with num_stages: {parallel.num_stages} a "
+            "pipeline trains a share",
+            "place layers by speed instead: pipeline_param { devices: … }",
+        )
+    if parallel.balance == STATIC and not parallel.balance_param.profile:
+        yield Violation(
+            BALANCE,
+            "balance: STATIC needs balance_param { profile: … }, a file that "
+            '"mpirun … bpt time --solver S --profile FILE" writes',
+        )
+
+
+def unused(plan: RunPlan) -> Iterator[Unused]:
+    """What is set of a balance that is not the plan's."""
+    parallel = plan.parallel_param
+    outer = f"with exchange: {_Exchange.Name(parallel.exchange)}" if plan.is_outer else ""
+    without = {
+        "profile": outer or ("" if parallel.balance == STATIC else "without balance: STATIC"),
+        "normalizer": outer,
+        "num_batches": "" if parallel.balance == IDPA else "without balance: IDPA",
+        "rule": "" if parallel.balance == IDPA else "without balance: IDPA",
+    }
+    for field, why in without.items():
+        if why and plan.given(PARALLEL, PARAM, field):
+            yield Unused((PARALLEL, PARAM, field), why)

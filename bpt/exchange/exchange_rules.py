@@ -1,0 +1,54 @@
+"""What goes together with an exchange of gradients, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bpt.proto import bpt_pb2 as pb
+from bpt.violation import PARALLEL, Unused, Violation, beyond
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import RunPlan
+
+CGDP, MODEL = pb.ParallelParameter.CGDP, pb.CgdpParameter.MODEL
+PARAM = "cgdp_param"
+
+
+def violations(plan: RunPlan) -> Iterator[Violation]:
+    """Why ``plan`` cannot exchange gradients as it says."""
+    if plan.is_outer:
+        return
+    parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
+    if parallel.exchange == CGDP and chunks.chunking == MODEL and parallel.num_stages > 1:
+        yield Violation(
+            (PARALLEL, PARAM, "chunking"),
+            "cgdp_param { chunking: MODEL } measures all layers on each rank, which has some of them with num_stages: "
+            f"{parallel.num_stages}",
+            "set chunk_size, or leave chunking out",
+        )
+    for field, least in (("chunk_size", 0), ("step", 1), ("range", 1), ("interval", 1)):
+        yield from beyond(chunks, field, PARALLEL, PARAM, least=least)
+    if chunks.chunking == MODEL and chunks.chunk_size:
+        yield Violation(
+            (PARALLEL, PARAM, "chunk_size"),
+            f"chunk_size: {chunks.chunk_size} makes chunks of one size, but chunking: MODEL chooses them by itself",
+            "leave one of them out",
+        )
+
+
+def unused(plan: RunPlan) -> Iterator[Unused]:
+    """What is set of chunks that are not made, or not searched."""
+    parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
+    if parallel.exchange != CGDP:
+        if plan.given(PARALLEL, PARAM):
+            name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
+            yield Unused((PARALLEL, PARAM), f"with exchange: {name}" if plan.is_outer else "without exchange: CGDP")
+        return
+    for field in ("choice", "step", "range", "interval"):
+        if not plan.given(PARALLEL, PARAM, field):
+            continue
+        if chunks.chunk_size:
+            yield Unused((PARALLEL, PARAM, field), "with chunk_size: nothing is searched")
+        elif chunks.chunking == MODEL and field in ("step", "range"):
+            yield Unused((PARALLEL, PARAM, field), "with chunking: MODEL: the cost model says what is tried")

@@ -1,0 +1,242 @@
+"""RunPlan: what a run is to be. Made once of a solver's text by ``resolve``; from there on nobody reads the text.
+
+Every field has the name that it has in the text, and stands there, so that the way to an attribute is the way to the
+field: ``plan.parallel_param.pipeline_param.micro_batches``. Only what says how weights follow from gradients
+(``plan.optim``) and which nets there are (``plan.nets``) is gathered. Values of enums are the schema's numbers.
+
+A plan never changes. Another run is another plan: see the methods at the end of RunPlan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from bpt.optim.spec import OptimSpec
+from bpt.origin import FieldPath, Origin, locate
+from bpt.plan.nets import NetFields, NetPlan, test_plans, train_plan
+from bpt.precision import FLOAT32, Precision
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.outer.exchanges import OUTER
+
+_Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
+
+
+@dataclass(frozen=True)
+class CgdpSpec:
+    """Chunks of gradients, under ``exchange: CGDP``."""
+
+    chunk_size: int = 0
+    step: int = 10
+    range: int = 5
+    interval: int = 10
+    chunking: int = pb.CgdpParameter.UNIFORM
+    choice: str = ""
+
+
+@dataclass(frozen=True)
+class AgwuSpec:
+    """The outer layer's exchanges: SGWU, AGWU, ASGD."""
+
+    normalizer: int = pb.AgwuParameter.OTHERS
+    local_epochs: int = 1
+    max_staleness: int = 0
+    weigh_by_accuracy: bool = True
+    push: int = 1
+    fetch: int = 1
+
+
+@dataclass(frozen=True)
+class BalanceSpec:
+    """How samples are divided among replicas that are not equally fast."""
+
+    profile: str = ""
+    num_batches: int = 4
+    rule: int = pb.BalanceParameter.HARMONIC
+    normalizer: int = pb.BalanceParameter.SHARE
+
+
+@dataclass(frozen=True)
+class FcSpec:
+    """How ranks that share a fully connected layer trade its activations."""
+
+    scheme: int = pb.FcParameter.PEER
+
+
+@dataclass(frozen=True)
+class GabraSpec:
+    """The genetic algorithm of ``allocator: GABRA``."""
+
+    population: int = 64
+    generations: int = 2000
+    crossover: float = pb.GabraParameter().crossover  # 0.8 in float32, as texts have it
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """Which stage runs which layers, and in which order micro-batches go through them."""
+
+    allocator: int = _Pipeline.BLOCK
+    schedule: int = _Pipeline.GPIPE
+    micro_batches: int = 4
+    objective: int = _Pipeline.STEP_TIME
+    devices: str = ""
+    costs: str = ""
+    partitions: int = 0
+    gabra_param: GabraSpec = GabraSpec()
+
+
+@dataclass(frozen=True)
+class InnerSpec:
+    """The inner layer: how one process spreads its work over its cores."""
+
+    engine: int = pb.InnerParameter.LIBRARY
+    num_threads: int = 0
+
+
+@dataclass(frozen=True)
+class ParallelSpec:
+    """How a run is spread over its ranks. The defaults are plain data parallelism, or one process."""
+
+    num_stages: int = 1
+    num_shards: int = 1
+    batch_scope: int = _Parallel.GLOBAL
+    exchange: int = _Parallel.ALLREDUCE
+    cgdp_param: CgdpSpec = CgdpSpec()
+    agwu_param: AgwuSpec = AgwuSpec()
+    balance: int = _Parallel.UNIFORM
+    balance_param: BalanceSpec = BalanceSpec()
+    fc_param: FcSpec = FcSpec()
+    pipeline_param: PipelineSpec = PipelineSpec()
+    inner_param: InnerSpec = InnerSpec()
+    sync_batch_norm: bool = False
+    server: int = _Parallel.DEDICATED
+    ship_data: bool = False
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What is trained and tested, how, on which ranks, and what is written of it.
+
+    Attributes:
+        nets: the fields that name the nets; ``train`` and ``tests`` are what they name.
+        optim: how weights follow from gradients.
+        path: of the solver's text; "": the plan was made in memory.
+        origins: where each field of the text stands.
+        set_fields: the fields that the text or a flag sets.
+        notes: for the log: what was changed in the text as it was read.
+        text: all of it, as the log shows it.
+        shared_text: without what may differ from host to host: where files lie, and which device computes.
+    """
+
+    nets: NetFields = NetFields()  # noqa: RUF009  frozen
+    test_iter: tuple[int, ...] = ()
+    test_interval: int = 0
+    test_compute_loss: bool = False
+    test_initialization: bool = True
+    optim: OptimSpec = OptimSpec()  # noqa: RUF009
+    display: int = 0
+    average_loss: int = 1
+    snapshot: int = 0
+    snapshot_prefix: str = ""
+    snapshot_diff: bool = False
+    snapshot_format: int = pb.SolverParameter.BINARYPROTO
+    snapshot_after_train: bool = True
+    weights: tuple[str, ...] = ()
+    random_seed: int = -1
+    debug_info: bool = False
+    solver_mode: int = pb.SolverParameter.GPU
+    device_id: int = 0
+    engine: int = pb.SolverParameter.AUTO
+    precision: Precision = FLOAT32
+    parallel_param: ParallelSpec = ParallelSpec()
+    path: str = ""
+    origins: Mapping[FieldPath, Origin] = field(default_factory=dict, repr=False)
+    set_fields: frozenset[FieldPath] = frozenset()
+    notes: tuple[str, ...] = ()
+    text: str = field(default="", repr=False)
+    shared_text: str = field(default="", repr=False)
+
+    @cached_property
+    def train(self) -> NetPlan:
+        """The net to train; its file is read when it is first asked for.
+
+        Raises:
+            PrototxtError: its text is wrong, or missing.
+        """
+        return train_plan(self)
+
+    @cached_property
+    def tests(self) -> tuple[NetPlan, ...]:
+        """The nets to test; see ``train``."""
+        return test_plans(self)
+
+    @property
+    def max_iter(self) -> int:
+        """Iterations to train; of ``optim``, since a learning rate may follow it."""
+        return self.optim.max_iter
+
+    @property
+    def is_outer(self) -> bool:
+        """Whether ranks do not go in step: SGWU, AGWU or ASGD."""
+        return self.parallel_param.exchange in OUTER
+
+    def origin(self, *where: str | int) -> Origin:
+        """Where the field ``where`` stands or, if it is not set, what is nearest around it."""
+        return locate(self.origins, where, self.path)
+
+    def given(self, *where: str) -> bool:
+        """Whether the text, or a flag, sets the field ``where``; a message counts as soon as it is there."""
+        return where in self.set_fields
+
+    # Variants
+
+    def training_only(self) -> RunPlan:
+        """Without tests and snapshots: they may need data or folders that are not there."""
+        return replace(
+            self,
+            nets=replace(self.nets, test_net=(), test_net_param=(), test_state=()),
+            test_iter=(),
+            test_interval=0,
+            snapshot=0,
+            snapshot_after_train=False,
+        )
+
+    def measured(self) -> RunPlan:
+        """As measurements train: nothing is tested, written, displayed or loaded."""
+        return replace(self.training_only(), display=0, weights=())
+
+    def standalone(self) -> RunPlan:
+        """On one process that is alone. Of ``parallel_param`` the inner layer is left."""
+        return self._spread(ParallelSpec(inner_param=self.parallel_param.inner_param), "inner_param")
+
+    def of_node(self) -> RunPlan:
+        """On a computing node of the outer layer: as ``standalone``, but a pipeline keeps its stages."""
+        parallel = self.parallel_param
+        if parallel.num_stages == 1:
+            return self.standalone()
+        stages = ParallelSpec(
+            num_stages=parallel.num_stages,
+            pipeline_param=parallel.pipeline_param,
+            inner_param=parallel.inner_param,
+        )
+        return self._spread(stages, "num_stages", "pipeline_param", "inner_param")
+
+    def with_seed(self, seed: int) -> RunPlan:
+        """With this ``random_seed``."""
+        return replace(self, random_seed=seed)
+
+    def with_parallel(self, **changes: object) -> RunPlan:
+        """With other values of fields of ``parallel_param``."""
+        return replace(self, parallel_param=replace(self.parallel_param, **changes))  # type: ignore[arg-type]
+
+    def with_pipeline(self, **changes: object) -> RunPlan:
+        """With other values of fields of ``pipeline_param``."""
+        return self.with_parallel(pipeline_param=replace(self.parallel_param.pipeline_param, **changes))  # type: ignore[arg-type]
+
+    def _spread(self, parallel: ParallelSpec, *kept: str) -> RunPlan:
+        """With this ``parallel_param``, of which the text sets no more than the fields ``kept``."""
+        ours = {way for way in self.set_fields if way[0] != "parallel_param" or (len(way) > 1 and way[1] in kept)}
+        return replace(self, parallel_param=parallel, set_fields=frozenset(ours))
