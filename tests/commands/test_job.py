@@ -14,7 +14,7 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.commands import job as module
 from bpt.commands.job import Job
 from bpt.device import CPU
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.spec import RunPlan
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.solver.training import solver_of
 
@@ -56,9 +56,9 @@ def test_places_on_a_machine(monkeypatch: pytest.MonkeyPatch, chosen: list[tuple
 
 
 def test_devices_are_chosen_by_the_place_on_the_machine(chosen: list[tuple[object, ...]]) -> None:
-    param = pb.SolverParameter()
-    Job(SerialCommunicator(), local_rank=2, local_size=4).begin(param, "0,1")
-    assert chosen == [(param, "0,1", 2, 4)]
+    plan = RunPlan()
+    Job(SerialCommunicator(), local_rank=2, local_size=4).begin(plan, "0,1")
+    assert chosen == [(plan, "0,1", 2, 4)]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from bpt.doctor.files import Input, check_inputs, check_snapshots, inputs_of, lo
 from bpt.doctor.findings import Finding, Kind, Ranks, Section
 from bpt.doctor.texts import Texts
 from bpt.plan.resolve import read_plan
+from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_records
 from tests.doctor.nets import write_run
@@ -177,7 +178,7 @@ def test_snapshots_to_resume_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def snapshots(hosts: str, prefix: Path, nbytes: int | None = None, **fields: Any) -> Section:
-    param = pb.SolverParameter(snapshot_prefix=str(prefix), **fields)
+    param = RunPlan(snapshot_prefix=str(prefix), **fields)
     section = same(on_hosts(hosts, lambda ranks: check_snapshots(ranks, param, nbytes)))
     for folder in (prefix.parent, prefix.parent.parent):
         assert not list(folder.glob(".bpt-doctor*")), "something is left"
@@ -221,7 +222,7 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     section = snapshots("aab", tmp_path / "x")
     (text,) = texts_of(section, Kind.NOTE)
     assert text.startswith(f"rank 2 on host b: what rank 0 writes under {tmp_path} is not seen there")
-    outer = pb.ParallelParameter(exchange=pb.ParallelParameter.AGWU)
+    outer = ParallelSpec(exchange=pb.ParallelParameter.AGWU)
     assert only(snapshots("aab", tmp_path / "x", parallel_param=outer)).kind is Kind.OK  # rank 0 alone resumes
 
 

@@ -158,7 +158,7 @@ def test_a_rehearsal_refuses_what_a_plan_would_but_for_costs(tmp_path: Path) -> 
     source = two_unlike(tmp_path)
     (tmp_path / "c.json").write_text("of another net")  # about to be written anew
     rehearse(source)
-    assert source.param.parallel_param.pipeline_param.costs == "c.json"
+    assert source.parallel_param.pipeline_param.costs == "c.json"
     with pytest.raises(BptError, match="no layer runs on stage 1"):
         rehearse(two_unlike(tmp_path, pipeline("allocator: MANUAL")))
 

@@ -15,6 +15,7 @@ from bpt.execute.engine_choice import WARM_UP
 from bpt.execute.layout import LayoutChoice
 from bpt.execute.local import LocalOperator
 from bpt.execute.task_dag import InnerChoice, TaskDagOperator
+from bpt.plan.spec import InnerSpec, ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import tuned_settings as module
 from bpt.runtime.tuned_settings import Engine, Inner
@@ -118,8 +119,8 @@ def test_memory_of_the_other_layout_is_given_back(released: list[int]) -> None:
     assert len(released) == changes > 0
 
 
-def asking(engine: int) -> pb.ParallelParameter:
-    return pb.ParallelParameter(inner_param=pb.InnerParameter(engine=engine))  # type: ignore[arg-type]
+def asking(engine: int) -> ParallelSpec:
+    return ParallelSpec(inner_param=InnerSpec(engine=engine))
 
 
 def dag_operator(threads: int = 2) -> TaskDagOperator:

@@ -179,7 +179,7 @@ def test_the_solver_is_that_of_lenet(digits: Path, tmp_path: Path) -> None:
     assert work.iterations == 100
     solver, windows = work.write(tmp_path)
     param = read_plan(solver)
-    assert (param.max_iter, param.test_interval, list(param.test_iter), list(param.optim.stepvalue)) == (100, 5, [4], [80])
+    assert (param.max_iter, param.test_interval, param.test_iter, param.optim.stepvalue) == (100, 5, (4,), (80,))
     assert (param.optim.base_lr, param.optim.momentum, param.optim.gamma) == pytest.approx((0.004, 0.9, 0.1))
     assert param.engine == pb.SolverParameter.CHANNELS_LAST
     assert param.parallel_param.balance_param.num_batches == 5

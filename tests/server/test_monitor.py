@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import pytest
 
+from bpt.optim.spec import OptimSpec
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
 from bpt.schedule.outer.instructions import Average, Settled
@@ -36,8 +38,8 @@ class Timed(Monitor):
 
 def monitor(silent: bool = False, **solver: object) -> tuple[Monitor, Clock, RunRecord]:
     record = RunRecord()
-    param = pb.SolverParameter(base_lr=0.5, lr_policy="fixed", **solver)  # type: ignore[arg-type]
-    made = Timed(param, NAMES, HOSTS, record, 0, silent)
+    plan = RunPlan(optim=OptimSpec(base_lr=0.5, lr_policy="fixed"), **solver)  # type: ignore[arg-type]
+    made = Timed(plan, NAMES, HOSTS, record, 0, silent)
     clock = made.clock = Clock()
     return made, clock, record
 

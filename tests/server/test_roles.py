@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from google.protobuf import text_format
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.proto import bpt_pb2 as pb
 from bpt.server.roles import Roles
 from tests.doubles.thread_ranks import run_ranks
+from tests.solver.training import solver_of
 
 
 def roles(text: str, ranks: int) -> list[Roles]:
-    param = text_format.Parse(text, pb.ParallelParameter())
+    param = solver_of(f"parallel_param {{ {text} }}").parallel_param
 
     def work(world: Communicator) -> Roles:
         return Roles.of(param, world)
@@ -42,7 +41,7 @@ def test_rank_0_computes_as_well() -> None:
 
 @pytest.mark.parametrize("text", ["server: DEDICATED", "server: COLOCATED"])
 def test_a_process_that_is_alone_has_both_roles(text: str) -> None:
-    found = Roles.of(text_format.Parse(text, pb.ParallelParameter()), SerialCommunicator())
+    found = Roles.of(solver_of(f"parallel_param {{ {text} }}").parallel_param, SerialCommunicator())
     assert (found.workers, found.serves, found.worker) == ((0,), True, 0)
 
 

@@ -14,6 +14,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import Data
 from bpt.net import Net
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.speeds.step_benchmark import StepBenchmark
 from tests.data.lmdbs import write_images
@@ -47,7 +48,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def rehearsal(tmp_path: Path, *overrides: str, net: str = NET, ranks: int = 1) -> StepBenchmark:
     solver = small_solver(tmp_path, *overrides, net=net)
-    return StepBenchmark(solver.train.graph(), solver.param, CPU, ranks=ranks)
+    return StepBenchmark(solver.train.graph(), solver, CPU, ranks=ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -137,7 +138,7 @@ def test_sources_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     closed: list[int] = []
     close = Data.close
     monkeypatch.setattr(Data, "close", lambda layer: closed.append(1) or close(layer))
-    work = StepBenchmark(graph_of(net), pb.SolverParameter(base_lr=0.1), CPU)
+    work = StepBenchmark(graph_of(net), RunPlan(), CPU)
     work.resize(1)
     work.resize(2)
     assert len(closed) == 1
@@ -155,7 +156,7 @@ def test_layouts_are_chosen_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return next(answers)
 
     solver = small_solver(tmp_path)
-    work = StepBenchmark(solver.train.graph(), solver.param, CPU, agree=agree)
+    work = StepBenchmark(solver.train.graph(), solver, CPU, agree=agree)
     work.resize(2)
     choice = LayoutChoice(pb.SolverParameter.AUTO)
     work.settle(choice)
