@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from bpt.context import RunContext
+from bpt.context import CurrentPass, PassContext
 from bpt.errors import BptError, LayerError, RunError, UserError
 from bpt.failures import kernel_error
 from bpt.fillers import fill
@@ -19,6 +19,7 @@ from bpt.layers.blobs_in_text import blobs_in_text
 from bpt.layers.filter import behind_filters, refit
 from bpt.layers.unused_settings import notice_unused_settings
 from bpt.proto import bpt_pb2 as pb
+from bpt.share import ShardRotation
 
 
 class Net(nn.Module):
@@ -49,7 +50,7 @@ class Net(nn.Module):
     def __init__(
         self,
         graph: LayerGraph,
-        context: RunContext | None = None,
+        context: PassContext | None = None,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         part: Part = WHOLE,
     ) -> None:
@@ -57,7 +58,7 @@ class Net(nn.Module):
         self.graph = graph
         self.part = part
         self.held = tuple(param for param in graph.learnable if part.holds(param))
-        self.context = context or RunContext()
+        self._pass = CurrentPass(context or PassContext())
         self.sources_apart = False
         self.layers = nn.ModuleList()
         self._values: dict[int, nn.Parameter] = {}  # by Param.index
@@ -66,6 +67,7 @@ class Net(nn.Module):
                 self.layers.append(RemoteLayer(node.spec, self.context))
                 continue
             layer = LAYERS[node.type](node.spec, self.context)
+            layer.follow(self._pass)
             notice_unused_settings(layer)
             layer.samples = _samples(graph, node)
             stated = blobs_in_text(node.spec, [graph.params[index].shape for index in node.params])
@@ -76,6 +78,35 @@ class Net(nn.Module):
             self.layers.append(layer)
         self._behind_filters = behind_filters(graph)
         self.training = graph.phase == pb.TRAIN  # a layer with a phase of its own keeps that
+        self._agree_on_rotation()
+
+    @property
+    def context(self) -> PassContext:
+        """Of the pass under way, or of the last one."""
+        return self._pass.context
+
+    def enter(self, context: PassContext) -> None:
+        """Go on with a pass, or a micro-batch of it: all layers see this context from now on."""
+        self._pass.context = context
+
+    def next_rotation(self) -> float:
+        """The part of the batch by which the shares of the next pass are rotated; 0 if they never are."""
+        if self._rotation is None or self._rotates_by is None:
+            return 0.0
+        return self._rotation.part(self._rotates_by.position // self._rotates_by.share.total)
+
+    def _agree_on_rotation(self) -> None:
+        """Shares are rotated once an epoch of the first layer that has data; all data layers keep to it."""
+        self._rotation: ShardRotation | None = None
+        self._rotates_by: DataLayer | None = None
+        if not (self.context.rotates and self.training):
+            return
+        for layer in self.layers:
+            if isinstance(layer, Layer) and layer.own_rotation is not None:
+                self._rotation = self._rotation or layer.own_rotation
+                if isinstance(layer, DataLayer):
+                    self._rotates_by = self._rotates_by or layer
+                    layer.rotate(self._rotation)
 
     def _make(
         self, param: Param, shared: Mapping[tuple[str, int], nn.Parameter], stated: Sequence[Tensor]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -20,16 +21,29 @@ class Share:
     total: int
 
     def runs(self, shift: int = 0) -> tuple[tuple[int, int], ...]:
-        """The samples as at most two runs ``[begin, end)`` of the batch, in the rank's order.
+        """The samples as runs ``[begin, end)`` of the batch, in the rank's order; at most two, unless it is ``joined``.
 
         Args:
-            shift: turns all shares along the ring, so that a rank does not get the same samples every epoch.
+            shift: rotates all shares along the ring, so that a rank does not get the same samples every epoch.
         """
         begin = (self.start + shift) % self.total if self.total else 0
         end = begin + self.count
         if end <= self.total:
             return ((begin, end),) if self.count else ()
         return (begin, self.total), (0, end - self.total)
+
+    @staticmethod
+    def joined(shares: Sequence[Share]) -> Share:
+        """The samples of several shares of one batch, those of the first one first."""
+        first, *others = shares
+        end, whole = first.start + first.count, True
+        for share in others:
+            whole &= share.start == end or not share.count
+            end += share.count
+        count = sum(share.count for share in shares)
+        if whole:
+            return Share(first.start, count, first.total)
+        return _Joined(first.start, count, first.total, tuple(shares))
 
     def part(self, number: int, parts: int) -> Share:
         """Part ``number`` of so many, consecutive and nearly equal: the longer ones, by a sample, come first."""
@@ -38,8 +52,21 @@ class Share:
         return Share(self.start + start, size + (number < longer), self.total)
 
     def shift(self, part: float) -> int:
-        """The samples by which shares are turned that are turned by ``part`` of the batch."""
+        """The samples by which shares are rotated that are turned by ``part`` of the batch."""
         return int(part * self.total)
+
+
+@dataclass(frozen=True)
+class _Joined(Share):
+    """Shares that do not lie one behind the other; ``start`` is that of the first."""
+
+    shares: tuple[Share, ...]
+
+    def runs(self, shift: int = 0) -> tuple[tuple[int, int], ...]:
+        return tuple(run for share in self.shares for run in share.runs(shift))
+
+    def part(self, number: int, parts: int) -> Share:
+        raise AssertionError("parts are taken before shares are joined")
 
 
 def whole_batch(samples: int) -> Share:
@@ -48,7 +75,7 @@ def whole_batch(samples: int) -> Share:
 
 
 def rotation(epoch: int) -> float:
-    """The part of the ring, in [0, 1), by which shares are turned in an epoch; 0 in the first.
+    """The part of the ring, in [0, 1), by which shares are rotated in an epoch; 0 in the first.
 
     Multiples of the golden section never come back and leave no gap for long, so after a few epochs every rank
     has seen all samples, also where the data come in one order for ever.
@@ -57,19 +84,19 @@ def rotation(epoch: int) -> float:
 
 
 @dataclass(frozen=True)
-class Turning:
-    """When the shares of a net's batches are turned: once an epoch of its first data layer.
+class ShardRotation:
+    """When the shares of a net's batches are rotated: once an epoch of its first data layer.
 
     All data layers of a net keep to one, whatever their epochs, so that their rows go on belonging together.
 
     Attributes:
         batch: samples of a whole batch of that layer.
-        epoch: samples of its data set; 0: it has no epochs, and nothing is turned.
+        epoch: samples of its data set; 0: it has no epochs, and nothing is rotated.
     """
 
     batch: int
     epoch: int
 
     def part(self, passes: int) -> float:
-        """The part of the batch, in [0, 1), by which shares are turned after so many passes."""
+        """The part of the batch, in [0, 1), by which shares are rotated after so many passes."""
         return rotation(passes * self.batch // self.epoch) if self.epoch else 0.0

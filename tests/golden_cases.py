@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from google.protobuf import text_format
 
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
@@ -56,12 +56,12 @@ class LayerRun:
 
     kind: str
     case: dict[str, Any]
-    operator: LocalOperator
+    operator: SegmentOperator
 
     @classmethod
     def prepare(cls, kind: str, case: dict[str, Any]) -> LayerRun:
         phase = pb.Phase.Value(case["phase"])
-        net = Net(graph_of(case["prototxt"], phase), RunContext(seed=case["seed"]))
+        net = Net(graph_of(case["prototxt"], phase), PassContext(seed=case["seed"]))
         arrays = recorded(kind)[1]
         layer = net.layers[net.graph.index_of[case["layer"]]]
         with torch.no_grad():
@@ -71,7 +71,7 @@ class LayerRun:
                     assert_close(blob.numpy(), arrays[f"{case['id']}/param/{index}"], f"filler of param {index}")
                 else:
                     blob.copy_(torch.from_numpy(arrays[f"{case['id']}/param/{index}"]))
-        return cls(kind, case, LocalOperator(net, per_layer(net.graph)))
+        return cls(kind, case, SegmentOperator(net, per_layer(net.graph)))
 
     def check(self) -> None:
         """Run all recorded steps, and compare tops, diffs and parameters with Caffe's."""

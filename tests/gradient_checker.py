@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.layers import Layer
 from bpt.proto import bpt_pb2 as pb
 from tests.one_layer import Shape, one_layer, randomise, tops_of
@@ -38,7 +38,7 @@ def check_gradients(
     ]
     shapes = [tuple(value.shape) for value in values]
     check_layer(
-        randomise(one_layer(body, *shapes, phase=phase, tops=tops, context=RunContext(seed=7))), values, constant
+        randomise(one_layer(body, *shapes, phase=phase, tops=tops, context=PassContext(seed=7))), values, constant
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
@@ -101,7 +101,7 @@ class RecordedNet:
         self.net = Net(graph)
         self.params = {(graph.nodes[param.layer].name, param.blob): param for param in graph.params}
         self._fill()
-        self.operator = LocalOperator(self.net, per_layer(graph))
+        self.operator = SegmentOperator(self.net, per_layer(graph))
 
     def _fill(self) -> None:
         assert list(self.params) == [(param["layer"], param["blob"]) for param in self.info["params"]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers import Layer
@@ -33,7 +33,7 @@ def one_layer_graph(body: str, *bottoms: Shape, phase: int = pb.TRAIN, tops: int
 
 
 def one_layer(
-    body: str, *bottoms: Shape, phase: int = pb.TRAIN, tops: int = 1, context: RunContext | None = None
+    body: str, *bottoms: Shape, phase: int = pb.TRAIN, tops: int = 1, context: PassContext | None = None
 ) -> Layer:
     """The layer itself; its parameters are as the fillers leave them."""
     layer: Any = Net(one_layer_graph(body, *bottoms, phase=phase, tops=tops), context).layers[-1]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bpt.errors import DataError, RunError
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.failures import is_out_of_memory, kernel_error
 from bpt.graph.segments import Segment, cut, per_layer, whole
 from bpt.net import Net
@@ -74,14 +74,14 @@ class Failing(torch.autograd.Function):
         raise Failing.error
 
 
-def operator_with(cut_into: tuple[Segment, ...] | None, monkeypatch: pytest.MonkeyPatch) -> LocalOperator:
+def operator_with(cut_into: tuple[Segment, ...] | None, monkeypatch: pytest.MonkeyPatch) -> SegmentOperator:
     """A net whose ReLU fails in the backward pass."""
     net = Net(graph_of(NET))
     monkeypatch.setattr(net.layers[2], "forward", Failing.apply)
-    return LocalOperator(net, cut_into)
+    return SegmentOperator(net, cut_into)
 
 
-def backward_error(operator: LocalOperator) -> str:
+def backward_error(operator: SegmentOperator) -> str:
     for index in range(len(operator.segments)):
         operator.forward(index)
     with pytest.raises(RunError) as caught:
@@ -117,7 +117,7 @@ def test_our_own_errors_pass_unchanged(error: Exception, monkeypatch: pytest.Mon
     net = Net(graph_of(NET))
     monkeypatch.setattr(net.layers[1], "forward", fail)
     with pytest.raises(RunError) as caught:
-        LocalOperator(net).forward(0)
+        SegmentOperator(net).forward(0)
     assert caught.value is error
 
 
@@ -127,7 +127,7 @@ def test_a_kernel_that_fails_in_the_forward_pass(monkeypatch: pytest.MonkeyPatch
 
     net = Net(graph_of(NET))
     monkeypatch.setattr(net.layers[1], "forward", fail)
-    operator = LocalOperator(net, per_layer(net.graph))
+    operator = SegmentOperator(net, per_layer(net.graph))
     operator.forward(0)
     with pytest.raises(RunError, match=r'^layer "ip": .* \(bottoms of shape \(2, 3\)\)$') as caught:
         operator.forward(1)

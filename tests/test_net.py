@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError, UserError
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
@@ -31,7 +31,7 @@ def summed(bottom: str) -> str:
 
 def gradient_of_sum(net: Net, x: torch.Tensor) -> torch.Tensor:
     """The gradient of the sum of the net's output by its only set of weights."""
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     operator.feed({0: x})
     operator.forward(0)
     operator.backward(0)
@@ -98,9 +98,9 @@ def test_lr_mult_0_and_statistics_do_not_train() -> None:
 def test_fillers_depend_on_seed_layer_and_blob_alone() -> None:
     one = inputs(4, 3) + inner_product("a", "x", 3, "") + inner_product("b", "a", 3, "")
     other = inputs(4, 3) + inner_product("b", "x", 3, "")
-    a, b = Net(graph_of(one), RunContext(seed=1)).parameters()
-    (same_b,) = Net(graph_of(other), RunContext(seed=1)).parameters()
-    (other_b,) = Net(graph_of(other), RunContext(seed=2)).parameters()
+    a, b = Net(graph_of(one), PassContext(seed=1)).parameters()
+    (same_b,) = Net(graph_of(other), PassContext(seed=1)).parameters()
+    (other_b,) = Net(graph_of(other), PassContext(seed=2)).parameters()
     assert torch.equal(b, same_b)
     assert not torch.equal(a, b)
     assert not torch.equal(b, other_b)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part, Slice, slice_bounds
@@ -45,9 +45,9 @@ def cut(values: torch.Tensor, part: Part, index: int) -> torch.Tensor:
 @pytest.mark.parametrize("shards", [1, 2, 3, 8])
 def test_slices_are_those_of_the_whole_net(shards: int) -> None:
     graph = graph_of(NET)
-    whole = Net(graph, RunContext(seed=3))
+    whole = Net(graph, PassContext(seed=3))
     for part in parts_of(graph, shards):
-        net = Net(graph, RunContext(seed=3), part=part)
+        net = Net(graph, PassContext(seed=3), part=part)
         assert net.held == graph.learnable
         for param in graph.params:
             assert torch.equal(net.value(param), cut(whole.value(param), part, param.index))
@@ -68,7 +68,7 @@ def test_a_sliced_layer_computes_its_outputs() -> None:
 
 def test_layers_that_are_elsewhere_have_no_parameters() -> None:
     graph = graph_of(NET)
-    net = Net(graph, RunContext(seed=3), part=Part(frozenset({2}), {3: Slice(0, 0, 4)}))
+    net = Net(graph, PassContext(seed=3), part=Part(frozenset({2}), {3: Slice(0, 0, 4)}))
     assert [type(layer) is RemoteLayer for layer in net.layers] == [True, True, False, True]
     assert [net.holds(param) for param in graph.params] == [False, False, True, True]
     assert net.held == graph.params[2:]
@@ -95,8 +95,8 @@ def test_data_are_not_opened_by_ranks_that_do_not_run_their_layer(tmp_path: Path
 def test_a_test_net_uses_the_slices_of_the_train_net() -> None:
     graph = graph_of(NET)
     part = parts_of(graph, 2)[1]
-    train = Net(graph, RunContext(seed=1), part=part)
-    test = Net(graph_of(NET, pb.TEST), RunContext(seed=2), train.values_by_name(), part)
+    train = Net(graph, PassContext(seed=1), part=part)
+    test = Net(graph_of(NET, pb.TEST), PassContext(seed=2), train.values_by_name(), part)
     assert [id(p) for p in test.parameters()] == [id(p) for p in train.parameters()]
     with pytest.raises(LayerError) as caught:
         Net(graph_of(NET, pb.TEST), shared=train.values_by_name(), part=parts_of(graph, 2)[0])

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from bpt.share import Share, Turning, rotation, whole_batch
+from bpt.share import ShardRotation, Share, rotation, whole_batch
 
 
 def rows(share: Share, shift: int = 0) -> list[int]:
@@ -44,10 +44,10 @@ def test_rotation() -> None:
 
 
 def test_turned_once_an_epoch_of_the_first_data_layer() -> None:
-    turning = Turning(batch=4, epoch=10)
+    turning = ShardRotation(batch=4, epoch=10)
     # Passes 0, 1, 2 begin at samples 0, 4, 8; 3, 4 at 12, 16; 5 at 20.
     assert [turning.part(passes) for passes in range(6)] == [rotation(epoch) for epoch in (0, 0, 0, 1, 1, 2)]
-    assert Turning(batch=1, epoch=0).part(1000) == 0
+    assert ShardRotation(batch=1, epoch=0).part(1000) == 0
 
 
 def test_parts_by_hand() -> None:

@@ -107,7 +107,7 @@ def _compare(plan: RunPlan, device: torch.device, world: Communicator, iteration
         spread = _train(solver, iterations)
         if world.rank != 0:
             return []
-        seed, replicas = solver.context.seed, solver.parallel.batch_factor
+        seed, replicas = solver.seed, solver.parallel.batch_factor
     LOG.info("Now the same on one process")
     if cuts and solver.parallel.staging:
         LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(cuts))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.lmdb_file import LmdbWriter, check_new
 from bpt.errors import UsageError, UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
@@ -57,13 +58,14 @@ def extract_features(
         check_new(path)
         check_place(path)
     keep = frozenset(graph.blobs[blob].index for blob in blobs)
-    net = make_net(graph, device, RunContext())
+    net = make_net(graph, device, PassContext())
     try:
         load_trained(net, weights, model)
         with ExitStack() as stack:
             writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
             for batch in range(batches):
-                net.context.micro = batch  # so that DummyData and the like draw anew
+                # By a number of its own, so that DummyData and the like draw anew.
+                net.enter(replace(net.context, pass_number=batch))
                 values: dict[int, Tensor] = {}
                 with torch.no_grad():
                     net.run(0, len(graph), values, keep, lambda tensor: tensor.to(device))

@@ -20,7 +20,7 @@ from bpt.data.source import Source
 from bpt.data.transform import Transform
 from bpt.errors import DataError
 from bpt.graph.spec import Shape
-from bpt.share import Share, Turning
+from bpt.share import ShardRotation, Share
 
 
 class Batches(ABC):
@@ -30,7 +30,7 @@ class Batches(ABC):
 
     Attributes:
         share: which samples of a whole batch are this rank's.
-        turning: when shares are turned; ``None``: never.
+        rotation_of_shares: when shares are rotated; ``None``: never.
         epoch: samples of the source.
         sampler: the order of its samples.
         allocated: the stream, once only some of the samples are this process's; ``None``: all are.
@@ -38,7 +38,7 @@ class Batches(ABC):
 
     def __init__(self, sampler: Sampler, share: Share) -> None:
         self.share = share
-        self.turning: Turning | None = None
+        self.rotation_of_shares: ShardRotation | None = None
         self.epoch = sampler.size
         self.sampler = sampler
         self.allocated: AllocatedSampler | None = None
@@ -49,8 +49,8 @@ class Batches(ABC):
         self.allocated.allocate(position, runs, begun)
 
     def rotation(self, position: int) -> float:
-        """The part of the batch by which shares are turned in the batch at ``position``."""
-        return self.turning.part(position // self.share.total) if self.turning else 0.0
+        """The part of the batch by which shares are rotated in the batch at ``position``."""
+        return self.rotation_of_shares.part(position // self.share.total) if self.rotation_of_shares else 0.0
 
     def __call__(self, position: int) -> tuple[Tensor, ...]:
         """The share's samples in its order: a float32 tensor for each top, with a row a sample, perhaps none."""

@@ -9,7 +9,7 @@ import logging
 
 from torch import Tensor
 
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.report.log import number
 
 LOG = logging.getLogger("bpt")
@@ -20,7 +20,7 @@ def _mean_size(tensor: Tensor) -> str:
     return number(tensor.detach().float().abs().mean().item()) if tensor.numel() else "0"
 
 
-def log_forward(operator: LocalOperator, index: int) -> None:
+def log_forward(operator: SegmentOperator, index: int) -> None:
     """After ``Forward(index)``: data of the layer's tops and parameters."""
     graph = operator.net.graph
     node = graph.nodes[index]
@@ -32,7 +32,7 @@ def log_forward(operator: LocalOperator, index: int) -> None:
         LOG.info("    [Forward] Layer %s, param blob %s data: %s", node.name, param.name or param.blob, size)
 
 
-def log_backward(operator: LocalOperator, index: int) -> None:
+def log_backward(operator: SegmentOperator, index: int) -> None:
     """After ``Backward(index)``: diffs of the layer's bottoms and parameters."""
     graph = operator.net.graph
     node = graph.nodes[index]
@@ -48,7 +48,7 @@ def log_backward(operator: LocalOperator, index: int) -> None:
             LOG.info("    [Backward] Layer %s, param blob %s diff: %s", node.name, param.blob, _mean_size(grad))
 
 
-def log_totals(operator: LocalOperator) -> None:
+def log_totals(operator: SegmentOperator) -> None:
     """After the whole backward pass: norms of all parameters and of their diffs."""
     net = operator.net
     values = [net.value(param) for param in net.graph.learnable]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bpt.comm.base import Communicator, Request
 from bpt.comm.comm_thread import CommThread
-from bpt.execute.model_parallel import message
+from bpt.execute.split_layers import message
 from bpt.schedule.instructions import Instruction
 
 
@@ -24,13 +24,13 @@ class _Coming:
     buffer: Tensor
 
 
-Way = tuple[int, int]  # the other stage, tag
+Channel = tuple[int, int]  # the other stage, tag
 
 
 class Links:
     """Sends and receives blobs; the stage computes meanwhile.
 
-    Messages of one way (between two stages, under one tag) arrive in the order in which they were sent.
+    Messages of one channel (between two stages, under one tag) arrive in the order in which they were sent.
 
     Args:
         stages: the ranks of this pipeline, in order; used by nobody else.
@@ -40,7 +40,7 @@ class Links:
         self.stages = stages
         self._comm_thread = CommThread(stages)
         self._leaving: list[Request] = []
-        self._coming: dict[Way, list[_Coming]] = {}
+        self._coming: dict[Channel, list[_Coming]] = {}
 
     def send(self, blob: Tensor, stage: int, tag: int, what: Instruction) -> None:
         """Start to send the elements of ``blob`` to another stage, which knows their number and type."""
@@ -53,27 +53,27 @@ class Links:
         # A library moves a long message on only while somebody is in a call of it.
         self._comm_thread.submit(partial(_wait, request, elements), what)
 
-    def expect(self, elements: int, stage: int, tag: int, dtype: torch.dtype | None = None) -> None:
-        """Start to receive so many elements, of torch's default type, from another stage."""
+    def expect(self, elements: int, stage: int, tag: int, dtype: torch.dtype) -> None:
+        """Start to receive so many elements from another stage."""
         buffer = torch.empty(elements, dtype=dtype, device="cpu")
         request = self.stages.Irecv(buffer.numpy(), stage, tag)
         self._coming.setdefault((stage, tag), []).append(_Coming(request, buffer))
 
     def expected(self, stage: int, tag: int) -> int:
-        """How many blobs of this way are awaited."""
+        """How many blobs of this channel are awaited."""
         return len(self._coming.get((stage, tag), ()))
 
     def receive(self, stage: int, tag: int) -> Tensor:
-        """The elements of the first blob of this way that was expected; waits for them."""
+        """The elements of the first blob of this channel that was expected; waits for them."""
         coming = self._coming[stage, tag].pop(0)
         coming.request.Wait()
         return coming.buffer
 
     def drop(self) -> None:
         """Receive all that is expected, and forget it."""
-        for way in self._coming:
-            while self.expected(*way):
-                self.receive(*way)
+        for channel in self._coming:
+            while self.expected(*channel):
+                self.receive(*channel)
 
     def wait(self) -> None:
         """Return when all that was sent has left."""

@@ -6,11 +6,12 @@ features of all samples. Arithmetic only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.graph.part import Part, Slice, slice_bounds
+from bpt.graph.part import WHOLE, Part, Slice, slice_bounds
 from bpt.proto import bpt_pb2 as pb
 
 PEER = pb.FcParameter.PEER
@@ -88,13 +89,19 @@ def _check(graph: LayerGraph, node: Node) -> None:
             )
 
 
-def blocks(graph: LayerGraph, scheme: int) -> tuple[Block, ...]:
-    """The blocks of a net under an ``fc_param { scheme }``, in order. Raises as ``split_layers`` does."""
+def blocks(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[Block, ...]:
+    """The blocks of a net under an ``fc_param { scheme }``, in order. Raises as ``split_layers`` does.
+
+    Args:
+        stages: of each layer, in a pipeline; a block is on one of them.
+    """
     heads = {node.index for node in split_layers(graph)}
-    spans = [(head, _end(graph, head) if scheme == PEER else head + 1) for head in sorted(heads)]
+    spans = [(head, _end(graph, head, stages) if scheme == PEER else head + 1) for head in sorted(heads)]
     found: list[Block] = []
     for start, end in spans:
         bottom, (top,) = graph.nodes[start].bottoms[0], graph.nodes[end - 1].tops
+        reader = graph.edges[top].consumer
+        hands_on = scheme == PEER and reader in heads and _on_one_stage(stages, start, reader)
         found.append(
             Block(
                 start,
@@ -103,46 +110,53 @@ def blocks(graph: LayerGraph, scheme: int) -> tuple[Block, ...]:
                 top,
                 features=graph.nodes[start].spec.param.inner_product_param.num_output,
                 takes_slices=any(block.top == bottom and block.keeps_slices for block in found),
-                keeps_slices=scheme == PEER and graph.edges[top].consumer in heads,
+                keeps_slices=hands_on,
             )
         )
     return tuple(found)
 
 
-def _end(graph: LayerGraph, head: int) -> int:
+def _on_one_stage(stages: Sequence[int], layer: int, other: int | None) -> bool:
+    return not stages or (other is not None and stages[layer] == stages[other])
+
+
+def _end(graph: LayerGraph, head: int, stages: Sequence[int]) -> int:
     """Where the chain of element-wise layers behind layer ``head`` ends."""
     end = head + 1
     while graph.edges[graph.nodes[end - 1].tops[0]].consumer == end and graph.nodes[end].layer_type.elementwise:
+        if not _on_one_stage(stages, head, end):
+            break
         end += 1
     return end
 
 
-def starts(graph: LayerGraph, scheme: int) -> tuple[int, ...]:
+def starts(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[int, ...]:
     """Where to cut the graph so that each block is a segment of its own; ascending, the first is 0."""
-    edges = {edge for block in blocks(graph, scheme) for edge in (block.start, block.end)}
+    edges = {edge for block in blocks(graph, scheme, stages) for edge in (block.start, block.end)}
     return tuple(sorted({0} | edges - {len(graph)}))
 
 
-def inside(graph: LayerGraph, scheme: int) -> set[int]:
+def inside(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> set[int]:
     """The layers before which the graph must not be cut: those of each block but its first."""
-    return {layer for block in blocks(graph, scheme) for layer in range(block.start + 1, block.end)}
+    return {layer for block in blocks(graph, scheme, stages) for layer in range(block.start + 1, block.end)}
 
 
-def parts(graph: LayerGraph, scheme: int, num_shards: int) -> tuple[Part, ...]:
-    """What each shard holds. A slice is empty where there are more shards than outputs.
+def parts(graph: LayerGraph, scheme: int, num_shards: int, within: Part = WHOLE) -> tuple[Part, ...]:
+    """What each shard holds of a net, or of a stage of it. A slice is empty where there are more shards than outputs.
 
     PEER: all layers, and a slice of those that are split. MASTER_SLAVE: shard 0, the master, all layers but those
     that are split; the others, its slaves, nothing but their slices.
+
+    Args:
+        within: what the stage runs.
     """
-    split = split_layers(graph)
+    split = tuple(node for node in split_layers(graph) if within.runs(node.index))
     if scheme == PEER:
-        return tuple(Part(None, _slices(graph, split, shard, num_shards)) for shard in range(num_shards))
+        return tuple(Part(within.layers, _slices(graph, split, shard, num_shards)) for shard in range(num_shards))
     ours = frozenset(node.index for node in split)
+    own = frozenset(layer for layer in range(len(graph)) if within.runs(layer))
     slaves = num_shards - 1
-    return (
-        Part(frozenset(range(len(graph))) - ours),
-        *(Part(ours, _slices(graph, split, slave, slaves)) for slave in range(slaves)),
-    )
+    return (Part(own - ours), *(Part(ours, _slices(graph, split, slave, slaves)) for slave in range(slaves)))
 
 
 def _slices(graph: LayerGraph, split: tuple[Node, ...], number: int, slices: int) -> dict[int, Slice]:

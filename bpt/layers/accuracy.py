@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -75,7 +75,7 @@ class Accuracy(Layer):
         left_out = spec.param.accuracy_param.HasField("ignore_label")
         return "accuracy_param { ignore_label } leaves labels out" if left_out else ""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.accuracy_param
         self.axis, self.top_k = param.axis, param.top_k

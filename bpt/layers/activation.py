@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, Family, Layer
 
@@ -28,7 +28,7 @@ class Neuron(Layer):
 class ReLU(Neuron):
     """``max(x, 0) + negative_slope · min(x, 0)``; at 0 the gradient is ``negative_slope``."""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.slope = spec.param.relu_param.negative_slope
 
@@ -57,7 +57,7 @@ class ELU(Neuron):
     (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016.)
     """
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.alpha = spec.param.elu_param.alpha
 
@@ -77,7 +77,7 @@ class Sigmoid(Neuron):
 class Swish(Neuron):
     """``x / (1 + exp(-beta · x))``. (Ramachandran et al., *Searching for Activation Functions*, 2017.)"""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.beta = spec.param.swish_param.beta
 

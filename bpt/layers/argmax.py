@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -29,7 +29,7 @@ class ArgMax(Layer):
     by_sample = True
     family = Family.LOSS
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.argmax_param
         self.axis = param.axis if param.HasField("axis") else None

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -40,7 +40,7 @@ class Attention(Layer):
     by_sample = True
     family = Family.CONNECTED
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.scale = spec.param.attention_param.scale
 

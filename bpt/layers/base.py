@@ -26,11 +26,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from bpt.context import RunContext
+from bpt.context import CurrentPass, PassContext
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
-from bpt.share import Share, whole_batch
+from bpt.share import ShardRotation, Share, whole_batch
 
 
 class Family(enum.Enum):
@@ -83,14 +83,28 @@ class Layer(nn.Module):
     # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__()
         self.spec = spec
-        self.context = context
+        self._pass = CurrentPass(context)
         self.blobs = nn.ParameterList()
         self._blob_shapes: list[Shape] = []
         self.samples = 0  # of the whole batch, by the graph: axis 0 of the first bottom; the Net sets it
         self.train(spec.param.phase == 0)  # pb.TRAIN
+
+    @property
+    def context(self) -> PassContext:
+        """Of the pass under way."""
+        return self._pass.context
+
+    def follow(self, current: CurrentPass) -> None:
+        """See the passes of a net from now on; the Net calls this."""
+        self._pass = current
+
+    @property
+    def own_rotation(self) -> ShardRotation | None:
+        """When a net whose first data this layer has rotates its shares; ``None``: it has none of its own."""
+        return None
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -199,7 +213,7 @@ class Layer(nn.Module):
         if not self.context.is_divided:
             return number
         if isinstance(number, Tensor):
-            assert self.context.part is None, f"{self.spec.name}: see counts_by_data"
+            assert self.context.micro_batch is None, f"{self.spec.name}: see counts_by_data"
             return self.context.total(number)
         share = self.context.share(self.samples)
         assert number % max(share.count, 1) == 0, (self.spec.name, number, share)
@@ -247,6 +261,10 @@ class DataLayer(Layer):
 
     @share.setter
     def share(self, share: Share) -> None:
+        raise NotImplementedError
+
+    def rotate(self, rotation: ShardRotation) -> None:
+        """Rotate the shares of batches from now on. Only for layers with an ``own_rotation``."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.layers.base import LAYERS, Family, Layer
@@ -34,7 +34,7 @@ class BatchNorm(Layer):
 
     family = Family.NORM
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.batch_norm_param
         self.fraction = param.moving_average_fraction

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.coefficients import coefficient_shape, coefficients_mix_samples, spread
@@ -23,7 +23,7 @@ class Bias(Layer):
     by_sample = True
     family = Family.NORM
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.bias_param.axis
 

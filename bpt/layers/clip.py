@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.activation import Neuron
 from bpt.layers.base import LAYERS
@@ -16,7 +16,7 @@ from bpt.layers.base import LAYERS
 class Clip(Neuron):
     """``max(min, min(x, max))``; the gradient is 1 at the bounds and between them, else 0."""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.least, self.most = spec.param.clip_param.min, spec.param.clip_param.max
 

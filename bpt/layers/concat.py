@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import axis_or_dim, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -40,7 +40,7 @@ class Concat(Layer):
         along_samples = "it joins blobs along axis 0, the samples" if axis == 0 and len(bottoms) > 1 else ""
         return along_samples or super().mixes_samples(spec, bottoms)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.concat_param
         self.axis = param.concat_dim if param.HasField("concat_dim") else param.axis

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS
@@ -43,7 +43,7 @@ class ContrastiveLoss(Loss):
     def allow_force_backward(cls, bottom: int) -> bool:
         return bottom != 2
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.contrastive_loss_param
         self.margin, self.legacy = param.margin, param.legacy_version

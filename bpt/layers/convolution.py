@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
@@ -25,7 +25,7 @@ class BaseConvolution(Layer):
     bias_blob = 1
     family = Family.CONVOLUTION
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.convolution_param
         self.window = ConvolutionWindow.read(spec)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -28,7 +28,7 @@ class Crop(Layer):
     computes = False
     family = Family.JOIN
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.crop_param.axis
         self.offset = tuple(spec.param.crop_param.offset) or (0,)

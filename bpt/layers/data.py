@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import RunContext, derive_seed
+from bpt.context import PassContext, derive_seed
 from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sampler import Sampler
@@ -35,7 +35,7 @@ class Data(PrefetchingDataLayer):
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
     files = ((f"{FIELD}.source", FileKind.LMDB), *DataLayer.files)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.data_param
         seed = seed_of(spec, context)
         skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import count
 from bpt.layers.tracing import not_compiled
 from bpt.share import Share
@@ -16,7 +16,7 @@ BLOCKS = 16  # at most so many generators for a batch
 SMALL = 2**16  # numbers that are not worth more than one generator
 
 
-def draw_uniform(context: RunContext, share: Share, shape: Sequence[int], device: torch.device, *key: str) -> Tensor:
+def draw_uniform(context: PassContext, share: Share, shape: Sequence[int], device: torch.device, *key: str) -> Tensor:
     """Float32 numbers in [0, 1) that belong to this forward pass and to ``key`` (what for, layer name).
 
     Each number belongs to a row of the whole batch (and to a column, under ``context.columns``): it is the same
@@ -33,7 +33,7 @@ def draw_uniform(context: RunContext, share: Share, shape: Sequence[int], device
 
 @not_compiled  # torch cannot trace a generator that is made anew
 def _draw(
-    context: RunContext, share: Share, shape: tuple[int, ...], device: torch.device, key: tuple[str, ...]
+    context: PassContext, share: Share, shape: tuple[int, ...], device: torch.device, key: tuple[str, ...]
 ) -> Tensor:
     columns = context.columns
     row = shape[1:] if columns is None else (columns.total, *shape[2:])

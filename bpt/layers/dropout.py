@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.activation import Neuron
 from bpt.layers.base import LAYERS
@@ -24,7 +24,7 @@ class Dropout(Neuron):
     by_sample = False  # it draws numbers for the samples that it sees
     silent = True
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.name = spec.name
         self.ratio = spec.param.dropout_param.dropout_ratio

@@ -8,14 +8,14 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import UserError
 from bpt.fillers import fill
 from bpt.graph.part import Slice
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share, Turning
+from bpt.share import ShardRotation, Share
 
 T = TypeVar("T")
 OLD_DIMS = ("num", "channels", "height", "width")
@@ -53,16 +53,19 @@ class DummyData(Layer):
             tuple(tuple(_for_top(getattr(param, dim), top) for dim in OLD_DIMS) for top in range(len(spec.tops)))
         )
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self._shapes = self.infer(spec, ()).tops
         tops = range(len(spec.tops))
         for top in tops:
             values = self._draw(top)  # a filler that cannot fill its top is found here, before the run
             self.register_buffer(f"top{top}", values if self._is_constant(top) else None, persistent=False)
-        if context.turns and self.training and context.turning is None and not all(map(self._is_constant, tops)):
-            # Data layers behind this one could not tell it in time by how much they are turned.
-            context.turning = Turning(batch=1, epoch=0)
+
+    @property
+    def own_rotation(self) -> ShardRotation | None:
+        # Data layers behind this one are not rotated either, since what it draws belongs to places.
+        constant = all(map(self._is_constant, range(len(self.spec.tops))))
+        return None if constant else ShardRotation(batch=1, epoch=0)
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
         return tuple(map(self._top, range(len(self.spec.tops))))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -57,7 +57,7 @@ class Eltwise(Layer):
         scaled = len(spec.param.eltwise_param.coeff)
         return (len(bottoms) - 1 + scaled) * count(tops[0])
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.eltwise_param
         self.operation = param.operation

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.indices import row_indices
@@ -54,7 +54,7 @@ class Embed(Layer):
     def allow_force_backward(cls, bottom: int) -> bool:
         return False
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.embed_param
         self.rows, self.bias_term = param.input_dim, param.bias_term

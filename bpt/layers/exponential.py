@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.activation import Neuron
 from bpt.layers.base import LAYERS
@@ -41,7 +41,7 @@ def _linear(x: Tensor, scale: float, shift: float) -> Tensor:
 class Exp(Neuron):
     """``base ^ (shift + scale · x)``; ``base`` -1, the default, is e."""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.exp_param
         log_base = _log_base(spec, "exp_param")
@@ -61,7 +61,7 @@ class Exp(Neuron):
 class Log(Neuron):
     """The logarithm of ``shift + scale · x`` to ``base``; ``base`` -1, the default, is e."""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.log_param
         self.scale, self.shift = param.scale, param.shift

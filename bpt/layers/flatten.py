@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -41,7 +41,7 @@ class Flatten(Layer):
         last = canonical_axis(spec, param.end_axis, shape, "flatten_param", "end_axis")
         return "it makes one axis of the samples (axis 0) and others" if first == 0 < last else ""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.flatten_param.axis
         self.end_axis = spec.param.flatten_param.end_axis

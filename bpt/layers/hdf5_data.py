@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.batches import RowBatches
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.sampler import Sampler
@@ -28,7 +28,7 @@ class HDF5Data(PrefetchingDataLayer):
     arity = Arity(bottoms=(0, 0), tops=(1, None))
     files = ((f"{FIELD}.source", FileKind.HDF5_LIST), *DataLayer.files)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.hdf5_data_param
         source = _open(spec)
         sampler = Sampler(source.file_sizes, shuffle=param.shuffle, seed=seed_of(spec, context))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.hdf5_file import Hdf5Writer
 from bpt.errors import WriteError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
@@ -27,7 +27,7 @@ class HDF5Output(Layer):
 
     arity = Arity(bottoms=(2, 2), tops=(0, 0))
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         try:
             self._writer = Hdf5Writer(spec.param.hdf5_output_param.file_name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerSpec, Shape, count
 from bpt.layers.base import LAYERS
 from bpt.layers.labels import class_indices
@@ -27,7 +27,7 @@ class HingeLoss(SampleLoss):
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 3 * count(bottoms[0])  # subtract, compare, add up
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.squares = spec.param.hinge_loss_param.norm == pb.HingeLossParameter.L2
 

@@ -8,7 +8,7 @@ from itertools import chain
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
@@ -28,7 +28,7 @@ class Im2col(Layer):
     by_sample = True
     family = Family.CONVOLUTION
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.window = ConvolutionWindow.read(spec)
         self.axis = spec.param.convolution_param.axis

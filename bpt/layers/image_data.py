@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import RunContext, derive_seed
+from bpt.context import PassContext, derive_seed
 from bpt.data.batches import ImageBatches
 from bpt.data.image_source import ImageSource
 from bpt.data.sampler import Sampler
@@ -32,7 +32,7 @@ class ImageData(PrefetchingDataLayer):
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
     files = ((f"{FIELD}.source", FileKind.IMAGE_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.image_data_param
         seed = seed_of(spec, context)
         skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0

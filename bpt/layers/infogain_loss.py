@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import BptError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
@@ -87,7 +87,7 @@ class InfogainLoss(Loss):
             )
         return super().mixes_samples(spec, bottoms)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.infogain_loss_param.axis
         self.gives_probabilities = len(spec.tops) == 2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels.linear import linear
 from bpt.layers.axes import canonical_axis
@@ -28,7 +28,7 @@ class InnerProduct(Layer):
     bias_blob = 1
     family = Family.CONNECTED
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.inner_product_param
         self.axis = param.axis

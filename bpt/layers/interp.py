@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -35,7 +35,7 @@ class Interp(Layer):
     by_sample = True
     family = Family.POOLING
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.size = _Size.read(spec)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import Family, Layer
@@ -49,7 +49,7 @@ class Loss(Layer):
     def allow_force_backward(cls, bottom: int) -> bool:
         return bottom != 1
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.loss_param
         self.ignore_label = param.ignore_label if param.HasField("ignore_label") else None
@@ -67,7 +67,7 @@ class Loss(Layer):
     def counts_by_data(cls, spec: LayerSpec) -> str:
         if "loss_param" not in cls.reads:
             return ""
-        layer = cls(spec, RunContext())
+        layer = cls(spec, PassContext())
         left_out = layer.ignore_label is not None and layer.normalization == pb.LossParameter.VALID
         return "loss_param { ignore_label } leaves labels out of the normaliser" if left_out else ""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.kernels.lrn import lrn_across
 from bpt.layers.base import LAYERS, Family, Layer
@@ -28,7 +28,7 @@ class LRN(Layer):
     by_sample = True
     family = Family.NORM
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.lrn_param
         self.size, self.alpha, self.beta, self.k = param.local_size, param.alpha, param.beta, param.k

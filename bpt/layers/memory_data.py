@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
@@ -31,7 +31,7 @@ class MemoryData(DataLayer):
 
     arity = Arity(bottoms=(0, 0), tops=(2, 2))
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.memory_data_param
         self._batch_size: int = param.batch_size

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
 
@@ -26,7 +26,7 @@ class MVN(Layer):
     by_sample = True
     family = Family.NORM
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.mvn_param
         self.across_channels, self.eps = param.across_channels, param.eps

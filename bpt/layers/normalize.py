@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
@@ -27,7 +27,7 @@ class Normalize(Layer):
     by_sample = True
     family = Family.NORM
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.norm_param
         self.across_spatial, self.eps = param.across_spatial, param.eps

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -26,7 +26,7 @@ class Permute(Layer):
     computes = False
     family = Family.JOIN
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.order = tuple(spec.param.permute_param.order)
 

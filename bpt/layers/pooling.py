@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.draw import draw_uniform
@@ -33,7 +33,7 @@ class Pooling(Layer):
     silent = True
     family = Family.POOLING
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.window = PoolingWindow.read(spec)
         self.method = spec.param.pooling_param.pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerSpec
 from bpt.layers.activation import Neuron
 from bpt.layers.base import LAYERS
@@ -18,7 +18,7 @@ class Power(Neuron):
     If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and hands no diff back.
     """
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.power_param
         self.power, self.scale, self.shift = param.power, param.scale, param.shift

@@ -11,14 +11,14 @@ from fractions import Fraction
 from torch import Tensor
 
 from bpt.balance.allocation import Run
-from bpt.context import RunContext, derive_seed
+from bpt.context import PassContext, derive_seed
 from bpt.data.allocated import AllocatedSampler
 from bpt.data.batches import Batches
 from bpt.data.prefetch import Prefetcher
 from bpt.graph.spec import LayerSpec
 from bpt.layers.base import DataLayer
 from bpt.proto import bpt_pb2 as pb
-from bpt.share import Share, Turning
+from bpt.share import ShardRotation, Share
 
 log = logging.getLogger("bpt")
 
@@ -26,7 +26,7 @@ log = logging.getLogger("bpt")
 class PrefetchingDataLayer(DataLayer):
     """Hands out what ``batches`` makes, while a thread prepares the next ``prefetch`` of them.
 
-    With many ranks each gets its share of the whole batch. In training the shares are turned once an epoch, so that
+    With many ranks each gets its share of the whole batch. In training the shares are rotated once an epoch, so that
     over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
 
     A computing node of the outer layer is alone, and has some of the samples only: those that ``allocate`` has given
@@ -41,13 +41,10 @@ class PrefetchingDataLayer(DataLayer):
         waited: seconds that the last ``forward`` waited for its batch; ``waited_in_all``: those of all of them.
     """
 
-    def __init__(self, spec: LayerSpec, context: RunContext, batches: Batches, prefetch: int) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext, batches: Batches, prefetch: int) -> None:
         super().__init__(spec, context)
         self._batches = batches
         self._prefetch = prefetch
-        if context.turns and self.training:
-            context.turning = context.turning or Turning(batches.share.total, batches.epoch)
-            batches.turning = context.turning
         self.waited = self.waited_in_all = 0.0
         self._prefetcher = self._make_prefetcher()
 
@@ -60,13 +57,23 @@ class PrefetchingDataLayer(DataLayer):
         return (os.path.basename(getattr(getattr(layer, field), name).rstrip("/")),)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
-        rotation = self._batches.rotation(self.position)
         start = time.perf_counter()
         tops = self._prefetcher.next()[: len(self.spec.tops)]
         self.waited = time.perf_counter() - start
         self.waited_in_all += self.waited
-        self.context.rotation = rotation
         return tops[0] if len(tops) == 1 else tops
+
+    @property
+    def own_rotation(self) -> ShardRotation:
+        return ShardRotation(self.share.total, self.epoch)
+
+    def rotate(self, rotation: ShardRotation) -> None:
+        if rotation != self._batches.rotation_of_shares:
+            position = self.position
+            self._prefetcher.close()  # what was read ahead had other samples
+            self._batches.rotation_of_shares = rotation
+            self._prefetcher = self._make_prefetcher()
+            self._prefetcher.position = position
 
     @property
     def share(self) -> Share:
@@ -164,6 +171,6 @@ def prefetch_of(spec: LayerSpec) -> int:
     return prefetch
 
 
-def seed_of(spec: LayerSpec, context: RunContext) -> int:
+def seed_of(spec: LayerSpec, context: PassContext) -> int:
     """The seed of everything random in this layer's data."""
     return derive_seed(context.seed, "data", spec.name)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Layer
 from bpt.layers.python_checks import check_forward, notice_cut
@@ -46,7 +46,7 @@ class Python(Layer):
 
     arity = Arity(bottoms=(0, None), tops=(0, None))
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         with setting_up(spec, "__init__"), torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.generator("python", spec.name).initial_seed())

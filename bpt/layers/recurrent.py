@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels.linear import linear
 from bpt.layers.axes import show_bottoms
@@ -119,7 +119,7 @@ class Recurrent(Layer):
     def allow_force_backward(cls, bottom: int) -> bool:
         return bottom != 1
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.recurrent_param
         self.size = param.num_output
@@ -144,7 +144,7 @@ class Recurrent(Layer):
         if self.exposed:
             return (outputs, *(state.unsqueeze(0) for state in last))
         if not _is_exported():
-            self._kept[self.context.part] = last
+            self._kept[self.context.micro_batch] = last
         return outputs
 
     def unroll(self, inputs: Tensor, markers: Tensor, first: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -176,7 +176,7 @@ class Recurrent(Layer):
     def _first(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """The states that the last pass has left, or 0."""
         shape = (inputs.shape[1], self.size)
-        kept = () if _is_exported() else self._kept.get(self.context.part, ())
+        kept = () if _is_exported() else self._kept.get(self.context.micro_batch, ())
         if kept and kept[0].shape == shape:
             return tuple(state.to(inputs) for state in kept)
         return tuple(inputs.new_zeros(shape) for _ in range(self.states))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.kernels.channels_last import is_channels_last
@@ -30,7 +30,7 @@ class Scale(Layer):
     by_sample = True
     family = Family.NORM
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.scale_param.axis
         self.bias_term = spec.param.scale_param.bias_term

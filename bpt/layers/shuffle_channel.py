@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.kernels.channels_last import is_channels_last
 from bpt.layers.axes import show_bottoms
@@ -26,7 +26,7 @@ class ShuffleChannel(Layer):
     computes = False
     family = Family.JOIN
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.group = spec.param.shuffle_channel_param.group
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import axis_or_dim, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
@@ -37,7 +37,7 @@ class Slice(Layer):
         along_samples = "it cuts along axis 0, the samples" if axis == 0 and len(spec.tops) > 1 else ""
         return along_samples or super().mixes_samples(spec, bottoms)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.slice_param
         self.axis = param.slice_dim if param.HasField("slice_dim") else param.axis

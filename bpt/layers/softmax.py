@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
@@ -40,7 +40,7 @@ class Softmax(Layer):
         along_samples = "" if softmax_axis(spec, bottoms[0]) else "its softmax runs along axis 0, the samples"
         return along_samples or super().mixes_samples(spec, bottoms)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.softmax_param.axis
 

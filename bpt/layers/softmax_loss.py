@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS
 from bpt.layers.labels import by_class, check_label_count, class_indices
@@ -63,7 +63,7 @@ class SoftmaxWithLoss(Loss):
         along_samples = "" if softmax_axis(spec, bottoms[0]) else "its softmax runs along axis 0, the samples"
         return along_samples or super().mixes_samples(spec, bottoms)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.softmax_param.axis
         self.gives_probabilities = len(spec.tops) == 2

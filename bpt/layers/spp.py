@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
@@ -33,7 +33,7 @@ class SPP(Layer):
     silent = True
     family = Family.POOLING
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.grids = spec.param.spp_param.pyramid_height
         self.method = spec.param.spp_param.pool

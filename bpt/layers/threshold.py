@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerSpec
 from bpt.layers.activation import Neuron
 from bpt.layers.base import LAYERS
@@ -15,7 +15,7 @@ from bpt.layers.base import LAYERS
 class Threshold(Neuron):
     """1 where ``x > threshold`` (default 0), else 0. It never runs backward: it hands no diff back."""
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.threshold = spec.param.threshold_param.threshold
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
@@ -22,7 +22,7 @@ class Tile(Layer):
     computes = False
     family = Family.JOIN
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis, self.tiles = spec.param.tile_param.axis, spec.param.tile_param.tiles
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import RunError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
@@ -38,7 +38,7 @@ class Upsample(Layer):
     by_sample = True
     family = Family.POOLING
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.unpools = len(spec.bottoms) == 2
         self.size = _Size.read(spec)

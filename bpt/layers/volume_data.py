@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.sampler import Sampler
 from bpt.data.volume_source import VolumeBatches, VolumeSource, VolumeTransform
 from bpt.errors import FileError, UserError
@@ -29,7 +29,7 @@ class VolumeData(PrefetchingDataLayer):
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
     files = ((f"{FIELD}.source", FileKind.VOLUME_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.volume_data_param
         seed = seed_of(spec, context)
         shape = _shape(spec)

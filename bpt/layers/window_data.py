@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.transform import read_mean
 from bpt.data.window_batches import WindowBatches, WindowCrop
 from bpt.data.window_source import CHANNELS, WindowSource
@@ -36,7 +36,7 @@ class WindowData(PrefetchingDataLayer):
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
     files = ((f"{FIELD}.source", FileKind.WINDOW_FILE), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
-    def __init__(self, spec: LayerSpec, context: RunContext) -> None:
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.transform_param
         own = spec.param.window_data_param
         batches = WindowBatches(

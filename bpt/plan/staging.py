@@ -19,7 +19,7 @@ class Staging:
         of_layers: the stage of each of them; those of test nets follow.
         rule: of ``pb.PipelineParameter.Schedule``.
         cuts: in training, a rank's share is cut into so many micro-batches, that travel one behind the other; several
-            numbers: see RunContext.
+            numbers: see PassContext.
     """
 
     layers: tuple[str, ...]

@@ -10,7 +10,6 @@ import torch
 
 from bpt.errors import FileError
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.staged import StagedOperator
 from bpt.graph.segments import cut
 from bpt.layers.batch_size import batch_of
 from bpt.plan.dividing import violations_in_micro_batches
@@ -47,7 +46,6 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
         refuse(alone, violations_in_micro_batches(alone.train.graph(), plan.parallel_param.sync_batch_norm))
     with Solver(alone, device=device, cuts=(micro_batches,)) as solver:
         graph, operator = solver.net.graph, solver.train.operator
-        assert isinstance(operator, StagedOperator)
 
         def update() -> object:
             return solver.rule.update(RATE, 0)

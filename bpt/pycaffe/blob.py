@@ -81,7 +81,7 @@ def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
             inputs = ", ".join(graph.inputs) or "it has none"
             raise UserError(f'blob "{name}" is not an input of the net ({inputs}): its shape follows from them')
         if shape != operator.shape(edge):
-            operator.diffs.pop(edge)
+            operator.diffs.pop(edge, None)
             operator.feed({edge: torch.zeros(shape)})
             for mirror in mirrors:
                 mirror.forget()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from bpt import net as core
 from bpt import state as snapshot
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
 from bpt.layers.tracing import is_written_down, not_compiled
+from bpt.net import Net
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe.arguments import Path, checked_phase
@@ -62,7 +64,7 @@ class Module(nn.Module):
 
     def __reduce__(self) -> tuple[Callable[..., Module], tuple[object, ...], tuple[dict[str, Any], State]]:
         (net,) = self._net
-        clock = net.context.seed, net.context.iteration, net.context.micro
+        clock = net.context.seed, net.context.iteration, net.context.pass_number
         own: dict[str, Any] = self.__getstate__()  # type: ignore[no-untyped-call]  # torch's
         layers = set(net.layers)
         own["_modules"] = {name: child for name, child in self._modules.items() if child not in layers}
@@ -86,19 +88,19 @@ class Module(nn.Module):
     def _run(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         (net,) = self._net
         if self.training:
-            _count_pass(net.context)
+            _count_pass(net)
         outputs: Tensor | tuple[Tensor, ...] = net(*inputs)
         return outputs
 
 
-def _unpickled(kind: type[Module], plan: NetPlan, values: Values, seed: int, iteration: int, micro: int) -> Module:
-    return kind(made_again(plan, values, RunContext(seed, iteration=iteration, micro=micro)), plan)
+def _unpickled(kind: type[Module], plan: NetPlan, values: Values, seed: int, iteration: int, number: int) -> Module:
+    return kind(made_again(plan, values, PassContext(seed, iteration=iteration, pass_number=number)), plan)
 
 
 @not_compiled  # it would compile anew for each count
-def _count_pass(context: RunContext) -> None:
+def _count_pass(net: Net) -> None:
     """Every pass in training has random numbers of its own."""
-    context.micro += 1
+    net.enter(replace(net.context, pass_number=net.context.pass_number + 1))
 
 
 def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST) -> nn.Module:

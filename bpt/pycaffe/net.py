@@ -139,7 +139,9 @@ class Net(Single):
         wanted = self._named(*(tops if end else self.outputs), *several(blobs))
         with self._in_use():
             # As in the solver's loop, every pass through the whole net has random numbers of its own.
-            self._operator.net.context.micro += first == 0
+            context = self._operator.net.context
+            if not first:
+                self._operator.begin_pass(context.iteration, context.pass_number + 1)
             for index in range(first, last + 1):
                 self._operator.forward(index)
                 if self._graph.debug_info:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bpt.errors import UserError
-from bpt.execute.local import LocalOperator
+from bpt.execute.compute import LibraryCompute
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.segment_state import MicroBatchState
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.segments import per_layer
 from bpt.layers import DataLayer
@@ -44,18 +47,16 @@ class Memory(dict[int, Tensor]):
         return super().pop(self._place[edge], default)
 
 
-class BlobOperator(LocalOperator):
+class BlobOperator(SegmentOperator):
     """Executes a net one layer a segment. A pass may start and end anywhere, and backward may be repeated.
 
     ``values`` and ``diffs`` are the memory of the blobs, each the caller's to read and to write.
     """
 
-    keeps_graphs = True
-
     def __init__(self, net: Net, device: torch.device | str) -> None:
-        super().__init__(net, per_layer(net.graph), device)
-        self.values = Memory(net.graph)
-        self.diffs = Memory(net.graph)
+        memory = MicroBatchState(net.context, Memory(net.graph), Memory(net.graph))
+        compute = partial(LibraryCompute, keeps_graphs=True)
+        super().__init__(net, per_layer(net.graph), device, compute=compute, state=memory)
         self._closed = False
 
     def data(self, edge: int) -> Tensor:
@@ -76,12 +77,12 @@ class BlobOperator(LocalOperator):
         """The shape of a blob's data as they are now."""
         return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
 
-    def forward(self, index: int, grad: bool = True) -> None:
+    def forward(self, index: int, micro: int | None = None, *, grad: bool = True) -> None:
         node = self.net.graph.nodes[index]
         if self._closed and isinstance(self.net.layer(node), DataLayer):
             raise UserError(f'layer "{node.name}" cannot read data: the net is closed')
         read = {_memory_of(self.data(edge)) for edge in node.bottoms}
-        super().forward(index, grad)
+        super().forward(index, micro, grad=grad)
         if not node.layer_type.is_view:
             self._separate(node, read)
         for edge in node.tops:
@@ -95,17 +96,17 @@ class BlobOperator(LocalOperator):
             if self.net.graph.edges[edge].blob not in bottoms and _memory_of(self.values[edge]) in read:
                 self.values[edge] = self.values[edge].clone()
 
-    def backward(self, index: int) -> None:
+    def backward(self, index: int, micro: int | None = None) -> None:
         node = self.net.graph.nodes[index]
         if not node.needs_backward:
             return
-        if index not in self._states:
+        if index not in self.outcome.segments:
             raise UserError(f'layer "{node.name}": backward needs a forward pass before it')
-        state = self._states[index]
+        state = self.outcome.segments[index]
         for leaf in state.leaves.values():
             leaf.grad = None
-        super().backward(index)
-        self._states[index] = state  # for the next time
+        super().backward(index, micro)
+        self.outcome.segments[index] = state  # for the next time
 
     def close(self) -> None:
         """Stop reading ahead and close all data sources."""
@@ -114,7 +115,7 @@ class BlobOperator(LocalOperator):
 
     def forget_passes(self) -> None:
         """Parameters have changed: what a backward pass would need of the last forward pass is out of date."""
-        self._states.clear()
+        self.outcome.segments.clear()
 
     def forget_blobs(self) -> None:
         """The net's blobs have other shapes: forget all but the data of its inputs."""

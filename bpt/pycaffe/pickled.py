@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import UserError
 from bpt.graph.layer_graph import Param
 from bpt.layers import Layer
@@ -76,7 +76,7 @@ def parameters_of(net: Net, parts: frozenset[str]) -> Values:
     return {(net.graph.nodes[param.layer].name, param.blob): found[param.index] for param in net.graph.learnable}
 
 
-def made_again(plan: NetPlan, values: Values, context: RunContext) -> Net:
+def made_again(plan: NetPlan, values: Values, context: PassContext) -> Net:
     """The net of ``plan`` with ``values`` as its parameters.
 
     Raises:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
 from bpt.net import Net
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import NetPlan
+from bpt.precision import Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
 from bpt.runtime.outputs import Outputs
@@ -24,14 +24,14 @@ from bpt.runtime.parallel import Parallel
 
 LOG = logging.getLogger("bpt")
 
-MakeOperator = Callable[[Net, torch.device], LocalOperator]
+MakeOperator = Callable[[Net, torch.device], SegmentOperator]
 
 
 class Built(NamedTuple):
     """A net that is ready to run."""
 
     plan: NetPlan
-    operator: LocalOperator
+    operator: SegmentOperator
     outputs: Outputs
 
 
@@ -39,6 +39,8 @@ class Builder:
     """Makes nets of one run.
 
     Args:
+        seed: of everything random.
+        precision: of all nets.
         parallel: which part of a net this rank gets, and what runs it.
         observable: cut nets into one segment a layer.
         make_operator: makes the operator of a net, instead of ``parallel``.
@@ -47,17 +49,17 @@ class Builder:
     def __init__(
         self,
         device: torch.device,
-        context: RunContext,
+        seed: int,
+        precision: Precision,
         parallel: Parallel,
         observable: bool = False,
         make_operator: MakeOperator | None = None,
     ) -> None:
         self._device = device
-        self._context = context
-        self._test_context = replace(context)  # its own: other shares, and never turned
-        parallel.set_up(self._test_context, pb.TEST)
+        contexts = (parallel.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
+        self._contexts = dict(zip((int(pb.TRAIN), int(pb.TEST)), contexts, strict=True))
         # Of test nets whose batches stay whole: each rank tests them.
-        self._alone = RunContext(seed=context.seed, precision=context.precision)
+        self._alone = PassContext(seed, precision)
         self._parallel = parallel
         self._observable = observable
         self._make_operator = make_operator or self._operator
@@ -75,7 +77,7 @@ class Builder:
             LOG.info("%s", note)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
         alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
-        context = self._alone if alone else self._context if graph.phase == pb.TRAIN else self._test_context
+        context = self._alone if alone else self._contexts[graph.phase]
         net = make_net(graph, self._device, context, shared, part)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
         LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
@@ -84,9 +86,9 @@ class Builder:
         samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
         return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))
 
-    def _operator(self, net: Net, device: torch.device) -> LocalOperator:
+    def _operator(self, net: Net, device: torch.device) -> SegmentOperator:
         graph = net.graph
         if self._observable:
-            return LocalOperator(net, per_layer(graph), device)
+            return SegmentOperator(net, per_layer(graph), device)
         segments = self._parallel.segments(graph, overlap=graph.phase == pb.TRAIN)
         return self._parallel.operator(net, segments, device)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bpt import state as snapshot
-from bpt.context import RunContext
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule
 from bpt.plan.digest import file_digest
@@ -30,7 +29,7 @@ class Checkpoint:
         plan: the run.
         nets: under the names that a snapshot gives them: "train", "test#0", …
         rule: updates the net "train".
-        context: its seed is noted.
+        seed: of everything random; it is noted.
         engine, inner: settled before anything is written, and by what is read.
         parallel: which rank holds what.
     """
@@ -38,7 +37,7 @@ class Checkpoint:
     plan: RunPlan
     nets: Mapping[str, Net]
     rule: UpdateRule
-    context: RunContext
+    seed: int
     engine: Engine
     inner: Inner
     parallel: Parallel
@@ -54,7 +53,7 @@ class Checkpoint:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
         saved = pb.SolverState(
-            iter=iteration, loss_history=losses, random_seed=self.context.seed, solver_type=self.plan.optim.type
+            iter=iteration, loss_history=losses, random_seed=self.seed, solver_type=self.plan.optim.type
         )
         # This run and the one that resumes it must go on alike, or their roundings part.
         saved.engine = self.engine.settle()  # type: ignore[assignment]
@@ -87,11 +86,11 @@ class Checkpoint:
             self.engine.take_over(saved.engine)
         if saved.HasField("inner"):
             self.inner.take_over(saved.inner)
-        if saved.HasField("random_seed") and saved.random_seed != self.context.seed:
+        if saved.HasField("random_seed") and saved.random_seed != self.seed:
             LOG.warning(
                 "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
                 "go on with other random numbers",
                 saved.random_seed,
-                self.context.seed,
+                self.seed,
             )
         return saved

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.device import memory_of
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
@@ -21,7 +21,7 @@ from bpt.proto import bpt_pb2 as pb
 def make_net(
     graph: LayerGraph,
     device: torch.device,
-    context: RunContext | None = None,
+    context: PassContext | None = None,
     shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
     part: Part = WHOLE,
 ) -> Net:
@@ -30,7 +30,7 @@ def make_net(
     Raises:
         RunError: the device has not enough memory.
     """
-    context = context or RunContext()
+    context = context or PassContext()
     _check_fits(graph, part, context, memory_of(device))
     net = Net(graph, context, shared, part)
     try:
@@ -42,7 +42,7 @@ def make_net(
         raise RunError(f'net "{graph.name}": the device has no room for its parameters, which take {size}') from error
 
 
-def _check_fits(graph: LayerGraph, part: Part, context: RunContext, memory: int) -> None:
+def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int) -> None:
     """Refuse what cannot fit: a system that promises more memory than it has would kill the process later on."""
 
     precision = context.precision

@@ -78,5 +78,5 @@ class Outputs:
         whole = value.new_empty(sum(counts))
         self._samples.Allgatherv(value.numpy(), whole.numpy(), counts)
         rows = whole.view(-1, *value.shape[1:])
-        turned = int(context.rotation * len(rows)) if self._net.training else 0
-        return rows.roll(turned, 0)
+        rotated = int(context.rotation * len(rows)) if self._net.training else 0
+        return rows.roll(rotated, 0)

@@ -11,16 +11,19 @@ from torch import Tensor, nn
 from bpt.balance import Balance, Static
 from bpt.comm.comm_thread import CommThread
 from bpt.comm.grid import ProcessGrid
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.exchange import EXCHANGES, Bucket, Exchange, broadcast
+from bpt.execute.compute import LibraryCompute
 from bpt.execute.late_status import LateStatus
-from bpt.execute.local import LocalOperator
-from bpt.execute.master_slave import MasterSlaveOperator
-from bpt.execute.peer import PeerOperator
+from bpt.execute.master_slave import MasterSlave
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.peer import Peer
+from bpt.execute.split_layers import Collectives
+from bpt.execute.stage import Stage
 from bpt.execute.stage_links import Links
 from bpt.execute.status import Status
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.task_dag import TaskDagCompute
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
@@ -31,8 +34,8 @@ from bpt.net import Net
 from bpt.optim.shard_info import ShardInfo
 from bpt.plan.spec import ParallelSpec
 from bpt.plan.staging import Staging
+from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.stage_operators import staged_operator, wants_tasks
 from bpt.share import Share
 from bpt.signals import SignalActions
 
@@ -51,7 +54,7 @@ class Parallel:
         batch_factor: a batch has so many times the samples that the text says; by default as many as there are
             replicas under ``batch_scope: REPLICA``, else 1.
         staging: which stage of a pipeline runs which layers; ``None``: there are no stages.
-        keeps_batches: the training net's batches stay whole; see RunContext.
+        keeps_batches: the training net's batches stay whole; see PassContext.
     """
 
     def __init__(
@@ -91,12 +94,11 @@ class Parallel:
         return self.grid.shards == 1 or self.param.fc_param.scheme == PEER or self.grid.shard == 0
 
     @property
-    def ranks_with_samples(self) -> range:
+    def ranks_with_samples(self) -> tuple[int, ...]:
         """The ranks that share a batch and run this one's layers, by their number in the world."""
         grid = self.grid
-        if self._group == grid.shards and grid.stages == 1:
-            return range(grid.world.size)
-        return range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
+        first = range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
+        return tuple(rank + shard for rank in first for shard in range(self._group))
 
     @lru_cache(maxsize=64)  # noqa: B019  one object a run
     def shares(self, samples: int, phase: int = pb.TRAIN) -> tuple[Share, ...]:
@@ -110,16 +112,19 @@ class Parallel:
         balance = self.balance.without_caps() if isinstance(self.balance, Static) else self.balance
         return balance.shares(samples, ranks)
 
-    def set_up(self, context: RunContext, phase: int = pb.TRAIN) -> None:
-        """Let the layers of nets in ``phase`` know what they have to."""
-        context.ranks = self.samples.size
-        context.split = lambda samples: self.shares(samples, phase)[self._rank]
-        context.total = self._total
-        context.keeps_batches = self._keeps_batches
-        if self.staging and phase == pb.TRAIN:
-            context.cuts = self.staging.cuts
-        context.sync_batch_norm = self.param.sync_batch_norm
-        context.unweighted = self.param.balance_param.normalizer == pb.BalanceParameter.UNIFORM
+    def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
+        """What the layers of nets in ``phase`` have to know of the run."""
+        return PassContext(
+            seed=seed,
+            precision=precision,
+            ranks=self.samples.size,
+            split=lambda samples: self.shares(samples, phase)[self._rank],
+            total=self._total,
+            keeps_batches=self._keeps_batches,
+            micro_batch_splits=self.staging.cuts if self.staging and phase == pb.TRAIN else (),
+            sync_batch_norm=self.param.sync_batch_norm,
+            unweighted=self.param.balance_param.normalizer == pb.BalanceParameter.UNIFORM,
+        )
 
     def _total(self, tensor: Tensor) -> Tensor:
         host = tensor.detach().cpu().contiguous()
@@ -127,49 +132,69 @@ class Parallel:
         return host.to(tensor.device)
 
     def parts(self, graph: LayerGraph) -> tuple[Part, ...]:
-        """What each rank of a replica holds of a net: each stage, or each shard."""
-        if self.staging:
-            stages = self.staging.stages(graph)
-            return tuple(part_of(graph, stages, stage) for stage in range(self.grid.stages))
+        """What each rank of a replica holds of a net: each stage, and of it each shard."""
+        stages = self.staging.stages(graph) if self.staging else ()
+        of_stages = [part_of(graph, stages, stage) if stages else WHOLE for stage in range(self.grid.stages)]
         if self.grid.shards == 1:
-            return (WHOLE,)
-        return model_parallel.parts(graph, self.param.fc_param.scheme, self.grid.shards)
+            return tuple(of_stages)
+        scheme, shards = self.param.fc_param.scheme, self.grid.shards
+        return tuple(part for each in of_stages for part in model_parallel.parts(graph, scheme, shards, each))
 
-    def segments(self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()) -> tuple[Segment, ...]:
+    def segments(
+        self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()
+    ) -> tuple[Segment, ...]:
         """How a net is cut: between stages, at model-parallel layers and, to ``overlap`` the exchange, at enough
         parameters.
 
         Args:
             chunks: their numbers of trained layers, from the top down; instead of enough parameters.
         """
-        starts = borders(self.staging.stages(graph)) if self.staging else {0}
+        scheme, stages = self.param.fc_param.scheme, self.staging.stages(graph) if self.staging else ()
+        starts = borders(stages) if stages else {0}
         if self.grid.shards > 1:
-            starts |= set(model_parallel.starts(graph, self.param.fc_param.scheme))
+            starts |= set(model_parallel.starts(graph, scheme, stages))
         if overlap and not self.is_alone:
             starts |= set(starts_by_chunks(graph, chunks) if chunks else starts_by_size(graph, SEGMENT))
             if self.grid.shards > 1:
-                starts -= model_parallel.inside(graph, self.param.fc_param.scheme)
+                starts -= model_parallel.inside(graph, scheme, stages)
         return cut(graph, sorted(starts), sources_apart=self.staging is not None)
 
-    def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> LocalOperator:
-        """What executes the segments of ``net`` on this rank."""
+    def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> SegmentOperator:
+        """What executes the segments of ``net`` on this rank; a test's batches are never divided or delayed."""
+        inner, training = self.param.inner_param, net.graph.phase == pb.TRAIN
+        by_tasks = inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
+        stage, delay = None, None
+        splits: tuple[int, ...] = (1,)
         if self.staging:
             assert self._links
-            return staged_operator(self.param, self.staging, self._links, net, segments, device)
-        if self.grid.shards == 1:
-            inner = self.param.inner_param
-            if wants_tasks(self.param, device):
-                return TaskDagOperator(net, segments, device, threads=inner.num_threads)
-            return LocalOperator(net, segments, device)
-        shards = self.grid.across_shards
-        if self.param.fc_param.scheme == PEER:
-            return PeerOperator(net, segments, device, shards=shards, rows_of=partial(self._rows_of, net.graph.phase))
-        return MasterSlaveOperator(net, segments, device, shards=shards)
+            stage = Stage(self._links, self.staging.stages(net.graph), net.context.precision.compute)
+            if training and self.staging.rule == pb.PipelineParameter.DELAYED:
+                delay = self.grid.stages - 1 - self.grid.stage
+            elif training:
+                splits = self.staging.cuts
+        return SegmentOperator(
+            net,
+            segments,
+            device,
+            compute=partial(TaskDagCompute, threads=inner.num_threads) if by_tasks else LibraryCompute,
+            collectives=self._collectives(net, device),
+            stage=stage,
+            splits=splits,
+            delay=delay,
+        )
 
-    def _rows_of(self, phase: int, samples: int) -> list[int]:
-        """The number of samples of each rank that shares this one's model-parallel layers."""
+    def _collectives(self, net: Net, device: torch.device) -> Collectives | None:
+        """What exchanges blobs of split layers."""
+        if self.grid.shards == 1:
+            return None
+        if self.param.fc_param.scheme == PEER:
+            return Peer(net, device, self.grid.across_shards, partial(self._shares_of_group, net.graph.phase))
+        return MasterSlave(net, device, self.grid.across_shards)
+
+    def _shares_of_group(self, phase: int, samples: int) -> tuple[Share, ...]:
+        """The shares of the ranks that share this one's model-parallel layers."""
         first = self.grid.replica * self._group
-        return [share.count for share in self.shares(samples, phase)[first : first + self._group]]
+        return self.shares(samples, phase)[first : first + self._group]
 
     def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
         """What sums the gradients of ``net``, cut into ``segments``; a collective call."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bpt.execute.iteration import forward_pass
-from bpt.execute.local import LocalOperator
+from bpt.execute.executor import Executor
+from bpt.execute.operator import SegmentOperator
 from bpt.runtime.outputs import Outputs
 
 
@@ -21,12 +21,13 @@ class Scores:
 
 
 def run_test(
-    operator: LocalOperator,
+    operator: SegmentOperator,
     iterations: int,
     stop: Callable[[], bool] = lambda: False,
     each: Callable[[int, dict[str, Tensor]], None] | None = None,
     debug: bool = False,
     outputs: Outputs | None = None,
+    iteration: int = 0,
 ) -> Scores | None:
     """Run a test net forward ``iterations`` times and average its outputs.
 
@@ -34,19 +35,21 @@ def run_test(
         stop: asked before each batch; if it answers True the test ends without a result.
         each: called after each batch with its number and its outputs.
         debug: log every blob, in Caffe's lines; the operator must be cut into one segment a layer.
+        iteration: of the solver.
         outputs: puts the outputs of many ranks together; by default this one is alone.
 
     Returns:
         The means, or ``None`` if the test was stopped.
     """
     outputs = outputs or Outputs(operator.net)
+    executor = Executor(operator)
     sums: dict[int, Tensor] = {}
     loss = 0.0
     for batch in range(iterations):
         if stop():
             return None
-        operator.net.context.micro = batch  # so that DummyData and the like draw anew
-        loss += forward_pass(operator, debug=debug)
+        # By a number of its own, so that DummyData and the like draw anew.
+        loss += executor.evaluate(iteration, batch, debug=debug)
         values = {edge.index: operator.values[edge.index].float() for edge in outputs.edges}
         if each:
             each(batch, outputs.whole(values))

@@ -10,8 +10,8 @@ from bpt.allocator import release_free_memory
 from bpt.comm.base import Communicator
 from bpt.execute.engine_choice import EngineChoice
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import InnerChoice, TaskDagOperator
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import InnerChoice, TaskDagCompute
 from bpt.plan.spec import ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 
@@ -72,7 +72,7 @@ class Engine(TunedSetting):
 
     title = "Engine"
 
-    def __init__(self, engine: int, operators: Sequence[LocalOperator], world: Communicator) -> None:
+    def __init__(self, engine: int, operators: Sequence[SegmentOperator], world: Communicator) -> None:
         self._operators = operators
         super().__init__(LayoutChoice(engine), world)
 
@@ -95,17 +95,18 @@ class Inner(TunedSetting):
 
     title = "Inner"
 
-    def __init__(self, param: ParallelSpec, operators: Sequence[LocalOperator], world: Communicator) -> None:
+    def __init__(self, param: ParallelSpec, operators: Sequence[SegmentOperator], world: Communicator) -> None:
         engine: int = param.inner_param.engine
-        self._operators: list[TaskDagOperator] = []
+        self._computes: list[TaskDagCompute] = []
         if engine == pb.InnerParameter.AUTO:
-            self._operators = [each for each in operators if isinstance(each, TaskDagOperator) and each.threads > 1]
-            if not any(world.allgather(bool(self._operators))):
+            computes = (operator.compute for operator in operators)
+            self._computes = [each for each in computes if isinstance(each, TaskDagCompute) and each.threads > 1]
+            if not any(world.allgather(bool(self._computes))):
                 engine = pb.InnerParameter.LIBRARY
         super().__init__(InnerChoice(engine), world)
 
     def _use(self, engine: int) -> None:
-        for operator in self._operators:
-            operator.inner = engine
+        for compute in self._computes:
+            compute.inner = engine
             if self.settled and engine == pb.InnerParameter.LIBRARY:
-                operator.close()
+                compute.close()

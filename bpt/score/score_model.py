@@ -10,9 +10,9 @@ from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.device import use_line
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer, whole
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import file_plan
@@ -59,9 +59,9 @@ def score(
     plan = RunPlan(path=model)
     check_same(world, facts_of(plan, graph))
     parallel = spread(plan, graph, world, device)
-    context, samples = RunContext(), parallel.samples
+    context, samples = PassContext(), parallel.samples
     if parallel.is_alone or is_dividable(graph):
-        parallel.set_up(context, pb.TEST)
+        context = parallel.context(0, pb.TEST)
     else:  # each rank scores whole batches
         samples = SerialCommunicator()
     net = make_net(graph, device, context)
@@ -82,7 +82,7 @@ def score(
                         LOG.info("Batch %d, %s = %s", batch, blob, number(element))
                 progress.advance()
 
-            operator = LocalOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
+            operator = SegmentOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
             outputs = Outputs(net, samples)
             scores = run_test(operator, iterations, each=show, debug=graph.debug_info, outputs=outputs)
         assert scores is not None

@@ -85,7 +85,7 @@ class Serving:
         first = self.solver.iter
         left = plan.max_iter - first
         asgd = parallel.exchange == pb.ParallelParameter.ASGD
-        self.assignment = Assignment(self.solver.context.seed, first, max(left, 0), Fraction(1), asgd)
+        self.assignment = Assignment(self.solver.seed, first, max(left, 0), Fraction(1), asgd)
         if left < 1:
             LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", first, plan.max_iter)
             return
@@ -242,7 +242,7 @@ class Serving:
             hashlib.blake2b(self._flat.pack().tobytes(), digest_size=8).hexdigest(),
             self._samples,
             len(self._roles.workers),
-            self.solver.context.seed,
+            self.solver.seed,
         )
 
     def _record(self, weights: Buffer) -> RunRecord:

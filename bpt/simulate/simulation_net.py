@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import PrototxtError, UsageError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape, count
@@ -92,7 +92,7 @@ def _look_at_data(graph: LayerGraph, ships: bool) -> tuple[int, int]:
         layer_type = LAYERS[node.type]
         if not issubclass(layer_type, DataLayer):
             continue
-        layer = layer_type(node.spec, RunContext())
+        layer = layer_type(node.spec, PassContext())
         try:
             samples = samples or layer.epoch
             if ships:

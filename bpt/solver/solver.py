@@ -11,8 +11,8 @@ import torch
 from bpt import state as snapshot
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.context import RunContext
 from bpt.device import CPU, use_line
+from bpt.execute.executor import Executor
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
@@ -30,7 +30,6 @@ from bpt.runtime.balancing import SeenBalance
 from bpt.runtime.built_nets import Builder, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
-from bpt.runtime.iterations import make_iteration
 from bpt.runtime.spreading import spread
 from bpt.runtime.testing import Scores
 from bpt.runtime.tuned_settings import Engine, Inner
@@ -95,10 +94,9 @@ class Solver:
         check_same(world, facts_of(plan, graph, *test_graphs))
         self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, cuts)
         resume, seed = outcome_of_first(world, None if world.rank else lambda: state.start_of(plan, resume))
-        self.context = RunContext(seed=seed, precision=plan.precision)
-        self.parallel.set_up(self.context)
+        self.seed = seed
         observable = observable or plan.debug_info
-        builder = Builder(device, self.context, self.parallel, observable, make_operator)
+        builder = Builder(device, seed, plan.precision, self.parallel, observable, make_operator)
         self.train = builder.build("training net from", train, graph)
         if not self.net.graph.losses:
             LOG.warning("The training net has no loss: nothing will be learned")
@@ -122,7 +120,7 @@ class Solver:
         engine = pb.SolverParameter.CONTIGUOUS if observable else plan.engine
         operators = [built.operator for built in (self.train, *self.tests)]
         self._engines = Engine(engine, operators, world), Inner(plan.parallel_param, operators, world)
-        self._checkpoint = Checkpoint(plan, nets, self.rule, self.context, *self._engines, self.parallel)
+        self._checkpoint = Checkpoint(plan, nets, self.rule, seed, *self._engines, self.parallel)
         if resume:
             self.restore(resume)
         self._join(signals, observable)
@@ -138,8 +136,9 @@ class Solver:
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
         self._status = parallel.status(signals)
         self._seen = SeenBalance(parallel, self.net.graph)
-        self._iteration = make_iteration(
-            operator, parallel.staging, self.exchange, self._status, self.context, self.events
+        rule = parallel.staging.rule if parallel.staging else pb.PipelineParameter.SEQUENTIAL
+        self.executor = Executor(
+            operator, self.exchange, self._status, self.events, self.plan.optim.iter_size, rule
         )
 
     def _share_weights(self) -> None:
@@ -215,7 +214,8 @@ class Solver:
         # The loss and scores after the last update, where the display falls on it.
         if plan.display and self.iter % plan.display == 0:
             # Caffe leaves debug_info as the last iteration had it.
-            loss = self.train.outputs.total(self._iteration.look(self._debug))
+            own = self.executor.evaluate(self.iter - 1, self.plan.optim.iter_size - 1, debug=self._debug)
+            loss = self.train.outputs.total(own)
             self._losses.add(self.iter, loss)
             LOG.info("Iteration %d, loss = %s", self.iter, number(self._losses.value))
         if plan.test_interval and self.iter % plan.test_interval == 0:
@@ -254,10 +254,9 @@ class Solver:
 
     def _iterate(self) -> float:
         """Train one iteration; returns its loss."""
-        self.context.iteration = self.iter
         lr_policy.log_step(self.plan.optim, self.iter)
         self._debug = self._displays and self.plan.debug_info
-        return self._iteration.run(self.plan.optim.iter_size, self._update, self._debug)
+        return self.executor.train(self.iter, self._update, self._debug)
 
     @property
     def _displays(self) -> bool:
@@ -270,7 +269,7 @@ class Solver:
         if self._displays:
             self._show(lr_policy.learning_rate(self.plan.optim, self.iter))
         self.before_update()
-        of = self._iteration.gradient_of(self.iter)
+        of = self.executor.applied(self.iter)
         if of is not None:
             self.rule.update(lr_policy.learning_rate(self.plan.optim, of), of)
 

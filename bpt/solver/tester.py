@@ -33,9 +33,8 @@ class Tester:
         """Test a net after so many iterations of training; ``None``: it was stopped."""
         LOG.info("Iteration %d, Testing net (#%d)", iteration, index)
         _, operator, outputs = self.nets[index]
-        operator.net.context.iteration = iteration
         batches, debug = self.plan.test_iter[index], self.plan.debug_info
-        scores = run_test(operator, batches, self.stop, debug=debug, outputs=outputs)
+        scores = run_test(operator, batches, self.stop, debug=debug, outputs=outputs, iteration=iteration)
         if scores is None:
             LOG.info("Test interrupted.")
             return None

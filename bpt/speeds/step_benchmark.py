@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from bpt.allocator import release_free_memory
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.device import synchronize
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
 from bpt.layers.batch_size import batch_of
@@ -66,7 +66,7 @@ class StepBenchmark:
         self._memory = Memory(device, sharers)
         self._values: Mapping[tuple[str, int], nn.Parameter] = {}
         self._positions: dict[str, int] = {}
-        self._operator: LocalOperator | None = None
+        self._operator: SegmentOperator | None = None
         self._rule: UpdateRule | None = None
         self._iteration = 0
         self.samples = 0
@@ -85,11 +85,11 @@ class StepBenchmark:
         self._memory.reset()
         if not samples:
             return
-        context = RunContext(precision=self._precision, split=self._split, ranks=self._ranks)
+        context = PassContext(precision=self._precision, split=self._split, ranks=self._ranks)
         net = make_net(self._graph, self._device, context, self._values)
         for name, position in self._positions.items():
             net.data_layers()[name].position = position
-        self._operator = LocalOperator(net, device=self._device)
+        self._operator = SegmentOperator(net, device=self._device)
         self._values = net.values_by_name()
         if self._rule is None:
             self._rule = make_rule(self._optim, net)
@@ -113,9 +113,8 @@ class StepBenchmark:
             return 0.0
         assert self._rule is not None
         start = time.perf_counter()
-        context = self._operator.net.context
-        context.iteration = self._iteration
-        for context.micro in range(self._optim.iter_size):
+        for number in range(self._optim.iter_size):
+            self._operator.begin_pass(self._iteration, number)
             self._operator.forward(0)
             self._operator.loss().item()
             self._operator.backward(0)

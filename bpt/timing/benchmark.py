@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 
 from bpt.device import use_line
-from bpt.execute.iteration import backward_pass, forward_pass
+from bpt.execute.executor import Executor
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
@@ -57,8 +57,8 @@ def time_solver(plan: RunPlan, device: torch.device, iterations: int) -> None:
 def _time(
     net: Net, device: torch.device, iterations: int, engine: int, update: Callable[[], object] | None = None
 ) -> None:
-    by_layer = LocalOperator(net, per_layer(net.graph), device)
-    whole = LocalOperator(net, device=device)
+    by_layer = SegmentOperator(net, per_layer(net.graph), device)
+    whole = SegmentOperator(net, device=device)
     _try_once(by_layer)
     layout = LayoutChoice(engine)
     choose_layout(whole, layout, update)
@@ -91,13 +91,13 @@ def _wait(waits: Times, passes: Times) -> str:
     return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
 
 
-def _try_once(operator: LocalOperator) -> None:
+def _try_once(operator: SegmentOperator) -> None:
     """One pass before the clock starts, as in Caffe: it shows what cannot run, and the loss."""
-    debug = operator.net.graph.debug_info
+    debug, executor = operator.net.graph.debug_info, Executor(operator)
     LOG.info("Performing Forward")
-    LOG.info("Initial loss: %s", number(forward_pass(operator, grad=True, debug=debug)))
+    LOG.info("Initial loss: %s", number(executor.evaluate(0, 0, grad=True, debug=debug)))
     LOG.info("Performing Backward")
-    backward_pass(operator, debug=debug)
+    executor.backward(debug)
     operator.net.zero_grad(set_to_none=True)
 
 

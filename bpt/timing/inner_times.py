@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bpt.events.totals import Totals, phase_seconds
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.task_dag import TaskDagCompute
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
 from bpt.schedule.task_dag import Timeline
@@ -75,16 +75,16 @@ def log_inner_times(solver: Solver, iterations: int) -> None:
 
     Nothing happens unless ``inner_param`` asks for TASK_DAG or AUTO.
     """
-    operator = solver.train.operator
-    if not isinstance(operator, TaskDagOperator):
+    compute = solver.train.operator.compute
+    if not isinstance(compute, TaskDagCompute):
         return
     solver.settle()
-    chosen = operator.inner
-    engines = _measure(solver, operator, iterations)
-    operator.inner = chosen
+    chosen = compute.inner
+    engines = _measure(solver, compute, iterations)
+    compute.inner = chosen
     if chosen == LIBRARY:
-        operator.close()
-    threads = f"{operator.threads} thread{'s' * (operator.threads != 1)}"
+        compute.close()
+    threads = f"{compute.threads} thread{'s' * (compute.threads != 1)}"
     each = f"{iterations} iteration{'s' * (iterations != 1)}"
     LOG.info("Inner layer: both engines on %s in turn, %s each:", threads, each)
     for line in side_by_side(engines.seconds, alike=not any(each.timelines for each in engines.passes["forward"])):
@@ -93,21 +93,21 @@ def log_inner_times(solver: Solver, iterations: int) -> None:
         LOG.info("%s", line)
 
 
-def _measure(solver: Solver, operator: TaskDagOperator, iterations: int) -> Engines:
+def _measure(solver: Solver, compute: TaskDagCompute, iterations: int) -> Engines:
     engines = Engines()
     turns = min(TURNS, iterations)
     for turn in range(turns):
         own = iterations * (turn + 1) // turns - iterations * turn // turns
-        for operator.inner in (LIBRARY, TASK_DAG) if turn % 2 == 0 else (TASK_DAG, LIBRARY):
+        for compute.inner in (LIBRARY, TASK_DAG) if turn % 2 == 0 else (TASK_DAG, LIBRARY):
             solver.step(1)  # does not count: threads and memory come back
             for _ in range(own):
                 with solver.events.into(Totals()) as totals:
                     solver.step(1)
                 phases = phase_seconds(totals.take())
-                engines.seconds[operator.inner].append((phases["forward"], phases["backward"]))
-                if operator.inner == TASK_DAG:
+                engines.seconds[compute.inner].append((phases["forward"], phases["backward"]))
+                if compute.inner == TASK_DAG:
                     for direction, passes in engines.passes.items():
-                        passes.append(pass_of(operator.timelines, direction))
+                        passes.append(pass_of(compute.timelines, direction))
     return engines
 
 

@@ -16,7 +16,7 @@ from functools import partial
 import torch
 
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import Node
 
 WARM_UP = 2  # passes that are not counted: allocation, kernel choice, filling of the prefetch queue
@@ -92,7 +92,7 @@ def _seconds(start: float | torch.cuda.Event, end: float | torch.cuda.Event) -> 
     return end - start
 
 
-def time_layers(operator: LocalOperator, iterations: int) -> list[LayerTimes]:
+def time_layers(operator: SegmentOperator, iterations: int) -> list[LayerTimes]:
     """Time each layer's forward and backward over ``iterations`` passes, after a warm-up.
 
     Args:
@@ -107,7 +107,7 @@ def time_layers(operator: LocalOperator, iterations: int) -> list[LayerTimes]:
 
 
 def time_passes(
-    operator: LocalOperator,
+    operator: SegmentOperator,
     iterations: int,
     update: Callable[[], object] | None = None,
     each: Callable[[int, float], object] = lambda number, seconds: None,
@@ -128,7 +128,7 @@ def time_passes(
     return PassTimes(Times(laps[0]), Times(laps[1]), Times(totals), Times(laps[2]) if update is not None else None)
 
 
-def choose_layout(operator: LocalOperator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
+def choose_layout(operator: SegmentOperator, choice: LayoutChoice, update: Callable[[], object] | None = None) -> None:
     """Settle ``choice`` as training does, by whole passes in the layouts that it tries; ``operator`` then uses it."""
     operator.engine = choice.engine
     while not choice.settled:
@@ -146,7 +146,7 @@ def choose_layout(operator: LocalOperator, choice: LayoutChoice, update: Callabl
 
 def repeat(
     steps: Sequence[Callable[[], object]],
-    operator: LocalOperator,
+    operator: SegmentOperator,
     iterations: int,
     each: Callable[[int, float], object] = lambda number, seconds: None,
 ) -> list[tuple[float, ...]]:

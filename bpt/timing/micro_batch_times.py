@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bpt.execute.staged import StagedOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.timing.layer_times import Times, repeat
 
 
@@ -24,7 +24,7 @@ class PartTimes:
     update: Times
 
 
-def time_parts(operator: StagedOperator, iterations: int, update: Callable[[], object]) -> PartTimes:
+def time_parts(operator: SegmentOperator, iterations: int, update: Callable[[], object]) -> PartTimes:
     """Time the segments over ``iterations`` batches, after a warm-up.
 
     A micro-batch runs forward and at once backward. Drawing a batch is not in the times: data are read ahead.
@@ -38,8 +38,8 @@ def time_parts(operator: StagedOperator, iterations: int, update: Callable[[], o
     draw = partial(_draw, operator)
     steps: list[Callable[[], object]] = [draw]
     for micro in micros:
-        steps += [partial(operator.forward_part, segment, micro) for segment in order]
-        steps += [partial(operator.backward_part, segment, micro) for segment in reversed(order)]
+        steps += [partial(operator.forward, segment, micro) for segment in order]
+        steps += [partial(operator.backward, segment, micro) for segment in reversed(order)]
     steps += [operator.finish, update]
     laps = repeat(steps, operator, iterations)
     count = len(order)
@@ -48,8 +48,8 @@ def time_parts(operator: StagedOperator, iterations: int, update: Callable[[], o
     return PartTimes(tuple(forward), tuple(backward), Times(laps[-1]))
 
 
-def _draw(operator: StagedOperator) -> None:
-    operator.begin(operator.micro_batches)
+def _draw(operator: SegmentOperator) -> None:
+    operator.begin(0, operator.micro_batches)
     operator.draw(0)
 
 

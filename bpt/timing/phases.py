@@ -12,7 +12,6 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.errors import PrototxtError
 from bpt.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
-from bpt.execute.staged import StagedOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
@@ -95,7 +94,7 @@ def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
         LOG.info("%s", line)
     LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
     operator, packed = solver.train.operator, solver.exchange.packed()
-    crossing = operator.transfers if isinstance(operator, StagedOperator) else ()
+    crossing = operator.stage.transfers if operator.stage else ()
     for line in traffic_table(solver.net.graph, operator.segments, ranks, iterations, packed, crossing):
         LOG.info("%s", line)
     return ranks

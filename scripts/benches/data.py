@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from bpt.allocator import keep_freed_memory
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.graph.build import build_graph
 from bpt.graph.source import layer_specs
@@ -82,7 +82,7 @@ def bpt_side(kind: str, folder: Path, batch: int, workers: int) -> Callable[[int
     text.layer[0].data_param.prefetch = 1
     keep_freed_memory()  # as the command line does
     graph = build_graph("data", layer_specs(text), LAYERS, make_state(pb.TRAIN))
-    layer = Net(graph, RunContext()).layers[0]
+    layer = Net(graph, PassContext()).layers[0]
     assert isinstance(layer, PrefetchingDataLayer)
 
     def read(batches: int) -> None:

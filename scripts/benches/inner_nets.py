@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bpt.allocator import keep_freed_memory
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import TaskDagCompute
 from bpt.net import Net
 from bpt.schedule.task_dag import Timeline
 from bpt.solver.solver import Solver
@@ -22,11 +22,11 @@ for case in CASES:
     SHAPES[case], CLASSES[case] = (3, 224), 1000
 
 
-def make_operator(net: Net, device: torch.device, kind: str, threads: int) -> LocalOperator:
+def make_operator(net: Net, device: torch.device, kind: str, threads: int) -> SegmentOperator:
     """What runs ``net`` under the inner engine ``kind``."""
     if kind == TASK_DAG:
-        return TaskDagOperator(net, device=device, threads=threads)
-    return LocalOperator(net, device=device)
+        return SegmentOperator(net, device=device, compute=partial(TaskDagCompute, threads=threads))
+    return SegmentOperator(net, device=device)
 
 
 class Trainer:
@@ -59,6 +59,5 @@ class Trainer:
 
     def timelines(self) -> list[Timeline]:
         """What the threads did in the last pass, forward and backward; none under LIBRARY."""
-        if not isinstance(self.operator, TaskDagOperator):
-            return []
-        return list(self.operator.timelines.values())
+        compute = self.operator.compute
+        return list(compute.timelines.values()) if isinstance(compute, TaskDagCompute) else []

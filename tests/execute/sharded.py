@@ -11,11 +11,11 @@ from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.events.totals import Traffic
-from bpt.execute.local import LocalOperator
-from bpt.execute.master_slave import MasterSlaveOperator
-from bpt.execute.peer import PeerOperator
+from bpt.execute.master_slave import MasterSlave
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.peer import Peer
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.model_parallel import blocks, parts, starts
 from bpt.graph.part import slice_bounds
@@ -76,7 +76,7 @@ class Job:
         scheme: of fc_param.
         shards: ranks that share the layers.
         rows: samples of each rank that has any, replica by replica.
-        rotation: see RunContext.
+        rotation: shares are rotated by this part of the batch.
         passes: how many; their gradients add up.
     """
 
@@ -107,8 +107,8 @@ class Job:
     def alone(self) -> Result:
         """One process, a segment a layer."""
         graph = self.graph
-        context = RunContext(SEED)
-        operator = LocalOperator(Net(graph, context).to(self.device), per_layer(graph), self.device)
+        context = PassContext(SEED)
+        operator = SegmentOperator(Net(graph, context).to(self.device), per_layer(graph), self.device)
         operator.feed(dict(enumerate(self.inputs(graph))))
         return self._run(operator)
 
@@ -128,26 +128,26 @@ class Job:
         graph = self.graph
         group = self.shards if self.scheme == PEER else 1
         own = grid.replica * group + (grid.shard if self.scheme == PEER else 0)
-        begin = list(accumulate(self.rows, initial=0))[own]
-        share = Share(begin, self.rows[own], sum(self.rows))
+        begins = accumulate(self.rows, initial=0)
+        shares = [Share(begin, rows, sum(self.rows)) for begin, rows in zip(begins, self.rows, strict=False)]
+        share = shares[own]
         samples = grid.across_samples if self.scheme == PEER else grid.across_replicas
 
         def total(tensor: Tensor) -> Tensor:
             samples.Allreduce(tensor.numpy())
             return tensor
 
-        context = RunContext(SEED, ranks=len(self.rows), split=lambda batch: share, total=total, rotation=self.rotation)
+        context = PassContext(SEED, ranks=len(self.rows), split=lambda batch: share, total=total)
         net = Net(graph, context, part=parts(graph, self.scheme, self.shards)[grid.shard]).to(self.device)
         segments = cut(graph, starts(graph, self.scheme))
-        shards = grid.across_shards
-        operator: LocalOperator
+        net.next_rotation = lambda: self.rotation  # type: ignore[method-assign]
+        device, collectives = torch.device(self.device), None
         if self.scheme == PEER:
-            in_group = self.rows[grid.replica * group : (grid.replica + 1) * group]
-            operator = PeerOperator(
-                net, segments, self.device, self.engine, shards=shards, rows_of=lambda batch: in_group
-            )
+            in_group = shares[grid.replica * group : (grid.replica + 1) * group]
+            collectives = Peer(net, device, grid.across_shards, lambda batch: in_group)
         else:
-            operator = MasterSlaveOperator(net, segments, self.device, self.engine, shards=shards)
+            collectives = MasterSlave(net, device, grid.across_shards)
+        operator = SegmentOperator(net, segments, device, self.engine, collectives=collectives)
         rows = [r for run in share.runs(share.shift(self.rotation)) for r in range(*run)]
         if self.scheme == PEER or grid.shard == 0:
             operator.feed(dict(enumerate(blob[rows] for blob in self.inputs(graph))))
@@ -156,9 +156,10 @@ class Job:
         traffic = {method: entry for (_, method), entry in seen.calls().items()}
         return replace(result, rows=rows, traffic=traffic)
 
-    def _run(self, operator: LocalOperator) -> Result:
+    def _run(self, operator: SegmentOperator) -> Result:
         net = operator.net
-        for net.context.micro in range(self.passes):
+        for number in range(self.passes):
+            operator.begin_pass(0, number)
             for index in range(len(operator.segments)):
                 operator.forward(index, grad=self.is_training)
             for index in reversed(range(len(operator.segments))) if self.is_training else ():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.stage import Stage
 from bpt.execute.stage_links import Links
-from bpt.execute.staged import StagedOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import cut, per_layer
 from bpt.graph.stages import part_of
@@ -37,7 +37,7 @@ class Result:
     ends: dict[int, Tensor] = field(default_factory=dict)  # the net's outputs and losses, of the last pass
 
 
-Look = Callable[[StagedOperator, object], object]
+Look = Callable[[SegmentOperator, object], object]
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,18 @@ class Job:
     def alone(self) -> Result:
         """One process, a segment a layer; blobs of the last pass."""
         graph = self.graph
-        operator = LocalOperator(Net(graph, RunContext(SEED)), per_layer(graph))
+        operator = SegmentOperator(Net(graph, PassContext(SEED)), per_layer(graph))
         loss = 0.0
-        for operator.net.context.micro in range(self.passes):
+        for number in range(self.passes):
             operator.reset()
+            operator.begin_pass(0, number)
             for index in range(len(graph)):
                 operator.forward(index)
             for index in reversed(range(len(graph))):
                 operator.backward(index)
             loss += operator.loss().item()
         ends = {e.index: operator.values[e.index] for e in (*graph.outputs, *graph.losses)}
-        return Result(loss, operator.values, operator.diffs, grads_of(operator.net), ends)
+        return Result(loss, dict(operator.values), dict(operator.diffs), grads_of(operator.net), ends)
 
     def staged(self, look: Look = lambda operator, instruction: None) -> Result:
         """All stages, and all micro-batches of the last pass put together.
@@ -92,34 +93,34 @@ class Job:
 
     def _stage(self, comm: Communicator, look: Look) -> Result:
         graph = self.graph
-        net = Net(graph, RunContext(SEED), part=part_of(graph, self.stages, comm.rank))
+        net = Net(graph, PassContext(SEED), part=part_of(graph, self.stages, comm.rank))
         segments = cut(graph, range(len(graph)), sources_apart=True)
         links = Links(comm)
-        operator = StagedOperator(
-            net, segments, "cpu", self.engine, links=links, stages=self.stages, cuts=(self.micro_batches,)
-        )
-        pipeline = Pipeline(operator.stages, operator.transfers, self.passes, self.micro_batches)
+        stage = Stage(links, self.stages, torch.float32)
+        operator = SegmentOperator(net, segments, "cpu", self.engine, stage=stage, splits=(self.micro_batches,))
+        pipeline = Pipeline(stage.of_segments, stage.transfers, self.passes, self.micro_batches)
         seen: dict[str, dict[int, dict[int, Tensor]]] = {"values": {}, "diffs": {}}
-        operator.begin(pipeline.micros)
+        operator.begin(0, pipeline.micros)
         loss = 0.0
         for instruction in instructions(self.rule, pipeline, comm.rank):
             match instruction:
                 case do.Draw(micro):
                     operator.draw(micro)
                     for part in range(micro, micro + self.micro_batches):
-                        _note(seen["values"], operator._flights[part][0], part)
+                        _note(seen["values"], operator._states[part].values, part)
                 case do.Forward(segment, int(micro)):
-                    loss += operator.forward_part(segment, micro).item()
-                    _note(seen["values"], operator.values, micro)
+                    operator.forward(segment, micro)
+                    loss += operator.losses(segment, micro).item()
+                    _note(seen["values"], operator._states[micro].values, micro)
                 case do.Backward(segment, int(micro)):
-                    operator.backward_part(segment, micro)
-                    _note(seen["diffs"], operator.diffs, micro)
-                case do.Send(transfer, micro, diff):
-                    operator.send(transfer, micro, diff)
-                case do.Recv(transfer, micro, diff):
-                    operator.recv(transfer, micro, diff)
+                    operator.backward(segment, micro)
+                    _note(seen["diffs"], operator._states[micro].diffs, micro)
+                case do.Send():
+                    operator.send(instruction)
+                case do.Recv(_, micro, diff):
+                    operator.recv(instruction)
                     if not diff:
-                        _note(seen["values"], operator.values, micro)
+                        _note(seen["values"], operator._states[micro].values, micro)
                 case do.Wait():
                     operator.finish()
             look(operator, instruction)
@@ -138,7 +139,7 @@ def grads_of(net: Net) -> dict[int, Tensor]:
     return {index: grad for index, grad in grads.items() if grad is not None}
 
 
-def _note(seen: dict[int, dict[int, Tensor]], blobs: dict[int, Tensor], micro: int) -> None:
+def _note(seen: dict[int, dict[int, Tensor]], blobs: Mapping[int, Tensor], micro: int) -> None:
     for edge, blob in blobs.items():
         seen.setdefault(edge, {}).setdefault(micro, blob.clone())
 

@@ -1,4 +1,4 @@
-"""DelayedOperator: a batch is differentiated by the weights of its forward pass, whatever has come since."""
+"""A delay: a batch is differentiated by the weights of its forward pass, whatever has come since."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.context import RunContext
-from bpt.execute.delayed import DelayedOperator
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.stage import Stage
 from bpt.execute.stage_links import Links
 from bpt.graph.segments import cut
 from bpt.graph.stages import part_of
 from bpt.net import Net
+from bpt.schedule.instructions import Recv, Send
 from tests.doubles.thread_ranks import run_ranks
 from tests.execute.sharded import fc, layer
 from tests.execute.stages import SEED, grads_of
@@ -38,17 +39,17 @@ TEXT = "\n".join(
 )
 STAGES = [0, 0, 0, 0, 0, 1, 1]
 GRAPH = graph_of(TEXT)
-Operators = tuple[DelayedOperator, Links]
 
 
-def run(function: Callable[[DelayedOperator], object]) -> None:
+def run(function: Callable[[SegmentOperator], object]) -> None:
     """On two stages, each cut into two segments."""
 
     def stage(comm: Communicator) -> None:
-        net = Net(GRAPH, RunContext(SEED), part=part_of(GRAPH, STAGES, comm.rank))
+        net = Net(GRAPH, PassContext(SEED), part=part_of(GRAPH, STAGES, comm.rank))
         links = Links(comm)
         segments = cut(GRAPH, [0, 3, 5, 6], sources_apart=True)
-        operator = DelayedOperator(net, segments, links=links, stages=STAGES, delay=1 - comm.rank)
+        stage = Stage(links, STAGES, torch.float32)
+        operator = SegmentOperator(net, segments, stage=stage, delay=1 - comm.rank)
         function(operator)
         links.wait()
         links.close()
@@ -67,46 +68,52 @@ def change(net: Net, step: int) -> None:
 
 def alone(batch: int) -> dict[int, Tensor]:
     """Gradients of a batch by the weights of its iteration, in one process."""
-    net = Net(GRAPH, RunContext(SEED, iteration=batch))
+    net = Net(GRAPH, PassContext(SEED, iteration=batch))
     for step in range(batch):
         change(net, step)
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     operator.forward(0)
     operator.backward(0)
     return grads_of(net)
 
 
-def forward(operator: DelayedOperator, batch: int) -> None:
-    operator.net.context.iteration = batch
-    if operator.stage == 0:
+def stage_of(operator: SegmentOperator) -> int:
+    assert operator.stage is not None
+    return operator.stage.number
+
+
+def forward(operator: SegmentOperator, batch: int) -> None:
+    operator.begin(batch, 1)
+    if stage_of(operator) == 0:
         operator.draw(batch)
-        operator.send(0, batch, False)
-        operator.forward_part(0, batch)
-        operator.forward_part(1, batch)
-        operator.send(1, batch, False)
+        operator.send(Send(0, batch))
+        operator.forward(0, batch)
+        operator.forward(1, batch)
+        operator.send(Send(1, batch))
     else:
-        operator.recv(1, batch, False)
-        operator.forward_part(2, batch)
-        operator.recv(0, batch, False)
-        operator.forward_part(3, batch)
+        operator.recv(Recv(1, batch))
+        operator.forward(2, batch)
+        operator.recv(Recv(0, batch))
+        operator.forward(3, batch)
 
 
-def backward(operator: DelayedOperator, batch: int) -> None:
-    if operator.stage == 1:
-        operator.backward_part(3, batch)
-        operator.backward_part(2, batch)
-        operator.send(1, batch, True)
+def backward(operator: SegmentOperator, batch: int) -> None:
+    if stage_of(operator) == 1:
+        operator.backward(3, batch)
+        operator.backward(2, batch)
+        operator.send(Send(1, batch, diff=True))
     else:
-        operator.recv(1, batch, True)
-        operator.backward_part(1, batch)
-        operator.backward_part(0, batch)
+        operator.recv(Recv(1, batch, diff=True))
+        operator.backward(1, batch)
+        operator.backward(0, batch)
 
 
 def test_transfers() -> None:
     """What the tests below name by number."""
 
-    def look(operator: DelayedOperator) -> None:
-        assert [(t.source, t.target, t.diff) for t in operator.transfers] == [(None, 3, False), (1, 2, True)]
+    def look(operator: SegmentOperator) -> None:
+        assert operator.stage is not None
+        assert [(t.source, t.target, t.diff) for t in operator.stage.transfers] == [(None, 3, False), (1, 2, True)]
 
     run(look)
 
@@ -115,11 +122,11 @@ def test_gradients_are_by_the_weights_of_the_forward_pass() -> None:
     """Batches 0 to 3; stage 0 differentiates each one an iteration later, with other weights meanwhile."""
     expected = [alone(batch) for batch in range(4)]
 
-    def iterate(operator: DelayedOperator) -> None:
+    def iterate(operator: SegmentOperator) -> None:
         net = operator.net
         for now in range(4):
             forward(operator, now)
-            batch = now if operator.stage == 1 else now - 1
+            batch = now if stage_of(operator) == 1 else now - 1
             if batch >= 0:
                 backward(operator, batch)
                 found = grads_of(net)
@@ -127,14 +134,14 @@ def test_gradients_are_by_the_weights_of_the_forward_pass() -> None:
                 for index, grad in found.items():
                     assert torch.allclose(grad, expected[batch][index], rtol=1e-5, atol=1e-7), (now, index)
             operator.expect_diffs(now, 0)
-            operator.finish(batch)
+            operator.retire(batch if batch >= 0 else None)
             change(net, now)
 
     run(iterate)
 
 
 def test_layers_have_their_own_parameters_again() -> None:
-    def look(operator: DelayedOperator) -> None:
+    def look(operator: SegmentOperator) -> None:
         net = operator.net
         forward(operator, 0)
         for param in net.held:
@@ -145,8 +152,8 @@ def test_layers_have_their_own_parameters_again() -> None:
 
 
 def test_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(operator: DelayedOperator) -> None:
-        if operator.stage:
+    def look(operator: SegmentOperator) -> None:
+        if stage_of(operator):
             return
         net = operator.net
         layer = net.layer(net.graph.nodes[1])
@@ -158,7 +165,7 @@ def test_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
         layer.forward = fail  # type: ignore[method-assign]
         with pytest.raises(KeyError):
-            operator.forward_part(0, 0)
+            operator.forward(0, 0)
         assert layer.blobs[0] is net.value(net.held[0])
 
     run(look)
@@ -167,26 +174,26 @@ def test_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_let_go() -> None:
     """Copies of the weights, and blobs, live for as many batches as are under way."""
 
-    def iterate(operator: DelayedOperator) -> None:
+    def iterate(operator: SegmentOperator) -> None:
         for now in range(4):
             forward(operator, now)
-            batch = now if operator.stage == 1 else now - 1
+            batch = now if stage_of(operator) == 1 else now - 1
             if batch >= 0:
                 backward(operator, batch)
             operator.expect_diffs(now, 0)
-            operator.finish(batch if batch >= 0 else None)
-            under_way = [] if operator.stage == 1 else [now]
-            assert sorted(operator._flights) == under_way
-            assert sorted(operator._copies) == under_way
+            operator.retire(batch if batch >= 0 else None)
+            under_way = [] if stage_of(operator) == 1 else [now]
+            assert sorted(operator._states) == under_way
+            assert sorted(micro for micro, state in operator._states.items() if state.weights) == under_way
             assert sorted(operator._rotations) in ([], under_way)
 
     run(iterate)
 
 
 def test_the_last_stage_needs_no_copies() -> None:
-    def look(operator: DelayedOperator) -> None:
+    def look(operator: SegmentOperator) -> None:
         forward(operator, 0)
         trained = sum(1 for value in set(operator.net.parameters()) if value.requires_grad)
-        assert len(operator._copies.get(0, {})) == (0 if operator.stage else trained)
+        assert len(operator._states[0].weights) == (0 if stage_of(operator) else trained)
 
     run(look)

@@ -1,4 +1,4 @@
-"""LocalOperator: wherever a net is cut into segments, its losses and gradients are those of the whole."""
+"""SegmentOperator: wherever a net is cut into segments, its losses and gradients are those of the whole."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import cut
 from bpt.net import Net
 from tests.golden_cases import graph_of
@@ -132,7 +132,7 @@ BRANCHES = {
 
 
 def make_net(layers: list[str], force_backward: bool = False) -> Net:
-    return Net(graph_of("\n".join(["force_backward: true" * force_backward, INPUT, *layers])), RunContext(seed=1))
+    return Net(graph_of("\n".join(["force_backward: true" * force_backward, INPUT, *layers])), PassContext(seed=1))
 
 
 def run(net: Net, starts: tuple[int, ...]) -> dict[str, Tensor]:
@@ -140,7 +140,7 @@ def run(net: Net, starts: tuple[int, ...]) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(6, 5, generator=generator)
     y = torch.tensor([0.0, 1, 2, 3, 0, 1])
-    operator = LocalOperator(net, cut(net.graph, starts))
+    operator = SegmentOperator(net, cut(net.graph, starts))
     operator.feed(dict(enumerate((x, y))))
     for parameter in net.parameters():
         parameter.grad = None
@@ -194,13 +194,13 @@ def test_against_torch_by_hand() -> None:
     b = a @ w_b.T + b_b
     loss = 0.25 * functional.cross_entropy(a, y) + ((b - a) ** 2).sum() / (2 * 6)
     loss.backward()
-    torch.testing.assert_close(actual.pop("loss"), loss.detach())
+    torch.testing.assert_close(actual.pop("loss").float(), loss.detach())
     torch.testing.assert_close(actual, {name: blob.grad for name, blob in blobs.items()})
 
 
 def test_gradients_of_several_passes_add_up() -> None:
     net = make_net(CHAINS["chain"])
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     operator.feed({0: torch.ones(6, 5)})
     operator.forward(0)
     operator.backward(0)
@@ -213,7 +213,7 @@ def test_gradients_of_several_passes_add_up() -> None:
 def test_a_diff_that_the_caller_sets_replaces_the_loss_weight() -> None:
     net = make_net(CHAINS["chain"])
     first = run(net, (0,))
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     operator.feed({0: torch.randn(6, 5, generator=torch.Generator().manual_seed(0))})
     operator.feed({1: torch.tensor([0.0, 1, 2, 3, 0, 1])})
     operator.diffs[net.graph.blobs["l"].index] = torch.tensor(-2.0)
@@ -226,7 +226,7 @@ def test_a_diff_that_the_caller_sets_replaces_the_loss_weight() -> None:
 
 def test_forward_alone_keeps_nothing_for_backward() -> None:
     net = make_net(CHAINS["chain"])
-    operator = LocalOperator(net, cut(net.graph, (0, 3)))
+    operator = SegmentOperator(net, cut(net.graph, (0, 3)))
     operator.forward(0, grad=False)
     operator.forward(1, grad=False)
     assert set(operator.values) == {0, 1, net.graph.blobs["s"].index, net.graph.blobs["l"].index}
@@ -237,20 +237,20 @@ def test_forward_alone_keeps_nothing_for_backward() -> None:
 
 def test_inputs_that_nobody_sets_are_zeros() -> None:
     net = make_net(CHAINS["chain"])
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     operator.forward(0)
     # zeros through "a" leave its bias, 0: both classes of "s" are 1/2 everywhere, whatever the weights
     s = torch.full((6, 4), 0.5)
     w, b = (blob.detach() for blob in net.layers[3].blobs)
     expected = functional.cross_entropy(s @ w.T + b, torch.zeros(6, dtype=torch.long))
-    torch.testing.assert_close(operator.loss(), expected)
+    torch.testing.assert_close(operator.loss().float(), expected)
 
 
 def test_cutting_anew_keeps_what_was_fed() -> None:
     """Chunks change while a net trains, and its inputs stay."""
     net = make_net(CHAINS["chain"])
     expected = run(net, (0,))
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     generator = torch.Generator().manual_seed(0)
     operator.feed(dict(enumerate((torch.randn(6, 5, generator=generator), torch.tensor([0.0, 1, 2, 3, 0, 1])))))
     operator.forward(0)

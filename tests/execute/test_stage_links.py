@@ -43,11 +43,11 @@ def test_blobs_of_a_way_come_in_order() -> None:
             for first in (0, 10, 20):
                 links.send(numbers(first, 2), 1, 7, Send(0, 0))
             return []
-        links.expect(2, 0, 7)
-        links.expect(2, 0, 7)
+        links.expect(2, 0, 7, torch.float32)
+        links.expect(2, 0, 7, torch.float32)
         assert links.expected(0, 7) == 2
         found = [links.receive(0, 7).tolist()]
-        links.expect(2, 0, 7)
+        links.expect(2, 0, 7, torch.float32)
         found += [links.receive(0, 7).tolist() for _ in range(2)]
         assert links.expected(0, 7) == 0
         return found
@@ -64,7 +64,7 @@ def test_tags_and_stages_do_not_mix() -> None:
             return []
         ways = [(1, 2), (0, 1), (1, 1), (0, 2)]
         for way in ways:
-            links.expect(1, *way)
+            links.expect(1, *way, torch.float32)
         assert links.expected(0, 3) == 0
         return [links.receive(*way).tolist() for way in ways]
 
@@ -77,7 +77,7 @@ def test_both_ways_at_once() -> None:
     def run(links: Links) -> list[float]:
         rank = links.stages.rank
         links.send(numbers(100 * rank, 50), 1 - rank, 3, Send(0, 0))
-        links.expect(50, 1 - rank, 3)
+        links.expect(50, 1 - rank, 3, torch.float32)
         return links.receive(1 - rank, 3).tolist()
 
     first, second = on(2, run)
@@ -98,7 +98,7 @@ def test_elements_travel_in_their_logical_order() -> None:
             links.send(blob.requires_grad_() * 2, 1, 1, Send(0, 0))
             return []
         for count in (24, 8, 0, 24):
-            links.expect(count, 0, 1)
+            links.expect(count, 0, 1, torch.float32)
         links.expect(1, 0, 2, torch.float64)
         return [links.receive(0, 1) for _ in range(4)] + [links.receive(0, 2)]
 
@@ -117,13 +117,13 @@ def test_what_is_expected_can_be_dropped() -> None:
             for first in range(4):
                 links.send(numbers(first, 1), 1, first % 2, Send(0, 0))
             return []
-        links.expect(1, 0, 0)
-        links.expect(1, 0, 1)
+        links.expect(1, 0, 0, torch.float32)
+        links.expect(1, 0, 1, torch.float32)
         links.drop()
         found = []
         for tag in (0, 1):
             assert links.expected(0, tag) == 0
-            links.expect(1, 0, tag)
+            links.expect(1, 0, tag, torch.float32)
             found += links.receive(0, tag).tolist()
         return found
 
@@ -137,10 +137,10 @@ def test_requests_do_not_pile_up() -> None:
         for first in range(10):
             if links.stages.rank == 0:
                 links.send(numbers(first, 1), 1, 1, Send(0, 0))
-                links.expect(1, 1, 2)
+                links.expect(1, 1, 2, torch.float32)
                 links.receive(1, 2)
             else:
-                links.expect(1, 0, 1)
+                links.expect(1, 0, 1, torch.float32)
                 links.receive(0, 1)
                 links.send(numbers(first, 1), 0, 2, "s0")
         return len(links._leaving)

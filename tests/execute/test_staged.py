@@ -1,4 +1,4 @@
-"""StagedOperator: every blob and diff of every edge is that of LocalOperator on the whole batch."""
+"""Stages and micro-batches: every blob and diff of every edge is that of one process on the whole batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.executor import Executor
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.stage import Stage
 from bpt.execute.stage_links import Links
-from bpt.execute.staged import StagedOperator
 from bpt.graph.segments import cut, whole
 from bpt.graph.stages import borders, part_of
 from bpt.graph.transfers import transfers
@@ -114,22 +115,23 @@ def test_memory_is_let_go(rule: str) -> None:
     job = Job(CHAIN, split_evenly(CHAIN, 2), RULES[rule], micro_batches=4)
     most = [0, 0]
 
-    def look(operator: StagedOperator, instruction: object) -> None:
+    def look(operator: SegmentOperator, instruction: object) -> None:
         graph = operator.net.graph
         ends = {edge.index for edge in (*graph.outputs, *graph.losses)}
-        open_ = {micro for micro, (_, _, islands) in operator._flights.items() if islands}
-        most[operator.stage] = max(most[operator.stage], len(open_))
-        first = operator.stages.index(operator.stage) + (operator.stage == 0)  # layer 0 is drawn
+        assert operator.stage is not None
+        stage = operator.stage.number
+        most[stage] = max(most[stage], sum(bool(state.segments) for state in operator._states.values()))
+        first = operator.stage.of_segments.index(stage) + (stage == 0)  # layer 0 is drawn
         is_last = isinstance(instruction, do.Send) and instruction.diff
-        if operator.stage == 0:
+        if stage == 0:
             is_last = isinstance(instruction, do.Backward) and instruction.segment == first
         if is_last:
-            values, diffs, islands = operator._flights[instruction.micro]  # type: ignore[attr-defined]
-            assert not islands or (operator.stage, *islands) == (0, 0)
-            assert set(values) <= ends
-            assert not diffs
+            state = operator._states[instruction.micro]  # type: ignore[attr-defined]
+            assert not state.segments or (stage, *state.segments) == (0, 0)
+            assert set(state.values) <= ends
+            assert not state.diffs
         if isinstance(instruction, do.Wait):
-            assert not operator._flights
+            assert not operator._states
             assert set(operator.values) <= ends
 
     job.staged(look)
@@ -141,26 +143,26 @@ def test_a_pass_without_a_schedule(rotation: float) -> None:
     """As in a test: the whole batch, forward only; twice, since the second must not see what the first has left."""
     graph = graph_of(TREE)
     stages = split_evenly(TREE, 3)
+    of_two = PassContext(SEED, ranks=2)  # whose shares would be rotated
 
     def run(comm: Communicator) -> list[Result]:
-        net = Net(graph, RunContext(SEED, rotation=rotation), part=part_of(graph, stages, comm.rank))
+        net = Net(graph, of_two, part=part_of(graph, stages, comm.rank))
+        net.next_rotation = lambda: rotation  # type: ignore[method-assign]
         segments = cut(graph, sorted(borders(stages)), sources_apart=True)
         links = Links(comm)
-        operator = StagedOperator(net, segments, links=links, stages=stages, cuts=(2,))
+        executor = Executor(SegmentOperator(net, segments, stage=Stage(links, stages, torch.float32)))
         results = []
-        for net.context.micro in range(2):
-            for index in range(len(segments)):
-                operator.forward(index, grad=False)
-            ends = {e.index: operator.values[e.index] for e in graph.outputs if e.index in operator.values}
-            results.append(Result(operator.loss().item(), ends=ends))
-        links.wait()
+        for number in range(2):
+            loss = executor.evaluate(0, number)
+            results.append(Result(loss, ends=dict(executor.operator.values)))
         links.close()
         return results
 
     by_stage = run_ranks(3, run, timeout=20)
-    alone = LocalOperator(Net(graph, RunContext(SEED, rotation=rotation)), whole(graph))
+    alone = SegmentOperator(Net(graph, of_two), whole(graph))
+    alone.net.next_rotation = lambda: rotation  # type: ignore[method-assign]
     for number in range(2):
-        alone.net.context.micro = number
+        alone.begin_pass(0, number)
         alone.forward(0, grad=False)
         assert sum(results[number].loss for results in by_stage) == pytest.approx(alone.loss().item(), rel=1e-6)
         found = {edge: value for results in by_stage for edge, value in results[number].ends.items()}
@@ -216,12 +218,13 @@ def test_cut_anew() -> None:
     border = stages.index(1)
 
     def run(comm: Communicator) -> list[tuple[tuple[int, ...], list[int | None]]]:
-        net = Net(graph, RunContext(SEED), part=part_of(graph, stages, comm.rank))
-        operator = StagedOperator(net, cut(graph, [0, border], True), links=Links(comm), stages=stages)
+        net = Net(graph, PassContext(SEED), part=part_of(graph, stages, comm.rank))
+        stage = Stage(Links(comm), stages, torch.float32)
+        operator = SegmentOperator(net, cut(graph, [0, border], True), stage=stage)
         found = []
         for starts in ([0, border], [0, 2, border]):
             operator.cut_into(cut(graph, starts, True))
-            found.append((operator.stages, [transfer.source for transfer in operator.transfers]))
+            found.append((stage.of_segments, [transfer.source for transfer in stage.transfers]))
         return found
 
     assert run_ranks(2, run) == [[((0, 1), [None, 0]), ((0, 0, 1), [None, 1])]] * 2
@@ -233,7 +236,7 @@ def test_an_output_that_is_no_loss_may_be_infinite() -> None:
     job = Job(text, [0, 0, 0, 0, 0, 0, 1, 1, 1])
     losses: list[float] = []
 
-    def look(operator: StagedOperator, instruction: object) -> None:
+    def look(operator: SegmentOperator, instruction: object) -> None:
         del instruction
         losses.extend(float(value.sum()) for values in operator._ended.values() for value in values)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from google.protobuf.descriptor import FieldDescriptor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.errors import RunError
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import per_layer
 from bpt.graph.spec import count
@@ -95,10 +95,10 @@ class Nets(Target):
                 self._pass(plan, graph, len(case))
 
     def _pass(self, plan: NetPlan, graph: LayerGraph, seed: int) -> None:
-        context = RunContext(seed=seed)
+        context = PassContext(seed=seed)
         net = making.make_net(graph, CPU, context)
         try:
-            operator = LocalOperator(net, per_layer(graph), CPU)
+            operator = SegmentOperator(net, per_layer(graph), CPU)
             generator = torch.Generator().manual_seed(seed)
             inputs = {}
             for edge in graph.edges:

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec
 from hypothesis import strategies as some
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers import Layer
 from bpt.net import Net
@@ -52,9 +52,9 @@ class Case:
         blobs += "".join(f'top: "y{index}" ' for index in range(self.tops))
         return graph_of(f'force_backward: true {text} layer {{ name: "L" {blobs} {self.body} }}', self.phase)
 
-    def layer(self, context: RunContext | None = None) -> Layer:
+    def layer(self, context: PassContext | None = None) -> Layer:
         """The layer in float64, its parameters in [0.5, 1.5)."""
-        return randomise(Net(self.graph(), context or RunContext(seed=7)).layers[-1]).double()  # type: ignore[arg-type]
+        return randomise(Net(self.graph(), context or PassContext(seed=7)).layers[-1]).double()  # type: ignore[arg-type]
 
 
 CASES: dict[str, some.SearchStrategy[Case]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.layers import Layer
 from bpt.layers.recurrent import Recurrent
 from tests.gradient_checker import check_layer, spaced
@@ -53,10 +53,10 @@ def check_shapes(case: Case, tops: Sequence[Tensor]) -> None:
 
 def check_samples_one_by_one(layer: Layer, case: Case) -> None:
     """Ranks with one sample each, and a last one with none, together make what one process makes."""
-    whole = run(case.layer(RunContext(SEED)), case)
+    whole = run(case.layer(PassContext(SEED)), case)
     counts = (*(1,) * case.shapes[0][0], 0)
 
-    def on_rank(context: RunContext) -> Results:
+    def on_rank(context: PassContext) -> Results:
         rows = rows_of(context.share(case.shapes[0][0]))
         return run(case.layer(context), case, [bottom[rows] for bottom in case.bottoms], rows)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.layers import Layer
 from bpt.share import Share
 from tests.doubles.thread_ranks import run_ranks
@@ -25,7 +25,7 @@ def shares_of(counts: Sequence[int]) -> list[Share]:
     return [Share(end - count, count, sum(counts)) for count, end in zip(counts, accumulate(counts), strict=True)]
 
 
-def on_ranks(counts: Sequence[int], function: Callable[[RunContext], T], **settings: Any) -> list[T]:
+def on_ranks(counts: Sequence[int], function: Callable[[PassContext], T], **settings: Any) -> list[T]:
     """What ``function`` returns for each rank's context; ``settings`` are further fields of it.
 
     A batch of any size is divided as ``counts``: in the tests there is one size only.
@@ -39,7 +39,7 @@ def on_ranks(counts: Sequence[int], function: Callable[[RunContext], T], **setti
             return tensor
 
         share = shares[ranks.rank]
-        return function(RunContext(SEED, split=lambda samples: share, ranks=len(counts), total=total, **settings))
+        return function(PassContext(SEED, split=lambda samples: share, ranks=len(counts), total=total, **settings))
 
     return run_ranks(len(counts), run)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from google.protobuf import text_format
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.lmdb_file import LmdbWriter
 from bpt.errors import DataError, LayerError
 from bpt.layers import DataLayer
@@ -34,7 +34,7 @@ class Reader:
     """A net of one data layer."""
 
     def __init__(self, text: str, phase: int = pb.TRAIN, seed: int = 0) -> None:
-        self.net = Net(graph_of(text, phase), RunContext(seed=seed))
+        self.net = Net(graph_of(text, phase), PassContext(seed=seed))
         self.layer = self.net.layers[0]
         assert isinstance(self.layer, DataLayer)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.lmdb_file import LmdbSource
 from bpt.net import Net
@@ -30,11 +31,16 @@ class Reader:
 
     def __init__(self, source: str, share: Share | None = None, ranks: int = 1, phase: int = pb.TRAIN) -> None:
         split = {"split": lambda samples: share} if share else {}
-        self.context = RunContext(seed=5, ranks=ranks, **split)
-        self.net = Net(graph_of(source, phase), self.context)
+        self.net = Net(graph_of(source, phase), PassContext(seed=5, ranks=ranks, **split))
         self.layer = self.net.layers[0]
 
-    def next(self) -> list[Tensor]:
+    @property
+    def rotation(self) -> float:
+        """Of the last batch."""
+        return self.net.context.rotation
+
+    def next(self, iteration: int = 0) -> list[Tensor]:
+        self.net.enter(replace(self.net.context, iteration=iteration, rotation=self.net.next_rotation()))
         values: dict[int, Tensor] = {}
         self.net.run(0, len(self.net.graph), values)
         return [values[edge.index] for edge in self.net.graph.edges]
@@ -85,7 +91,7 @@ def test_together_the_batch_of_one_process(
         shares = [rank.next() for rank in ranks]
         for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
             assert torch.equal(whole_of(parts, counts, turned), top)
-        assert {rank.context.rotation for rank in ranks} == {turned}
+        assert {rank.rotation for rank in ranks} == {turned}
         # A snapshot does not tell how many ranks there were.
         assert {rank.layer.position for rank in [alone, *ranks]} == {4 * (number + 1)}
 
@@ -94,17 +100,15 @@ def test_one_rank_keeps_caffes_order(reader: Make, images: str) -> None:
     alone = reader(data(images))
     labels = [label for _ in range(6) for label in alone.next()[1].tolist()]
     assert labels == [number % 10 for number in range(24)]
-    assert alone.context.rotation == 0
+    assert alone.rotation == 0
 
 
 def test_a_test_net_is_never_turned(reader: Make, images: str) -> None:
     ranks = [reader(data(images), share, 2, phase=pb.TEST) for share in shares_of((3, 1))]
     for number in range(6):
-        for rank in ranks:
-            rank.context.rotation = 0.5  # as a training pass has left it
         labels = [label for rank in ranks for label in rank.next()[1].tolist()]
         assert labels == [(4 * number + row) % 10 for row in range(4)]
-        assert [rank.context.rotation for rank in ranks] == [0, 0]
+        assert [rank.rotation for rank in ranks] == [0, 0]
 
 
 def test_over_the_epochs_each_rank_gets_every_sample(reader: Make, images: str) -> None:
@@ -202,7 +206,7 @@ def test_two_data_layers_are_turned_together(reader: Make, images: str, tmp_path
             _, first, _, second = rank.next()
             pairs = list(zip(first.tolist(), second.tolist(), strict=True))
             assert set(pairs) <= {(row % 10, row % 7) for row in range(4 * number, 4 * number + 4)}
-            turned.add(rank.context.rotation)
+            turned.add(rank.rotation)
     assert len(turned) == 8  # epochs of the first: 80 samples
 
 
@@ -218,11 +222,9 @@ def test_data_and_random_dummy_data(reader: Make, images: str, dummy_first: bool
     alone = reader(source)
     ranks = [reader(source, share, 2) for share in shares_of(counts)]
     for iteration in range(6):
-        for one in [alone, *ranks]:
-            one.context.iteration = iteration
-        batch = alone.next()
-        shares = [rank.next() for rank in ranks]
-        turned = ranks[0].context.rotation
+        batch = alone.next(iteration)
+        shares = [rank.next(iteration) for rank in ranks]
+        turned = ranks[0].rotation
         assert turned == (0 if dummy_first else rotation(4 * iteration // 10))
         for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
             assert torch.equal(whole_of(parts, counts, turned), top)

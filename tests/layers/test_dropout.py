@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from bpt.context import RunContext
+from bpt.context import CurrentPass, PassContext
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import assert_close, recorded
 from tests.gradient_checker import check_gradients
@@ -41,16 +43,19 @@ def test_ratio() -> None:
 
 
 def test_mask_is_new_in_each_pass_and_layer_and_the_same_when_repeated() -> None:
-    context = RunContext(seed=5)
+    context = PassContext(seed=5)
     x = torch.ones(20, 20)
     layer = one_layer(dropout(0.5), (20, 20), context=context)
     masks = []
-    for context.iteration, context.micro in ((0, 0), (0, 1), (1, 0)):
+    current = CurrentPass(context)
+    layer.follow(current)
+    for iteration, number in ((0, 0), (0, 1), (1, 0)):
+        current.context = replace(context, iteration=iteration, pass_number=number)
         masks.append(layer(x))
         assert torch.equal(layer(x), masks[-1])
     layer.name = "another"
     masks.append(layer(x))
-    context.seed = 6
+    current.context = replace(current.context, seed=6)
     masks.append(layer(x))
     assert all(not torch.equal(a, b) for index, a in enumerate(masks) for b in masks[:index])
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -18,7 +19,7 @@ from tests.layers.refusals import check_refusal
 CASES = [case for case in json.loads((GOLDEN / "data" / "data.json").read_text()) if case["type"] == "DummyData"]
 
 
-def make_net(body: str, context: RunContext | None = None) -> Net:
+def make_net(body: str, context: PassContext | None = None) -> Net:
     return Net(graph_of(f'layer {{ name: "L" type: "DummyData" {body} }}'), context)
 
 
@@ -56,26 +57,27 @@ TWO = f"""top: "a" top: "b" dummy_data_param {{ {SHAPE} data_filler {{ type: "ga
 
 
 def test_constants_are_filled_once_and_all_others_anew_in_each_pass() -> None:
-    context = RunContext(seed=1)
-    layer = make_net(TWO, context).layers[0]
+    context = PassContext(seed=1)
+    net = make_net(TWO, context)
+    layer = net.layers[0]
     a, b = layer()
     kept = a.clone()
-    context.iteration = 1
+    net.enter(replace(context, iteration=1))
     other_a, other_b = layer()
     assert other_b is b
     assert torch.equal(a, kept)  # a pass does not write into the blobs of the pass before
     assert not torch.equal(other_a, a)
-    context.micro = 1
+    net.enter(replace(context, iteration=1, pass_number=1))
     assert not torch.equal(layer()[0], other_a)
-    context.iteration = context.micro = 0
+    net.enter(context)
     assert torch.equal(layer()[0], a)
 
 
 def test_what_is_drawn_depends_on_seed_layer_and_top() -> None:
     text = TWO.replace("value: 1", 'type: "gaussian"')
-    a, b = make_net(text, RunContext(seed=1)).layers[0]()
-    same_a, same_b = make_net(text, RunContext(seed=1)).layers[0]()
-    (other, _) = make_net(text, RunContext(seed=2)).layers[0]()
+    a, b = make_net(text, PassContext(seed=1)).layers[0]()
+    same_a, same_b = make_net(text, PassContext(seed=1)).layers[0]()
+    (other, _) = make_net(text, PassContext(seed=2)).layers[0]()
     assert torch.equal(a, same_a)
     assert torch.equal(b, same_b)
     assert not torch.equal(a, b)
@@ -132,9 +134,9 @@ MIXED = """top: "a" top: "b" top: "c" dummy_data_param {
 @pytest.mark.parametrize(("counts", "rotation"), [((4, 0, 3), 0.0), ((1, 6), 0.8)])
 def test_rows_of_ranks_are_those_of_one_process(filler: str, counts: tuple[int, ...], rotation: float) -> None:
     text = MIXED.replace('type: "gaussian"', filler)
-    whole = make_net(text, RunContext(seed=1)).layers[0]()
+    whole = make_net(text, PassContext(seed=1)).layers[0]()
     for share in shares_of(counts):
-        context = RunContext(seed=1, ranks=len(counts), split=lambda samples, share=share: share, rotation=rotation)
+        context = PassContext(seed=1, ranks=len(counts), split=lambda samples, share=share: share, rotation=rotation)
         a, b, c = make_net(text, context).layers[0]()
         assert torch.equal(a, whole[0][rows_of(share, rotation)])
         assert b.tolist() == [[4.0, 4.0]] * share.count
@@ -145,7 +147,7 @@ def test_rows_of_ranks_are_those_of_one_process(filler: str, counts: tuple[int, 
 
 def test_constants_follow_the_balance() -> None:
     shares = [Share(0, 4, 7)]
-    layer = make_net(MIXED, RunContext(ranks=2, split=lambda samples: shares[0])).layers[0]
+    layer = make_net(MIXED, PassContext(ranks=2, split=lambda samples: shares[0])).layers[0]
     first = layer()[1]
     assert layer()[1] is first
     shares[0] = Share(0, 5, 7)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import DataError
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.ranks import on_ranks, rows_of, run_layer, whole_of
@@ -88,7 +88,7 @@ def test_ranks_make_what_one_process_makes() -> None:
     assert layer.mixes_samples(layer.spec, [(7,)]) == ""
     (top,), _, gradients, _ = run_layer(layer, [indices], 0)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(7))
         return run_layer(randomise(one_layer(EMBED, (7,), context=context)), [indices[rows]], 0, rows)
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.layers import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
@@ -56,7 +56,7 @@ NOT_BY_SAMPLE = {
 }
 
 
-def made(case: Case, context: RunContext | None = None) -> Layer:
+def made(case: Case, context: PassContext | None = None) -> Layer:
     try:
         return case.layer(context)
     except LayerError:  # a kernel larger than the bottom and the like
@@ -160,7 +160,7 @@ def test_a_silent_layer_calls_no_other_rank(kind: str, data: some.DataObject) ->
 
     case: Case = data.draw(ALL[kind])
     if all(case.shapes):
-        context = RunContext(7, split=lambda samples: Share(0, samples, 2 * samples), ranks=2, total=refuse)
+        context = PassContext(7, split=lambda samples: Share(0, samples, 2 * samples), ranks=2, total=refuse)
         layer = made(case, context)
         if layer.silent or layer.by_sample:
             tops_of(layer, *case.bottoms)

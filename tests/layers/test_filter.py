@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bpt.errors import LayerError
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer
 from bpt.layers.filter import behind_filters
 from bpt.net import Net
@@ -77,9 +77,9 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "some" bottom: "labels" top
 SELECTOR = torch.tensor([0.0, 1, 0, 1])
 
 
-def operator_of(text: str, **inputs: Tensor) -> LocalOperator:
+def operator_of(text: str, **inputs: Tensor) -> SegmentOperator:
     graph = graph_of(text)
-    operator = LocalOperator(Net(graph), per_layer(graph))
+    operator = SegmentOperator(Net(graph), per_layer(graph))
     operator.feed({graph.blobs[name].index: value for name, value in inputs.items()})
     return operator
 
@@ -97,7 +97,7 @@ def test_the_layers_behind_get_the_samples_let_through() -> None:
         weight, bias = operator.net.layer(graph.nodes[1]).blobs
         scores = torch.relu(x @ weight.t() + bias)[selector > 0]
         expected = torch.nn.functional.cross_entropy(scores, labels[selector > 0].long())
-        torch.testing.assert_close(operator.loss(), expected.detach())
+        torch.testing.assert_close(operator.loss().float(), expected.detach())
         torch.testing.assert_close([weight.grad, bias.grad], list(torch.autograd.grad(expected, [weight, bias])))
         weight.grad = bias.grad = None
 

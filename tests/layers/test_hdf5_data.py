@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.net import Net
 from tests.golden_cases import graph_of
@@ -52,7 +52,7 @@ def labels(net: Net, batches: int) -> list[int]:
 
 def test_shuffle_permutes_files_and_their_rows_anew_every_epoch(tmp_path: Path) -> None:
     source = write(tmp_path, numbered(0, 5), numbered(5, 4), numbered(9, 3))
-    net = Net(graph_of(text(source, "batch_size: 3 shuffle: true")), RunContext(seed=1))
+    net = Net(graph_of(text(source, "batch_size: 3 shuffle: true")), PassContext(seed=1))
     assert [edge.shape for edge in net.graph.edges] == [(3, 2), (3,)]
     epochs = [labels(net, 4) for _ in range(6)]
     file_of = np.repeat([0, 1, 2], [5, 4, 3])

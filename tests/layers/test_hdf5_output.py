@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.net import Net
 from tests.golden_cases import GOLDEN, graph_of
@@ -31,7 +31,7 @@ def test_what_caffe_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     case = next(case for case in json.loads((GOLDEN / "data/data.json").read_text()) if case["name"] == "hdf5output")
     recorded = np.load(GOLDEN / "data/data.npz")
-    net = Net(graph_of(case["prototxt"]), RunContext())
+    net = Net(graph_of(case["prototxt"]), PassContext())
     net.layers[1](*(torch.from_numpy(recorded[f"hdf5output/in/{name}"]) for name in ("a", "b")))
     ours, theirs = content(tmp_path / "hdf5_output.h5"), content(GOLDEN / "data/hdf5_output.h5")
     assert ours.keys() == theirs.keys() == {"data", "label"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError, UserError
 from bpt.layers.memory_data import MemoryData
 from bpt.net import Net
@@ -24,7 +24,7 @@ TEXT = (
 
 
 def layer_of(text: str = TEXT) -> MemoryData:
-    layer = Net(graph_of(text), RunContext()).layers[0]
+    layer = Net(graph_of(text), PassContext()).layers[0]
     assert isinstance(layer, MemoryData)
     return layer
 

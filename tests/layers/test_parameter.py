@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bpt.errors import LayerError
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer
 from bpt.layers import Layer
 from bpt.net import Net
@@ -39,7 +39,7 @@ def test_starts_at_0_and_is_its_blob() -> None:
 
 def test_learns() -> None:
     graph = graph_of(NET)
-    operator = LocalOperator(Net(graph), per_layer(graph))
+    operator = SegmentOperator(Net(graph), per_layer(graph))
     x = torch.arange(6.0).reshape(2, 3)
     operator.feed({graph.blobs["x"].index: x})
     for index in range(3):

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import CurrentPass, PassContext
 from bpt.proto import bpt_pb2 as pb
 from tests.gradient_checker import check_gradients, spaced
 from tests.one_layer import error_of, flops_of, one_layer, shapes_of, tops_of
@@ -149,7 +150,7 @@ def test_a_window_without_elements_has_no_place() -> None:
 def test_stochastic_picks_in_proportion() -> None:
     # A window of 1, 2, 3, 4 sums to 10: over 4000 of them each must come up about 400, 800, 1200, 1600 times.
     x = torch.tensor([[1.0, 2], [3, 4]]).expand(1, 4000, 2, 2).clone().requires_grad_()
-    layer = one_layer(pool("pool: STOCHASTIC kernel_size: 2"), tuple(x.shape), context=RunContext(seed=3))
+    layer = one_layer(pool("pool: STOCHASTIC kernel_size: 2"), tuple(x.shape), context=PassContext(seed=3))
     top = layer(x)
     picked = torch.bincount(top.detach().flatten().long(), minlength=5)[1:]
     # The standard deviation of a count is at most sqrt(4000 · 0.4 · 0.6) = 31; five of them are 155.
@@ -159,12 +160,12 @@ def test_stochastic_picks_in_proportion() -> None:
 
 
 def test_stochastic_pick_is_new_in_each_pass() -> None:
-    context = RunContext(seed=3)
+    context = PassContext(seed=3)
     x = torch.rand(1, 8, 6, 6)
     layer = one_layer(pool("pool: STOCHASTIC kernel_size: 3 stride: 2"), tuple(x.shape), context=context)
     first = layer(x)
     assert torch.equal(layer(x), first)
-    context.iteration = 1
+    layer.follow(CurrentPass(replace(context, iteration=1)))
     assert not torch.equal(layer(x), first)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import bpt
-from bpt.context import RunContext
+from bpt.context import CurrentPass, PassContext
 from bpt.errors import LayerError
 from bpt.layers import LAYERS
 from bpt.net import Net
@@ -64,7 +65,7 @@ def test_param_str_as_an_attribute(write: Write) -> None:
 
 def test_first_values_are_the_modules_and_the_seeds() -> None:
     def weights(seed: int, settings: str = "") -> torch.Tensor:
-        layer = one_layer(body("tests.layers.own_layers", "Gate", settings), (2, 4, 1, 1), context=RunContext(seed))
+        layer = one_layer(body("tests.layers.own_layers", "Gate", settings), (2, 4, 1, 1), context=PassContext(seed))
         return layer.blobs[0].detach()
 
     state = torch.get_rng_state()
@@ -90,15 +91,15 @@ layer { name: "b" type: "Python" bottom: "a" top: "b" param { name: "w" } loss_w
 def test_parameters_are_shared_by_name_and_with_a_test_net() -> None:
     graph = graph_of(SHARED)
     assert [param.lr_mult for param in graph.learnable] == [3]
-    net = Net(graph, RunContext(seed=5))
+    net = Net(graph, PassContext(seed=5))
     (weight,) = net.parameters()
-    alone = one_layer(body("tests.layers.own_layers", "Gate"), (2, 4, 1, 1), context=RunContext(5))
+    alone = one_layer(body("tests.layers.own_layers", "Gate"), (2, 4, 1, 1), context=PassContext(5))
     alone.blobs[0].data.copy_(weight)
     x = torch.rand(2, 4, 1, 1)
     torch.testing.assert_close(net(x), alone(alone(x)))
     with torch.no_grad():
         weight.fill_(7)
-    tested = Net(graph_of(SHARED, pb.TEST), RunContext(seed=5), net.values_by_name())
+    tested = Net(graph_of(SHARED, pb.TEST), PassContext(seed=5), net.values_by_name())
     assert float(weight.detach().min()) == 7  # not the module's first values again
     torch.testing.assert_close(tested(x), net(x))
 
@@ -138,10 +139,11 @@ def test_what_is_drawn_in_training_comes_from_the_run(write: Write) -> None:
     x = torch.ones(2, 40)
 
     def masks(seed: int, *iterations: int) -> list[list[list[float]]]:
-        context = RunContext(seed)
+        context = PassContext(seed)
         layer = one_layer(body(module), (2, 40), context=context)
         tops = []
-        for context.iteration in iterations:
+        for iteration in iterations:
+            layer.follow(CurrentPass(replace(context, iteration=iteration)))
             tops.append(layer(x).tolist())
         return tops
 

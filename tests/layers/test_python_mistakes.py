@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bpt.errors import RunError
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
@@ -136,7 +136,7 @@ class L(nn.Module):
             layer {{ name: "mine" bottom: "x" top: "y" loss_weight: 1 {body(module)} }}"""
         )
     )
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     operator.feed({net.graph.nodes[0].tops[0]: torch.ones(2)})
     operator.forward(0)
     with pytest.raises(RunError) as caught:

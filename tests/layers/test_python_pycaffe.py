@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import LayerError, RunError
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -54,8 +54,8 @@ def test_a_layer_of_pycaffe(write: Write) -> None:
         layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip"
                  inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
         layer { name: "loss" bottom: "ip" bottom: "y" top: "loss" """
-    own = Net(graph_of(text + body(module, more='param_str: "2"') + " loss_weight: 3 }"), RunContext(1))
-    caffes = Net(graph_of(text + 'type: "EuclideanLoss" loss_weight: 6 }'), RunContext(1))
+    own = Net(graph_of(text + body(module, more='param_str: "2"') + " loss_weight: 3 }"), PassContext(1))
+    caffes = Net(graph_of(text + 'type: "EuclideanLoss" loss_weight: 6 }'), PassContext(1))
     x, y = torch.rand(2, 3, 2)
     for _ in range(2):
         loss = own(x, y)

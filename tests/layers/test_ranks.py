@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.layers import LAYERS, Layer
 from bpt.net import Net
 from bpt.share import Share
@@ -48,7 +48,7 @@ def shapes_of(bottoms: Sequence[Tensor]) -> list[tuple[int, ...]]:
     return [tuple(bottom.shape) for bottom in bottoms]
 
 
-def make(case: Case, bottoms: Sequence[Tensor], context: RunContext) -> Layer:
+def make(case: Case, bottoms: Sequence[Tensor], context: PassContext) -> Layer:
     return randomise(one_layer(case.body, *shapes_of(bottoms), tops=case.tops, context=context))
 
 
@@ -64,11 +64,11 @@ def test_ranks_make_what_one_process_makes(
     case: Case, channels_last: bool, counts: tuple[int, ...], rotation: float
 ) -> None:
     whole = bottoms_of(case, (SAMPLES, 4, 7, 6) if case.body in BODIES.values() else (SAMPLES, 4, 3, 2))
-    layer = make(case, whole, RunContext(SEED))
+    layer = make(case, whole, PassContext(SEED))
     assert layer.mixes_samples(layer.spec, shapes_of(whole)) == ""
     tops, diffs, gradients, blobs = run_layer(layer, in_layout(whole, channels_last), case.blobs)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(SAMPLES), rotation)
         mine = in_layout([bottom[rows] for bottom in whole], channels_last)
         return run_layer(make(case, whole, context), mine, case.blobs, rows)
@@ -92,9 +92,9 @@ def test_contrastive_loss(legacy: str) -> None:
     case, generator = Case(body, blobs=2), torch.Generator().manual_seed(3)
     whole = [torch.rand(SAMPLES, 3, generator=generator) for _ in range(2)] + [torch.tensor([0.0, 1, 1, 0, 0, 1, 0])]
     counts = (2, 0, 5)
-    (loss,), diffs, _, _ = run_layer(make(case, whole, RunContext()), whole, 2)
+    (loss,), diffs, _, _ = run_layer(make(case, whole, PassContext()), whole, 2)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(SAMPLES))
         return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 2, rows)
 
@@ -111,9 +111,9 @@ def test_losses_with_a_label_a_sample(body: str) -> None:
     case, generator = Case(body), torch.Generator().manual_seed(3)
     whole = [torch.rand(SAMPLES, 3, generator=generator), torch.arange(7.0) % 3]
     counts = (2, 0, 5)
-    (loss,), (diff,), _, _ = run_layer(make(case, whole, RunContext()), whole, 1)
+    (loss,), (diff,), _, _ = run_layer(make(case, whole, PassContext()), whole, 1)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(SAMPLES))
         return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 1, rows)
 
@@ -135,11 +135,11 @@ def test_second_bottoms_without_a_diff(body: str, second: tuple[int, ...]) -> No
     first = (7, 4, 4, 4) if "Crop" in body else (7, 4, 4, 3)
     whole = [torch.rand(first, generator=generator), torch.rand(second, generator=generator) * 48]
     counts = (2, 0, 5)
-    layer = make(case, whole, RunContext())
+    layer = make(case, whole, PassContext())
     assert layer.mixes_samples(layer.spec, shapes_of(whole)) == ""
     (top,), (diff,), _, _ = run_layer(layer, whole, 1)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(SAMPLES))
         return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 1, rows)
 
@@ -153,11 +153,11 @@ def test_axpy(layout: torch.memory_format) -> None:
     case, generator = Case('type: "Axpy"', blobs=3), torch.Generator().manual_seed(3)
     whole = [torch.rand(shape, generator=generator) for shape in ((7, 4), (7, 4, 3, 2), (7, 4, 3, 2))]
     whole = [whole[0], *(blob.contiguous(memory_format=layout) for blob in whole[1:])]
-    layer, counts = make(case, whole, RunContext()), (2, 0, 5)
+    layer, counts = make(case, whole, PassContext()), (2, 0, 5)
     assert layer.mixes_samples(layer.spec, shapes_of(whole)) == ""
     (top,), diffs, _, _ = run_layer(layer, whole, 3)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(SAMPLES))
         return run_layer(make(case, whole, context), [bottom[rows] for bottom in whole], 3, rows)
 
@@ -171,9 +171,9 @@ def test_axpy(layout: torch.memory_format) -> None:
 def test_replica_scope(case: Case) -> None:
     """Each of 2 ranks has the batch that the text names: together they have one of twice the size."""
     whole = bottoms_of(case, (6, 4, 3, 2))
-    tops, diffs, _, blobs = run_layer(make(case, whole, RunContext(SEED)), whole, case.blobs)
+    tops, diffs, _, blobs = run_layer(make(case, whole, PassContext(SEED)), whole, case.blobs)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         share = context.split(3)
         assert (share.count, share.total) == (3, 6)
         rows = rows_of(share)
@@ -198,7 +198,7 @@ def test_unweighted_mean_of_the_ranks_means(ignored: str) -> None:
         for rows in ([0, 1, 2, 3], [], [4, 5, 6])
     ]
 
-    def run(context: RunContext) -> Tensor:
+    def run(context: PassContext) -> Tensor:
         rows = rows_of(context.split(SAMPLES))
         loss: Tensor = one_layer(body, (SAMPLES, 3), (SAMPLES,), context=context)(scores[rows], labels[rows])
         return loss
@@ -207,7 +207,7 @@ def test_unweighted_mean_of_the_ranks_means(ignored: str) -> None:
     # A test's loss is nobody's gradient: it is the mean over the samples.
     whole = one_layer(body, (SAMPLES, 3), (SAMPLES,))(scores, labels)
 
-    def test(context: RunContext) -> Tensor:
+    def test(context: PassContext) -> Tensor:
         rows = rows_of(context.split(SAMPLES))
         layer = one_layer(body, (SAMPLES, 3), (SAMPLES,), context=context, phase=1)
         loss: Tensor = layer(scores[rows], labels[rows])
@@ -220,10 +220,10 @@ def test_batch_norm_by_own_samples() -> None:
     # Without sync, as Caffe's on several GPUs: each rank is a batch of its own, and no samples change nothing.
     x = torch.rand(5, 3, 2, 2, generator=torch.Generator().manual_seed(1))
     case = Case('type: "BatchNorm" batch_norm_param { sync: false }')
-    alone = run_layer(make(case, [x[:2]], RunContext()), [x[:2]], 1)
-    untouched = [blob.detach() for blob in make(case, [x], RunContext()).blobs]
+    alone = run_layer(make(case, [x[:2]], PassContext()), [x[:2]], 1)
+    untouched = [blob.detach() for blob in make(case, [x], PassContext()).blobs]
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         mine = [x[rows_of(context.split(5))]]
         return run_layer(make(case, [x], context), mine, 1)
 
@@ -261,7 +261,7 @@ layer { name: "accuracy" type: "Accuracy" bottom: "i2" bottom: "label" top: "acc
 """
 
 
-def run_net(context: RunContext, data: Tensor, label: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+def run_net(context: PassContext, data: Tensor, label: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
     net = Net(graph_of(NET), context)
     values: dict[int, Tensor] = dict(zip(net.graph.nodes[0].tops, (data, label), strict=True))
     net.run(0, len(net.graph), values)
@@ -279,9 +279,9 @@ def test_a_net_with_branches(counts: tuple[int, ...], layout: torch.memory_forma
     """A rank without samples goes through all sums over ranks in the order of the others, also backward."""
     data = torch.randn(6, 2, 9, 9, generator=torch.Generator().manual_seed(1))
     label = torch.tensor([0.0, 1, 2, 0, 1, 1])
-    loss, accuracy, numbers = run_net(RunContext(SEED), data.contiguous(memory_format=layout), label)
+    loss, accuracy, numbers = run_net(PassContext(SEED), data.contiguous(memory_format=layout), label)
 
-    def run(context: RunContext) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def run(context: PassContext) -> tuple[Tensor, Tensor, list[Tensor]]:
         rows = rows_of(context.split(6))
         return run_net(context, data[rows].contiguous(memory_format=layout), label[rows])
 
@@ -299,7 +299,7 @@ def test_a_net_with_branches(counts: tuple[int, ...], layout: torch.memory_forma
 
 
 def test_an_int_is_scaled_exactly_and_a_tensor_summed() -> None:
-    def run(context: RunContext) -> tuple[int, list[int]]:
+    def run(context: PassContext) -> tuple[int, list[int]]:
         layer = one_layer('type: "EuclideanLoss"', (7, 2), (7, 2), context=context)
         samples = context.split(7).count
         return layer.of_whole_batch(10**17 * samples), layer.of_whole_batch(torch.tensor([samples, 1])).tolist()
@@ -407,6 +407,6 @@ def test_every_layer_type_has_been_here() -> None:
 
 
 def test_a_share_that_is_not_the_bottoms_is_a_mistake() -> None:
-    layer = one_layer('type: "Dropout"', (4, 2), context=RunContext(ranks=2, split=lambda samples: Share(0, 3, 4)))
+    layer = one_layer('type: "Dropout"', (4, 2), context=PassContext(ranks=2, split=lambda samples: Share(0, 3, 4)))
     with pytest.raises(AssertionError):
         layer(torch.zeros(2, 2))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from tests.gradient_checker import check_gradients
 from tests.layers.ranks import on_ranks, rows_of, run_layer, whole_of
 from tests.layers.refusals import check_refusal
@@ -65,7 +65,7 @@ def test_ranks_have_summands_of_the_whole_batchs_number(operation: str, counts: 
     assert layer.mixes_samples(layer.spec, [(7, 3, 2)]) == ""
     (number,), (diff,), _, _ = run_layer(layer, [whole], 1)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(7))
         return run_layer(one_layer(body, (7, 3, 2), context=context), [whole[rows]], 1, rows)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from tests.gradient_checker import check_gradients
 from tests.layers.ranks import on_ranks, rows_of, run_layer, whole_of
 from tests.layers.refusals import check_refusal
@@ -125,7 +125,7 @@ def test_a_rank_has_fewer_samples_than_the_text_says(dims: Shape, counts: tuple[
     assert layer.mixes_samples(layer.spec, [(7, 6)]) == ""
     (top,), (diff,), _, _ = run_layer(layer, [whole], 1)
 
-    def run(context: RunContext) -> tuple[list[Tensor], ...]:
+    def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(7))
         return run_layer(one_layer(body, (7, 6), context=context), [whole[rows]], 1, rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import ceil, prod
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import CurrentPass, PassContext
 from bpt.proto import bpt_pb2 as pb
 from tests.gradient_checker import check_gradients, spaced
 from tests.layers.refusals import check_refusal
@@ -70,13 +71,13 @@ def test_one_grid_keeps_its_axes() -> None:
 def test_random_picks() -> None:
     settings, shape = body("pyramid_height: 2 pool: STOCHASTIC"), (3, 2, 4, 6)
     x = torch.rand(shape, generator=torch.Generator().manual_seed(1)) + 0.1
-    layer = one_layer(settings, shape, context=RunContext(seed=3))
+    layer = one_layer(settings, shape, context=PassContext(seed=3))
     top = layer(x)
     assert torch.equal(top, layer(x))  # the numbers belong to the pass
     for sample in range(3):
         assert torch.isin(top[sample, :2], x[sample].flatten()).all()
         assert torch.isin(top[sample, 2], x[sample, 0, :2, :3].flatten())
-    layer.context.iteration = 1
+    layer.follow(CurrentPass(replace(layer.context, iteration=1)))
     assert not torch.equal(top, layer(x))
     tested = one_layer(settings, shape, phase=pb.TEST)(x)
     torch.testing.assert_close(tested[:, 0], x[:, 0].square().sum((1, 2)) / x[:, 0].sum((1, 2)))

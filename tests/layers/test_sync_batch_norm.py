@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from tests.layers.ranks import on_ranks, rows_of, run_layer, whole_of
 from tests.one_layer import one_layer
 
@@ -37,7 +39,7 @@ def test_exact_also_where_the_mean_is_much_larger_than_the_deviation(
     diff = torch.randn(shape, generator=generator)
     top, bottom_diff, means, variances = by_formula(x, diff)
 
-    def run(context: RunContext) -> tuple[Tensor, Tensor, list[list[float]]]:
+    def run(context: PassContext) -> tuple[Tensor, Tensor, list[list[float]]]:
         layer = one_layer(SYNC, shape, context=context)
         rows = rows_of(context.split(8))
         mine = x[rows].requires_grad_()
@@ -62,7 +64,7 @@ def test_exact_also_where_the_mean_is_much_larger_than_the_deviation(
 
 def test_by_hand() -> None:
     # 1 | 3, 8: mean 4, unbiased variance (9 + 1 + 16) / 2 = 13. Fraction 0.5, twice: 4 · 1.5, 13 · 1.5, 1.5.
-    def run(context: RunContext) -> list[list[float]]:
+    def run(context: PassContext) -> list[list[float]]:
         layer = one_layer(SYNC, (3, 1), context=context)
         mine = torch.tensor([[1.0], [3], [8]])[rows_of(context.split(3))]
         layer(mine)
@@ -73,7 +75,7 @@ def test_by_hand() -> None:
 
 
 def test_one_element_on_all_ranks() -> None:
-    def run(context: RunContext) -> tuple[list[list[float]], list[float], list[float]]:
+    def run(context: PassContext) -> tuple[list[list[float]], list[float], list[float]]:
         layer = one_layer(SYNC, (1, 1), context=context)
         mine = torch.tensor([[5.0]])[rows_of(context.split(1))].requires_grad_()
         top = layer(mine)
@@ -84,7 +86,7 @@ def test_one_element_on_all_ranks() -> None:
 
 
 def test_no_element_on_any_rank_changes_nothing() -> None:
-    def run(context: RunContext) -> tuple[list[list[float]], tuple[int, ...]]:
+    def run(context: PassContext) -> tuple[list[list[float]], tuple[int, ...]]:
         layer = one_layer(SYNC, (0, 2, 3), context=context)
         mine = torch.zeros(0, 2, 3, requires_grad=True)
         layer(mine).sum().backward()
@@ -98,7 +100,7 @@ def test_no_element_on_any_rank_changes_nothing() -> None:
     [("", False, False), ("", True, True), ("sync: false", True, False), ("sync: true", False, True)],
 )
 def test_who_is_asked(settings: str, by_default: bool, together: bool) -> None:
-    def run(context: RunContext) -> list[list[float]]:
+    def run(context: PassContext) -> list[list[float]]:
         layer = one_layer(f'type: "BatchNorm" batch_norm_param {{ {settings} }}', (4, 1), context=context)
         layer(torch.tensor([[1.0], [3], [5], [7]])[rows_of(context.split(4))])
         return [blob.tolist() for blob in layer.blobs[:1]]
@@ -107,9 +109,11 @@ def test_who_is_asked(settings: str, by_default: bool, together: bool) -> None:
 
 
 def test_stored_statistics_need_no_other_rank() -> None:
-    def run(context: RunContext) -> None:
-        context.total = None
-        layer = one_layer(f"{SYNC} phase: TEST", (4, 1), context=context)
+    def run(context: PassContext) -> None:
+        def total(tensor: torch.Tensor) -> torch.Tensor:
+            raise AssertionError("asked")
+
+        layer = one_layer(f"{SYNC} phase: TEST", (4, 1), context=replace(context, total=total))
         run_layer(layer, [torch.ones(2, 1)], 1)
 
     on_ranks((2, 2), run)

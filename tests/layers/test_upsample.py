@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import RunError
 from bpt.net import Net
 from tests.golden_cases import graph_of
@@ -109,7 +109,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "scores" bottom: "label" to
 
 
 def test_a_segnet_learns() -> None:
-    net = Net(graph_of(SEGNET), RunContext(seed=1))
+    net = Net(graph_of(SEGNET), PassContext(seed=1))
     data = torch.randn(4, 2, 7, 6, generator=torch.Generator().manual_seed(2))
     label = (data[:, :1] > data[:, 1:]).float()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import graph_of
@@ -22,7 +22,7 @@ ACCURACY = 'layer { name: "acc" type: "Accuracy" bottom: "x" bottom: "y" top: "a
 
 
 def operator_of(layers: str, shape: tuple[int, ...] = (4, 3), labels: tuple[int, ...] = (4,), phase: int = pb.TRAIN,
-                force_backward: bool = True) -> LocalOperator:  # fmt: skip
+                force_backward: bool = True) -> SegmentOperator:  # fmt: skip
     """A net of ``layers``, which read "x" and "y"."""
     fed = "".join(
         f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ '
@@ -30,18 +30,18 @@ def operator_of(layers: str, shape: tuple[int, ...] = (4, 3), labels: tuple[int,
         + " } } }\n"
         for name, sizes in (("x", shape), ("y", labels))
     )
-    return LocalOperator(Net(graph_of(f"force_backward: {str(force_backward).lower()}\n{fed}{layers}", phase)))
+    return SegmentOperator(Net(graph_of(f"force_backward: {str(force_backward).lower()}\n{fed}{layers}", phase)))
 
 
-def run(operator: LocalOperator, scores: Tensor = SCORES, labels: Tensor = LABELS, grad: bool = True) -> None:
+def run(operator: SegmentOperator, scores: Tensor = SCORES, labels: Tensor = LABELS, grad: bool = True) -> None:
     """A pass forward and, with ``grad``, backward."""
     operator.feed(by_edge(operator, {"x": scores, "y": labels}))
-    operator.forward(0, grad)
+    operator.forward(0, grad=grad)
     if grad:
         operator.backward(0)
 
 
-def by_edge(operator: LocalOperator, tensors: Mapping[str, Tensor]) -> dict[int, Tensor]:
+def by_edge(operator: SegmentOperator, tensors: Mapping[str, Tensor]) -> dict[int, Tensor]:
     graph = operator.net.graph
     inputs = {edge.blob: edge.index for edge in graph.edges if graph.nodes[edge.producer].type == "Input"}
     return {inputs[name]: tensor for name, tensor in tensors.items()}

@@ -8,14 +8,13 @@ import weakref
 import pytest
 import torch
 
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.part import Part
 from bpt.metrics import LocalAccuracy, Tally
 from bpt.metrics.classifier import classifying_node, find_classifier
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
-from tests.execute.task_dag.nets import INCEPTION, TINY, assert_same, image_net, net_of, pass_over
+from tests.execute.task_dag.nets import INCEPTION, assert_same, dag_operator, image_net, net_of, pass_over
 from tests.metrics.nets import ACCURACY, CORRECT, LABELS, LOSS, SCORES, operator_of, run
 from tests.net_cases import graph_in, read_net, with_inputs
 
@@ -128,18 +127,18 @@ def test_a_loss_on_another_rank() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_inner_layer_is_watched_too(threads: int) -> None:
-    """The same numbers with and without a watch, the same count as by LocalOperator."""
+    """The same numbers with and without a watch, the same count as by SegmentOperator."""
     graph = image_net(INCEPTION)
-    plain = pass_over(LocalOperator(net_of(graph)), passes=3)
+    plain = pass_over(SegmentOperator(net_of(graph)), passes=3)
     net = net_of(graph)
     expected = LocalAccuracy(net)
-    assert_same(pass_over(LocalOperator(net), passes=3), plain, 0)
+    assert_same(pass_over(SegmentOperator(net), passes=3), plain, 0)
     expected.close()
     other = net_of(graph)
     watch = LocalAccuracy(other)
-    operator = TaskDagOperator(other, threads=threads, grain=TINY)
+    operator = dag_operator(other, threads=threads)
     assert_same(pass_over(operator, passes=3), plain, 1e-9)
-    operator.close()
+    operator.compute.close()
     tally = watch.take()
     assert tally == expected.take()
     assert tally.counted == 18

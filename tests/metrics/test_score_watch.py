@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.metrics import ClassScores, ScoreWatch, macro_auc
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -48,7 +48,7 @@ def test_around_run_test() -> None:
                                data_filler { type: "gaussian" } data_filler { type: "uniform" min: 0 max: 2.999 } } }
     layer { name: "acc" type: "Accuracy" bottom: "x" bottom: "y" top: "a" }
     """
-    operator = LocalOperator(Net(graph_of(net, pb.TEST)))
+    operator = SegmentOperator(Net(graph_of(net, pb.TEST)))
     with ScoreWatch(operator.net) as watch:
         scores = run_test(operator, 3)
     assert scores is not None

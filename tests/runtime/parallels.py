@@ -11,7 +11,6 @@ from bpt.balance import Balance, Uniform
 from bpt.balance.batch_shares import tile
 from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
-from bpt.context import RunContext
 from bpt.net import Net
 from bpt.runtime.parallel import Parallel
 from bpt.share import Share
@@ -78,9 +77,7 @@ def on_ranks(ranks: int, function: Callable[[Parallel], T], text: str = "", bala
 def net_of(parallel: Parallel, text: str = NET, seed: int = 0) -> Net:
     """This rank's part of the net."""
     graph = graph_of(text)
-    context = RunContext(seed=seed)
-    parallel.set_up(context)
-    return Net(graph, context, part=parallel.parts(graph)[parallel.grid.shard])
+    return Net(graph, parallel.context(seed), part=parallel.parts(graph)[parallel.grid.shard])
 
 
 def named(net: Net) -> dict[str, torch.nn.Parameter]:

@@ -10,12 +10,12 @@ from typing import TypeVar
 import pytest
 import torch
 
-from bpt.context import RunContext
 from bpt.device import CPU
-from bpt.execute.local import LocalOperator
-from bpt.execute.peer import PeerOperator
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.peer import Peer
 from bpt.net import Net
 from bpt.plan.nets import file_plan
+from bpt.precision import FLOAT32
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.built_nets import Builder, Built
 from bpt.runtime.parallel import Parallel
@@ -31,9 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def builder_of(parallel: Parallel, **more: object) -> Builder:
-    context = RunContext(seed=4)
-    parallel.set_up(context)
-    return Builder(CPU, context, parallel, **more)  # type: ignore[arg-type]
+    return Builder(CPU, 4, FLOAT32, parallel, **more)  # type: ignore[arg-type]
 
 
 def build(
@@ -50,7 +48,7 @@ def on_peers(function: Callable[[Parallel], T]) -> list[T]:
 def test_each_peer_holds_its_slice_of_the_same_weights() -> None:
     def weights(parallel: Parallel) -> torch.Tensor:
         built = build(builder_of(parallel))
-        assert isinstance(built.operator, PeerOperator)
+        assert isinstance(built.operator.collectives, Peer)
         return named(built.operator.net)["fc/0"].detach()
 
     first, second = on_peers(weights)
@@ -88,11 +86,11 @@ def test_observable_nets_have_a_segment_a_layer() -> None:
         operator = build(builder_of(parallel, observable=True)).operator
         return type(operator), len(operator.segments)
 
-    assert on_ranks(2, cut) == [(LocalOperator, 8)] * 2
+    assert on_ranks(2, cut) == [(SegmentOperator, 8)] * 2
 
 
 def test_operators_of_ones_own() -> None:
-    class Own(LocalOperator):
+    class Own(SegmentOperator):
         pass
 
     def look(parallel: Parallel) -> type:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.errors import RunError
 from bpt.graph.part import Part, Slice
@@ -116,9 +116,9 @@ def test_slices_that_do_not_fit(size: int, message: str, monkeypatch: pytest.Mon
 def test_ranks_share_the_rows_of_a_blob(monkeypatch: pytest.MonkeyPatch) -> None:
     memory(monkeypatch, 2**30)
     text = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1024 dim: 1048576 } } }'
-    make_net(graph_of(text), CPU, RunContext(ranks=4, split=lambda n: Share(0, n // 4, n)))  # 4 GiB in all
+    make_net(graph_of(text), CPU, PassContext(ranks=4, split=lambda n: Share(0, n // 4, n)))  # 4 GiB in all
     with pytest.raises(RunError) as caught:
-        make_net(graph_of(text), CPU, RunContext(ranks=2, split=lambda n: Share(0, n // 2, n)))
+        make_net(graph_of(text), CPU, PassContext(ranks=2, split=lambda n: Share(0, n // 2, n)))
     assert str(caught.value) == (
         'layer "in": top "x" of shape (512, 1048576) takes 2.0 GiB, but the device has 1.0 GiB of memory'
     )
@@ -145,9 +145,9 @@ def test_other_failures_keep_their_words(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_parameters_are_shared_and_drawn_from_the_context() -> None:
-    first, again, other = (make_net(graph_of(SMALL), CPU, RunContext(seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (make_net(graph_of(SMALL), CPU, PassContext(seed=seed)) for seed in (1, 1, 2))
     weights = [next(net.parameters()) for net in (first, again, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
-    sharing = make_net(graph_of(SMALL), CPU, RunContext(seed=2), first.values_by_name())
+    sharing = make_net(graph_of(SMALL), CPU, PassContext(seed=2), first.values_by_name())
     assert next(sharing.parameters()) is weights[0]

@@ -10,7 +10,7 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.outputs import Outputs
@@ -39,7 +39,7 @@ def on_ranks(function: Callable[[Net, Outputs, int], T], phase: int = pb.TRAIN, 
 
     def run(comm: Communicator) -> T:
         share = shares_of(COUNTS)[comm.rank]
-        context = RunContext(ranks=comm.size, split=lambda samples: share, rotation=rotation)
+        context = PassContext(ranks=comm.size, split=lambda samples: share, rotation=rotation)
         net = Net(graph_of(NET, phase), context)
         return function(net, Outputs(net, comm), comm.rank)
 
@@ -93,7 +93,7 @@ def test_a_test_net_does_not_turn_back_what_the_training_net_has_turned() -> Non
 def test_a_rank_without_samples() -> None:
     def run(comm: Communicator) -> dict[str, torch.Tensor]:
         share = shares_of((6, 0))[comm.rank]
-        net = Net(graph_of(NET), RunContext(ranks=2, split=lambda samples: share))
+        net = Net(graph_of(NET), PassContext(ranks=2, split=lambda samples: share))
         values = {
             edge.index: torch.zeros(share.count, *edge.shape[1:]) if edge.blob in ("p", "quiet") else torch.tensor(1.0)
             for edge in net.graph.outputs

@@ -8,13 +8,12 @@ import torch
 from bpt.balance import Static, Uniform
 from bpt.balance.speed import SpeedFunction
 from bpt.comm.base import Communicator
-from bpt.context import RunContext
 from bpt.device import CPU
 from bpt.errors import UserError
-from bpt.execute.local import LocalOperator
-from bpt.execute.master_slave import MasterSlaveOperator
-from bpt.execute.peer import PeerOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.compute import LibraryCompute
+from bpt.execute.master_slave import MasterSlave
+from bpt.execute.peer import Peer
+from bpt.execute.task_dag import TaskDagCompute
 from bpt.graph.part import WHOLE, Slice
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import parallel as module
@@ -35,8 +34,7 @@ from tests.runtime.parallels import MASTER, NET, PEER, Given, net_of, on_ranks, 
 )
 def test_who_has_which_samples(text: str, expected: list[tuple[int, int]]) -> None:
     def share(parallel: Parallel) -> tuple[int, int]:
-        context = RunContext()
-        parallel.set_up(context)
+        context = parallel.context(0)
         own = context.split(10)
         assert own.total == 10
         return own.start, own.count
@@ -50,8 +48,7 @@ def test_who_has_which_samples(text: str, expected: list[tuple[int, int]]) -> No
 )
 def test_who_runs_the_other_layers(text: str, outputs: list[bool], sharing: int) -> None:
     def look(parallel: Parallel) -> tuple[bool, int, int]:
-        context = RunContext()
-        parallel.set_up(context)
+        context = parallel.context(0)
         return parallel.has_outputs, parallel.samples.size, context.ranks
 
     assert on_ranks(4, look, text) == [(outputs[rank], sharing, sharing) for rank in range(4)]
@@ -60,8 +57,7 @@ def test_who_runs_the_other_layers(text: str, outputs: list[bool], sharing: int)
 @pytest.mark.parametrize("text", ["", MASTER.replace("2", "1"), "batch_scope: REPLICA"])
 def test_a_rank_that_is_alone_has_the_whole_batch(text: str) -> None:
     def look(parallel: Parallel) -> None:
-        context = RunContext()
-        parallel.set_up(context)
+        context = parallel.context(0)
         assert parallel.is_alone
         assert parallel.has_outputs
         assert context.split(10) == Share(0, 10, 10)
@@ -76,8 +72,7 @@ def test_replica_scope_multiplies_the_batch() -> None:
 
     def share(parallel: Parallel) -> Share:
         assert parallel.batch_factor == 2
-        context = RunContext()
-        parallel.set_up(context)
+        context = parallel.context(0)
         return context.split(10)
 
     assert on_ranks(4, share, "batch_scope: REPLICA " + PEER) == [Share(start, 5, 20) for start in (0, 5, 10, 15)]
@@ -87,9 +82,7 @@ def test_a_test_has_the_batch_of_the_text() -> None:
     """As in Caffe, whatever training makes of it."""
 
     def shares(parallel: Parallel) -> tuple[Share, Share]:
-        train, test = RunContext(), RunContext()
-        parallel.set_up(train)
-        parallel.set_up(test, pb.TEST)
+        train, test = parallel.context(0), parallel.context(0, pb.TEST)
         return train.split(10), test.split(10)
 
     expected = [(Share(0, 10, 20), Share(0, 5, 10)), (Share(10, 10, 20), Share(5, 5, 10))]
@@ -147,8 +140,8 @@ def test_peers_know_the_rows_of_their_group() -> None:
     def rows(parallel: Parallel) -> list[int]:
         net = net_of(parallel)
         operator = parallel.operator(net, parallel.segments(net.graph), CPU)
-        assert isinstance(operator, PeerOperator)
-        return list(operator._rows_of(8))
+        assert isinstance(operator.collectives, Peer)
+        return [share.count for share in operator.collectives._shares_of(8)]
 
     assert on_ranks(4, rows, PEER, Given(4, 1, 0, 3)) == [[4, 1], [4, 1], [0, 3], [0, 3]]
 
@@ -158,8 +151,7 @@ def test_totals_are_over_those_who_share_the_batch(text: str, expected: list[int
     """Ranks bring 1, 2, 3 and 4. Masters sum up with masters; a slave's call, which no layer makes, with slaves."""
 
     def total(parallel: Parallel) -> list[float]:
-        context = RunContext()
-        parallel.set_up(context)
+        context = parallel.context(0)
         mine = torch.tensor([[1.0, 0.0], [5.0, 0.0]]) * (parallel.grid.world.rank + 1)
         strided = mine.t()[0]  # two elements that do not lie side by side
         assert not strided.is_contiguous()
@@ -170,8 +162,7 @@ def test_totals_are_over_those_who_share_the_batch(text: str, expected: list[int
 
 def test_layers_learn_of_the_settings() -> None:
     def look(parallel: Parallel) -> tuple[bool, bool]:
-        context = RunContext()
-        parallel.set_up(context)
+        context = parallel.context(0)
         return context.sync_batch_norm, context.unweighted
 
     assert on_ranks(1, look) == [(False, False)]
@@ -227,22 +218,23 @@ def test_parts_of_the_shards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("text", "compute", "collectives"),
     [
-        ("", LocalOperator),
-        (PEER, PeerOperator),
-        (MASTER, MasterSlaveOperator),
-        ("inner_param { engine: TASK_DAG }", TaskDagOperator),
-        ("inner_param { engine: AUTO }", TaskDagOperator),
-        (f"{PEER} inner_param {{ engine: AUTO }}", PeerOperator),
+        ("", LibraryCompute, type(None)),
+        (PEER, LibraryCompute, Peer),
+        (MASTER, LibraryCompute, MasterSlave),
+        ("inner_param { engine: TASK_DAG }", TaskDagCompute, type(None)),
+        ("inner_param { engine: AUTO }", TaskDagCompute, type(None)),
+        (f"{PEER} inner_param {{ engine: AUTO }}", TaskDagCompute, Peer),
     ],
 )
-def test_operators(text: str, kind: type) -> None:
-    def operator(parallel: Parallel) -> type:
+def test_what_an_operator_is_composed_of(text: str, compute: type, collectives: type) -> None:
+    def operator(parallel: Parallel) -> tuple[type, type]:
         net = net_of(parallel)
-        return type(parallel.operator(net, parallel.segments(net.graph), CPU))
+        found = parallel.operator(net, parallel.segments(net.graph), CPU)
+        return type(found.compute), type(found.collectives)
 
-    assert on_ranks(2, operator, text) == [kind] * 2
+    assert on_ranks(2, operator, text) == [(compute, collectives)] * 2
 
 
 # Words

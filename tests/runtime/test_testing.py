@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer, whole
 from bpt.net import Net
 from bpt.runtime.testing import Scores, run_test
@@ -20,12 +20,12 @@ layer { name: "double" type: "Power" bottom: "x" top: "y" power_param { scale: 2
 BATCHES = ([1.0, 2.0], [3.0, 6.0], [5.0, 4.0])
 
 
-def operator_of(cut: bool = False) -> LocalOperator:
+def operator_of(cut: bool = False) -> SegmentOperator:
     net = Net(graph_of(NET, phase=1))
-    return LocalOperator(net, per_layer(net.graph) if cut else whole(net.graph))
+    return SegmentOperator(net, per_layer(net.graph) if cut else whole(net.graph))
 
 
-def fed(operator: LocalOperator) -> LocalOperator:
+def fed(operator: SegmentOperator) -> SegmentOperator:
     """Every forward pass gets the next of ``BATCHES``."""
     batches = iter(BATCHES)
     forward = operator.forward
@@ -71,4 +71,4 @@ def test_stopping_gives_no_scores(after: int) -> None:
 def test_a_net_without_outputs() -> None:
     net = Net(graph_of('layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } } }'
                        'layer { name: "s" type: "Silence" bottom: "x" }', phase=1))  # fmt: skip
-    assert run_test(LocalOperator(net), 2) == Scores({}, 0.0)
+    assert run_test(SegmentOperator(net), 2) == Scores({}, 0.0)

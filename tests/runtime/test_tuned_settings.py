@@ -13,14 +13,14 @@ from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.execute.engine_choice import WARM_UP
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import InnerChoice, TaskDagOperator
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import InnerChoice
 from bpt.plan.spec import InnerSpec, ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import tuned_settings as module
 from bpt.runtime.tuned_settings import Engine, Inner
 from tests.doubles.thread_ranks import run_ranks
-from tests.execute.task_dag.nets import INCEPTION, TINY, image_net, net_of, pass_over
+from tests.execute.task_dag.nets import INCEPTION, dag_operator, image_net, net_of, pass_over, tasks_of
 
 AUTO, FIRST, LAST = pb.SolverParameter.AUTO, pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST
 TRIALS = 2 * (WARM_UP + LayoutChoice.trials)
@@ -123,35 +123,35 @@ def asking(engine: int) -> ParallelSpec:
     return ParallelSpec(inner_param=InnerSpec(engine=engine))
 
 
-def dag_operator(threads: int = 2) -> TaskDagOperator:
-    return TaskDagOperator(net_of(image_net(INCEPTION)), threads=threads, grain=TINY)
+def small_operator(threads: int = 2) -> SegmentOperator:
+    return dag_operator(net_of(image_net(INCEPTION)), threads=threads)
 
 
-def seconds_of(operator: TaskDagOperator, slow: int) -> float:
-    return 2.0 if operator.inner == slow else 1.0
+def seconds_of(operator: SegmentOperator, slow: int) -> float:
+    return 2.0 if tasks_of(operator).inner == slow else 1.0
 
 
 @pytest.mark.parametrize(("slow", "expected"), [(LIBRARY, TASK_DAG), (TASK_DAG, LIBRARY)])
 def test_the_inner_layer_is_the_faster_one(slow: int, expected: int, caplog: pytest.LogCaptureFixture) -> None:
     """The operator really runs by what is tried; LIBRARY leaves no threads behind."""
     before = set(threading.enumerate())
-    operator = dag_operator()
+    operator = small_operator()
     made = Inner(asking(pb.InnerParameter.AUTO), [operator], SerialCommunicator())
     used = []
     with caplog.at_level(logging.INFO, "bpt"):
         while not made.settled:
-            used.append(operator.inner)
-            operator.timelines.clear()
+            used.append(tasks_of(operator).inner)
+            tasks_of(operator).timelines.clear()
             operator.net.zero_grad()
             pass_over(operator)
-            assert bool(operator.timelines) == (operator.inner == TASK_DAG)
+            assert bool(tasks_of(operator).timelines) == (tasks_of(operator).inner == TASK_DAG)
             made.record(seconds_of(operator, slow))
     assert sorted(used) == [LIBRARY] * (INNER_TRIALS // 2) + [TASK_DAG] * (INNER_TRIALS // 2)
-    assert operator.inner == expected
+    assert tasks_of(operator).inner == expected
     started = set(threading.enumerate()) - before
     if expected == TASK_DAG:
         assert len(started) == 2
-        operator.close()
+        operator.compute.close()
     for thread in started:
         thread.join(10)
         assert not thread.is_alive()
@@ -164,17 +164,18 @@ def test_the_inner_layer_is_the_faster_one(slow: int, expected: int, caplog: pyt
 
 @pytest.mark.parametrize("engine", [LIBRARY, TASK_DAG])
 def test_an_inner_layer_that_is_asked_for_is_not_tried(engine: int) -> None:
-    operator = dag_operator()
+    operator = small_operator()
     made = Inner(asking(engine), [operator], SerialCommunicator())
     assert made.settled
     made.take_over(LIBRARY + TASK_DAG - engine)
     assert made.settle() == engine
-    assert operator.inner == TASK_DAG  # as it was made
+    assert tasks_of(operator).inner == TASK_DAG  # as it was made
 
 
 def test_auto_is_the_library_where_nothing_can_run_tasks() -> None:
     net = net_of(image_net(INCEPTION))
-    made = Inner(asking(pb.InnerParameter.AUTO), [LocalOperator(net), dag_operator(threads=1)], SerialCommunicator())
+    nets = [SegmentOperator(net), small_operator(threads=1)]
+    made = Inner(asking(pb.InnerParameter.AUTO), nets, SerialCommunicator())
     assert made.settled
     assert made.settle() == LIBRARY
 
@@ -183,8 +184,8 @@ def test_ranks_that_cannot_run_tasks_try_along() -> None:
     """As on a GPU: its times count, and all settle alike. The one with a choice is rank 1, whose tasks are slow."""
 
     def run(comm: Communicator) -> tuple[int, int]:
-        operator = dag_operator()
-        own = [operator] if comm.rank else [LocalOperator(operator.net)]
+        operator = small_operator()
+        own = [operator] if comm.rank else [SegmentOperator(operator.net)]
         made = Inner(asking(pb.InnerParameter.AUTO), own, comm)
         records = 0
         while not made.settled:
@@ -196,9 +197,9 @@ def test_ranks_that_cannot_run_tasks_try_along() -> None:
 
 
 def test_a_resumed_run_goes_on_with_its_inner_layer() -> None:
-    operator = dag_operator()
+    operator = small_operator()
     made = Inner(asking(pb.InnerParameter.AUTO), [operator], SerialCommunicator())
-    assert operator.inner == LIBRARY
+    assert tasks_of(operator).inner == LIBRARY
     made.take_over(TASK_DAG)
     assert made.settled
-    assert operator.inner == TASK_DAG
+    assert tasks_of(operator).inner == TASK_DAG

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.net import Net
 from bpt.plan.resolve import resolve
 from scripts.benches.plain import PlainNet
@@ -47,7 +47,7 @@ def test_plain_is_the_same_net(name: str) -> None:
 
     loss = plain(data, label)
     loss.backward()
-    operator = LocalOperator(net)
+    operator = SegmentOperator(net)
     first = {edge.blob: edge.index for edge in reversed(graph.edges)}
     operator.feed({first["data"]: data, first["label"]: label.float()})
     operator.forward(0)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from google.protobuf import text_format
 
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.build import build_graph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import make_state
@@ -59,8 +59,8 @@ class Trainer:
             text.layer[0].input_param.shape.add(dim=(batch, *self.rows[name].shape[1:]))
         graph = build_graph(text.name, layer_specs(text), LAYERS, make_state(pb.TRAIN))
         self.plan = solver_of(solver)
-        self.net = Net(graph, RunContext(seed=1))
-        self.operator = LocalOperator(self.net)
+        self.net = Net(graph, PassContext(seed=1))
+        self.operator = SegmentOperator(self.net)
         self.rule: UpdateRule = make_rule(self.plan.optim, self.net, self.plan.snapshot_diff)
         self.iteration = 0
         self.forwards = 0

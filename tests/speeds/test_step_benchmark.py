@@ -9,7 +9,7 @@ import torch
 
 from bpt.device import CPU
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import Data
@@ -73,19 +73,19 @@ def test_an_iteration_has_all_its_passes_and_an_update(tmp_path: Path, seen: See
     work = rehearsal(tmp_path, "iter_size: 3 clip_gradients: 1e-6")
     work.resize(2)
     gradients: list[int] = []
-    backward = LocalOperator.backward
+    backward = SegmentOperator.backward
 
-    def count(operator: LocalOperator, index: int) -> None:
-        backward(operator, index)
+    def count(operator: SegmentOperator, index: int, micro: int | None = None) -> None:
+        backward(operator, index, micro)
         gradients.append(sum(value.grad is not None for value in operator.net.parameters()))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalOperator, "backward", count)
+        patch.setattr(SegmentOperator, "backward", count)
         work.run()
         work.run()
     assert gradients == [4] * 6
     assert seen.rows == [{2}] * 6
-    assert [(net.context.iteration, net.context.micro) for net in seen.nets[-1:]] == [(1, 2)]
+    assert [(net.context.iteration, net.context.pass_number) for net in seen.nets[-1:]] == [(1, 2)]
     assert all(value.grad is None for value in seen.nets[-1].parameters())
 
 

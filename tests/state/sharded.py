@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bpt import state as snapshot
 from bpt.comm.base import Communicator
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part, Slice, slice_bounds
 from bpt.net import Net
@@ -65,7 +65,7 @@ class Rank:
         self.comm = comm
         self.plan = solver_of(SOLVER, solver)
         self.parts = parts_of(graph, scheme, comm.size)
-        self.net = Net(graph, RunContext(seed=seed), part=self.parts[comm.rank])
+        self.net = Net(graph, PassContext(seed=seed), part=self.parts[comm.rank])
         self.rule: UpdateRule = make_rule(self.plan.optim, self.net, self.plan.snapshot_diff)
 
     @torch.no_grad()

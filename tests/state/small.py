@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt import state as snapshot
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule, make_rule
 from bpt.plan.spec import RunPlan
@@ -27,7 +27,7 @@ SOLVER = 'type: "SGD" momentum: 0.9 lr_policy: "fixed" base_lr: 0.1 snapshot_pre
 
 
 def net_of(text: str = NET, seed: int = 0) -> Net:
-    return Net(graph_of(text), RunContext(seed=seed))
+    return Net(graph_of(text), PassContext(seed=seed))
 
 
 def values(net: Net) -> dict[str, list[float]]:

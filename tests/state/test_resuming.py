@@ -11,7 +11,7 @@ import h5py
 import pytest
 
 from bpt import state as snapshot
-from bpt.context import RunContext
+from bpt.context import PassContext
 from bpt.errors import FileError
 from bpt.graph.part import Part
 from bpt.net import Net
@@ -201,7 +201,7 @@ def test_a_rank_that_has_some_layers_wants_them_all_in_the_file(text: str) -> No
     path = whole.snap(3)
     for layers in ({0, 1}, {2}):
         graph = graph_of(NET)
-        net = Net(graph, RunContext(seed=1), part=Part(frozenset(layers)))
+        net = Net(graph, PassContext(seed=1), part=Part(frozenset(layers)))
         snapshot.restore(path, net, make_rule(whole.plan.optim, net))
         assert values(net) == {name: value for name, value in values(whole.net).items() if name in values(net)}
         assert len(values(net)) == 2

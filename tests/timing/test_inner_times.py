@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import TaskDagCompute
 from bpt.net import Net
 from bpt.runtime import parallel
 from bpt.schedule.task_dag import Event, Task, TaskDag, Timeline
 from bpt.solver.solver import Solver
 from bpt.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
 from tests.doubles.thread_ranks import run_ranks
-from tests.execute.task_dag.nets import TINY
+from tests.execute.task_dag.nets import TINY, dag_operator, tasks_of
 from tests.execute.task_dag.test_operator import dag_threads
 from tests.solver.small_solver import SOLVER, small_solver
 
@@ -91,16 +92,14 @@ def test_nothing_to_run_side_by_side() -> None:
 def test_the_solver_trains_on_while_it_is_timed(
     ranks: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "TaskDagOperator", partial(TaskDagOperator, grain=TINY))
+    monkeypatch.setattr(parallel, "TaskDagCompute", partial(TaskDagCompute, grain=TINY))
     text = SOLVER + "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"
     source = small_solver(tmp_path, "max_iter: 1000 snapshot_after_train: false", text=text)
 
     def run(comm: Communicator) -> tuple[int, list[float]]:
         with Solver(source, world=comm) as solver:
             log_inner_times(solver, 3)
-            operator = solver.train.operator
-            assert isinstance(operator, TaskDagOperator)
-            assert operator.inner == TASK_DAG
+            assert tasks_of(solver.train.operator).inner == TASK_DAG
             return solver.iter, [float(value.detach().sum()) for value in solver.net.parameters()]
 
     with caplog.at_level(logging.INFO, "bpt"):
@@ -126,16 +125,15 @@ def test_threads_end_where_the_library_is_chosen(tmp_path: Path) -> None:
     before = dag_threads()
     started = set()
 
-    def make(net: Net, device: torch.device) -> TaskDagOperator:
-        operator = TaskDagOperator(net, device=device, threads=2, grain=TINY)
-        operator.inner = LIBRARY
+    def make(net: Net, device: torch.device) -> SegmentOperator:
+        operator = dag_operator(net, device=device)
+        tasks_of(operator).inner = LIBRARY
         return operator
 
     with Solver(small_solver(tmp_path), make_operator=make) as solver:
         solver.before_update = lambda: started.update(dag_threads() - before)
         log_inner_times(solver, 1)
-        assert isinstance(solver.train.operator, TaskDagOperator)
-        assert solver.train.operator.inner == LIBRARY
+        assert tasks_of(solver.train.operator).inner == LIBRARY
     assert len(started) == 2
     for thread in started:
         thread.join(10)

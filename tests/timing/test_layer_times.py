@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bpt.execute.layout import LayoutChoice
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
@@ -31,16 +31,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(SECONDS)))
 
 
-def whole() -> LocalOperator:
-    return LocalOperator(Net(graph_of(NET)))
+def whole() -> SegmentOperator:
+    return SegmentOperator(Net(graph_of(NET)))
 
 
-def by_layer() -> LocalOperator:
+def by_layer() -> SegmentOperator:
     net = Net(graph_of(NET))
-    return LocalOperator(net, per_layer(net.graph))
+    return SegmentOperator(net, per_layer(net.graph))
 
 
-def gradients(operator: LocalOperator) -> list[torch.Tensor]:
+def gradients(operator: SegmentOperator) -> list[torch.Tensor]:
     return [value.grad for value in operator.net.parameters() if value.grad is not None]
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from bpt.comm.serial import SerialCommunicator
-from bpt.context import RunContext
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.stage import Stage
 from bpt.execute.stage_links import Links
-from bpt.execute.staged import StagedOperator
 from bpt.graph.segments import cut
 from bpt.net import Net
 from bpt.timing import layer_times as timing
@@ -26,27 +27,27 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 """
 
 
-def operator(micro_batches: int) -> StagedOperator:
+def operator(micro_batches: int, seed: int = 0) -> SegmentOperator:
     """One stage, with a segment for each layer."""
     graph = graph_of(NET)
     segments = cut(graph, range(len(graph)), sources_apart=True)
-    return StagedOperator(
-        Net(graph, RunContext()), segments, links=Links(SerialCommunicator()), stages=(0,) * 3, cuts=(micro_batches,)
-    )
+    net = Net(graph, PassContext(seed))
+    stage = Stage(Links(SerialCommunicator()), (0,) * 3, torch.float32)
+    return SegmentOperator(net, segments, stage=stage, splits=(micro_batches,))
 
 
 def test_what_each_segment_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward of segment i takes 1 + i seconds, backward ten times as many; a second micro-batch the double."""
     now = [0.0]
     found = operator(2)
-    forward, backward, draw = found.forward_part, found.backward_part, found.draw
+    forward, backward, draw = found.forward, found.backward, found.draw
     batches = []
 
-    def forward_part(index: int, micro: int) -> torch.Tensor:
+    def forwards(index: int, micro: int) -> None:
         now[0] += (1 + index) * (1 + micro)
-        return forward(index, micro)
+        forward(index, micro)
 
-    def backward_part(index: int, micro: int) -> None:
+    def backwards(index: int, micro: int) -> None:
         now[0] += 10 * (1 + index) * (1 + micro)
         backward(index, micro)
 
@@ -59,7 +60,7 @@ def test_what_each_segment_takes(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += 7
         found.net.zero_grad()
 
-    names: dict[str, Any] = {"forward_part": forward_part, "backward_part": backward_part, "draw": drawing}
+    names: dict[str, Any] = {"forward": forwards, "backward": backwards, "draw": drawing}
     for name, method in names.items():
         monkeypatch.setattr(found, name, method)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
@@ -81,11 +82,10 @@ def test_gradients_are_those_of_the_batch() -> None:
     """What is timed is the whole batch, whatever the micro-batches: 5 samples go as 3 and 2."""
     seen = []
     for micro_batches in (1, 2):
-        found = operator(micro_batches)
-        found.net.context.seed = 1
+        found = operator(micro_batches, seed=1)
         gradients: list[torch.Tensor] = []
 
-        def update(found: StagedOperator = found, gradients: list[torch.Tensor] = gradients) -> None:
+        def update(found: SegmentOperator = found, gradients: list[torch.Tensor] = gradients) -> None:
             gradients[:] = [value.grad.clone() for value in found.net.parameters() if value.grad is not None]
 
         time_parts(found, 1, update)

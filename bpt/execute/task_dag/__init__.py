@@ -2,10 +2,10 @@
 
 ``segment_plan.py`` makes the tasks of a segment, by the strategies that ``split_strategy.py`` chooses: layers by
 samples, convolutions by output areas or by filters, fully connected layers by neurons, a BatchNorm by samples that
-agree on their moments. ``pool.py`` runs them, ``operator.py`` is what the executor sees.
+agree on their moments. ``pool.py`` runs them, ``task_compute.py`` is what the operator sees.
 """
 
 from bpt.execute.task_dag.inner_choice import InnerChoice
-from bpt.execute.task_dag.operator import TaskDagOperator
+from bpt.execute.task_dag.task_compute import TaskDagCompute
 
-__all__ = ["InnerChoice", "TaskDagOperator"]
+__all__ = ["InnerChoice", "TaskDagCompute"]

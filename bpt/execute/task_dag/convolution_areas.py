@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bpt.execute.local import SegmentState
+from bpt.execute.segment_state import SegmentState
 from bpt.execute.task_dag.areas import Area, decompose
 from bpt.execute.task_dag.blob_tasks import Read, Work
 from bpt.execute.task_dag.blocks import Block
@@ -121,7 +121,7 @@ def _backward(block: Block, draft: Draft, read: Read, part: int, area: Area, slo
         leaf = state.leaves[bottom]
         of_leaves, of_parameters = differentiate(
             block.where, [state.tops[top]], [diff], [leaf] if leaf.requires_grad else [],
-            [draft.parameters[index] for index in slots],
+            [run.used(draft.parameters[index]) for index in slots],
         )  # fmt: skip
         if of_leaves and of_leaves[0] is not None:
             run.kept[block.index, part] = of_leaves[0]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bpt.execute.local import SegmentState
+from bpt.execute.segment_state import SegmentState, Weights
 from bpt.kernels.channels_last import format_of
 
 WHOLE = -1  # in the place of a part's number: the blob of all samples
@@ -34,6 +34,8 @@ class DagState(SegmentState):
         starts: diffs that come from behind the segment, whole.
         grads: gradients of parameters, by parameter and by which of the tasks that add to it.
         fresh: parameters that had no gradient before.
+        plan: the tasks.
+        weights: copies of parameters that the layers compute by.
     """
 
     grad: bool = True
@@ -46,6 +48,8 @@ class DagState(SegmentState):
     starts: Mapping[int, Tensor | None] = field(default_factory=dict)
     grads: dict[Key, Tensor | None] = field(default_factory=dict)
     fresh: dict[int, bool] = field(default_factory=dict)
+    plan: object = None
+    weights: Weights = field(default_factory=dict)
     _rooms: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -55,6 +59,10 @@ class DagState(SegmentState):
             if key not in self._rooms:
                 self._rooms[key] = make()
             return self._rooms[key]
+
+    def used(self, parameter: nn.Parameter) -> nn.Parameter:
+        """What the layers compute by in the place of ``parameter``."""
+        return self.weights.get(id(parameter), parameter)
 
     def leave(self, key: Key, grad: Tensor | None) -> None:
         """Hand over what a task adds to the gradient of a parameter."""

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bpt.execute.local import SegmentState
+from bpt.execute.segment_state import SegmentState
 from bpt.execute.task_dag.blob_tasks import Read, Work
 from bpt.execute.task_dag.blocks import Block
 from bpt.execute.task_dag.costs import BACKWARD
@@ -111,7 +111,7 @@ def _backward(block: Block, draft: Draft, key: Key, reads: Reads, slots: Mapping
         leaves = {edge: leaf for edge, leaf in state.leaves.items() if leaf.requires_grad}
         of_leaves, of_parameters = differentiate(
             block.where, list(state.tops.values()), diffs, list(leaves.values()),
-            [draft.parameters[index] for index in slots],
+            [run.used(draft.parameters[index]) for index in slots],
         )  # fmt: skip
         by_edge = dict(zip(leaves, of_leaves, strict=True))
         for edge in block.bottoms:

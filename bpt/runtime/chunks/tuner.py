@@ -10,7 +10,7 @@ from bpt.device import finish
 from bpt.events.totals import Totals
 from bpt.exchange import Exchange
 from bpt.exchange.cgdp.exchange import Cgdp
-from bpt.execute.local import LocalOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import trained_layers
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
@@ -51,7 +51,7 @@ class Chunks:
     def __init__(
         self,
         parallel: Parallel,
-        operator: LocalOperator,
+        operator: SegmentOperator,
         exchange: Exchange,
         plan: RunPlan,
         fixed: bool = False,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import TaskDagCompute
+from bpt.execute.task_dag.segment_plan import Plan
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import Segment
 from bpt.net import Net
 from tests.golden_cases import graph_of
 
@@ -62,7 +67,7 @@ INCEPTION = (
 )
 
 
-def pass_over(operator: LocalOperator, double: bool = True, passes: int = 1) -> dict[str, Tensor]:
+def pass_over(operator: SegmentOperator, double: bool = True, passes: int = 1) -> dict[str, Tensor]:
     """Loss, outputs, gradients and the inputs' diffs after some passes whose gradients add up.
 
     Args:
@@ -79,7 +84,7 @@ def pass_over(operator: LocalOperator, double: bool = True, passes: int = 1) -> 
             images = torch.randn(edge.shape, generator=generator, dtype=torch.float64).to(dtype)
             labels = torch.randint(0, 4, edge.shape, generator=generator).float()
             operator.feed({edge.index: labels if is_label else images})
-        net.context.micro = number
+        operator.begin_pass(0, number)
         for index in range(len(operator.segments)):
             operator.forward(index)
         for index in reversed(range(len(operator.segments))):
@@ -90,8 +95,25 @@ def pass_over(operator: LocalOperator, double: bool = True, passes: int = 1) -> 
     return {"loss": operator.loss(), **grads, **ends, **diffs}
 
 
+def dag_operator(
+    net: Net, segments: Sequence[Segment] | None = None, *, threads: int = 2, grain: float = TINY, **more: Any
+) -> SegmentOperator:
+    """An operator that computes by tasks."""
+    return SegmentOperator(net, segments, compute=partial(TaskDagCompute, threads=threads, grain=grain), **more)
+
+
+def tasks_of(operator: SegmentOperator) -> TaskDagCompute:
+    assert isinstance(operator.compute, TaskDagCompute)
+    return operator.compute
+
+
+def plan_of(operator: SegmentOperator) -> Plan:
+    """The tasks of the first segment."""
+    return tasks_of(operator).plan(operator.segments[0])
+
+
 def net_of(graph: LayerGraph) -> Net:
-    return Net(graph, RunContext(seed=7))
+    return Net(graph, PassContext(seed=7))
 
 
 def assert_same(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.execute.task_dag.blocks import Block
 from bpt.execute.task_dag.draft import Draft
 from bpt.execute.task_dag.layers_block import calls_of
@@ -17,6 +16,7 @@ from tests.execute.task_dag.nets import (
     TINY,
     assert_same,
     convolution,
+    dag_operator,
     fully_connected,
     image_net,
     layer,
@@ -54,9 +54,9 @@ CASES = {  # each reads "x" and ends in "z"
 @pytest.mark.parametrize("layers", CASES.values(), ids=CASES)
 def test_the_numbers_of_the_layers(layers: str, samples: int, engine: int) -> None:
     graph = image_net(layers + fully_connected("score", "z", 5) + LOSS, samples)
-    expected = pass_over(LocalOperator(net_of(graph), engine=engine), passes=2)
+    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
     for grain in (TINY, 1.0):
-        operator = TaskDagOperator(net_of(graph), engine=engine, threads=2, grain=grain)
+        operator = dag_operator(net_of(graph), engine=engine, grain=grain)
         assert_same(pass_over(operator, passes=2), expected, 1e-12)
 
 
@@ -67,9 +67,9 @@ def test_diffs_of_the_inputs() -> None:
         {convolution("first", "x", POINT)} {convolution("a", "first", WINDOW)} {fully_connected("score", "a", 5)}"""
     graph = graph_of(text + LOSS)
     engine = pb.SolverParameter.CHANNELS_LAST
-    expected = pass_over(LocalOperator(net_of(graph), engine=engine))
+    expected = pass_over(SegmentOperator(net_of(graph), engine=engine))
     assert any(name.startswith("diff") for name in expected)
-    actual = pass_over(TaskDagOperator(net_of(graph), engine=engine, threads=2, grain=TINY))
+    actual = pass_over(dag_operator(net_of(graph), engine=engine))
     assert_same(actual, expected, 1e-12)
 
 
@@ -77,7 +77,7 @@ def test_which_relu_overwrites() -> None:
     text = convolution("a", "x", WINDOW) + layer("ReLU", "a", "b") + layer("TanH", "b", "c") + layer("ReLU", "c", "d")
     net = net_of(image_net(text))
     nodes = list(net.graph.nodes[1:])
-    operator = TaskDagOperator(net, threads=2, grain=TINY)
+    operator = dag_operator(net)
     calls = calls_of(Block(0, nodes, SplitStrategy(), 0.0), Draft(net, operator.segments[0], 2, TINY))
     assert [call is torch.relu_ for call, _ in calls] == [False, True, False, False, False]
     assert [node for _, node in calls] == nodes

@@ -7,20 +7,12 @@ import threading
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import TaskDagCompute
 from bpt.net import Net
 from bpt.share import Share
-from tests.execute.task_dag.nets import (
-    LOSS,
-    TINY,
-    assert_same,
-    convolution,
-    fully_connected,
-    image_net,
-    layer,
-)
+from tests.execute.task_dag.nets import LOSS, assert_same, convolution, dag_operator, fully_connected, image_net, layer
 
 SYNC = "batch_norm_param { sync: true }"
 TEXT = (
@@ -38,18 +30,18 @@ def test_collective_calls_have_one_order() -> None:
     """This rank has the last 4 of 10 samples; the other one's sums are 0, but it is counted among the ranks."""
     graph = image_net(TEXT, 10)
     results = []
-    for kind, more in ((LocalOperator, {}), (TaskDagOperator, {"threads": 2, "grain": TINY})):
+    for kind in (SegmentOperator, dag_operator):
         calls: list[tuple[str, list[int]]] = []
 
         def total(tensor: Tensor, calls: list[tuple[str, list[int]]] = calls) -> Tensor:
             calls.append((threading.current_thread().name, list(tensor.shape)))
             return tensor
 
-        context = RunContext(seed=1, ranks=2, split=share_of, total=total)
-        operator = kind(Net(graph, context), **more)
+        context = PassContext(seed=1, ranks=2, split=share_of, total=total)
+        operator = kind(Net(graph, context))
         results.append((pass_over_share(operator), calls))
-        if isinstance(operator, TaskDagOperator):
-            assert operator.timelines
+        if isinstance(operator.compute, TaskDagCompute):
+            assert operator.compute.timelines
     (expected, theirs), (actual, ours) = results
     assert len(ours) == 4
     assert ours == theirs
@@ -62,7 +54,7 @@ def share_of(samples: int) -> Share:
     return Share(6, 4, 10)
 
 
-def pass_over_share(operator: LocalOperator) -> dict[str, Tensor]:
+def pass_over_share(operator: SegmentOperator) -> dict[str, Tensor]:
     net = operator.net.double()
     generator = torch.Generator().manual_seed(3)
     operator.feed({0: torch.randn(4, 3, 9, 8, generator=generator, dtype=torch.float64), 1: torch.arange(4.0)})

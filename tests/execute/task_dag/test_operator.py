@@ -1,4 +1,4 @@
-"""TaskDagOperator: whatever it splits and runs side by side, it gives LocalOperator's numbers."""
+"""TaskDagCompute: whatever it splits and runs side by side, it gives LibraryCompute's numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bpt.errors import RunError
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag.costs import GRAIN
 from bpt.execute.task_dag.split_strategy import Kind
 from bpt.graph.segments import cut, per_layer
 from bpt.net import Net
@@ -21,14 +21,16 @@ from bpt.proto import bpt_pb2 as pb
 from tests.execute.task_dag.nets import (
     INCEPTION,
     LOSS,
-    TINY,
     assert_same,
     convolution,
+    dag_operator,
     fully_connected,
     image_net,
     layer,
     net_of,
     pass_over,
+    plan_of,
+    tasks_of,
 )
 from tests.execute.test_local import BRANCHES, CHAINS, INPUT, make_net
 from tests.golden_cases import graph_of
@@ -50,8 +52,8 @@ def values_of(net: Net) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in net.named_parameters()}
 
 
-def kinds(operator: TaskDagOperator) -> dict[str, Kind]:
-    return {node.name: block.strategy.kind for block in operator.plan(0).blocks for node in block.nodes}
+def kinds(operator: SegmentOperator) -> dict[str, Kind]:
+    return {node.name: block.strategy.kind for block in plan_of(operator).blocks for node in block.nodes}
 
 
 @pytest.mark.parametrize("force_backward", [False, True])
@@ -59,9 +61,9 @@ def kinds(operator: TaskDagOperator) -> dict[str, Kind]:
 def test_small_nets_of_all_sorts(layers: list[str], force_backward: bool) -> None:
     for starts in (lambda n: (0,)), (lambda n: (0, n // 2)), (lambda n: tuple(range(n))):
         results = []
-        for kind, more in ((LocalOperator, {}), (TaskDagOperator, {"threads": 2, "grain": TINY})):
+        for kind in (SegmentOperator, dag_operator):
             net = make_net(layers, force_backward)
-            results.append(pass_over(kind(net, cut(net.graph, starts(len(net.graph))), **more), passes=2))
+            results.append(pass_over(kind(net, cut(net.graph, starts(len(net.graph)))), passes=2))
         assert_same(results[1], results[0], 1e-12)
 
 
@@ -70,17 +72,17 @@ def test_small_nets_of_all_sorts(layers: list[str], force_backward: bool) -> Non
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 def test_inception(threads: int, samples: int, engine: int) -> None:
     graph = image_net(INCEPTION, samples)
-    expected = pass_over(LocalOperator(net_of(graph), engine=engine), passes=2)
-    operator = TaskDagOperator(net_of(graph), engine=engine, threads=threads, grain=TINY)
+    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    operator = dag_operator(net_of(graph), engine=engine, threads=threads)
     assert_same(pass_over(operator, passes=2), expected, 1e-12)
-    assert bool(operator.timelines) == (threads > 1)
+    assert bool(tasks_of(operator).timelines) == (threads > 1)
 
 
 @pytest.mark.parametrize("samples", [2, 7])
 def test_in_float32_to_1e_5(samples: int) -> None:
     graph = image_net(INCEPTION, samples)
-    expected = pass_over(LocalOperator(net_of(graph)), double=False)
-    actual = pass_over(TaskDagOperator(net_of(graph), threads=2, grain=TINY), double=False)
+    expected = pass_over(SegmentOperator(net_of(graph)), double=False)
+    actual = pass_over(dag_operator(net_of(graph)), double=False)
     assert_same(actual, expected, 1e-5)
 
 
@@ -89,8 +91,8 @@ def test_in_float32_to_1e_5(samples: int) -> None:
 def test_batch_norm_sees_all_samples_and_keeps_its_statistics(samples: int, double: bool, engine: int) -> None:
     graph = image_net(BATCH_NORM, samples)
     first, second = net_of(graph), net_of(graph)
-    expected = pass_over(LocalOperator(first, engine=engine), double, passes=2)
-    operator = TaskDagOperator(second, engine=engine, threads=2, grain=TINY)
+    expected = pass_over(SegmentOperator(first, engine=engine), double, passes=2)
+    operator = dag_operator(second, engine=engine)
     tolerance = 1e-12 if double else 1e-5
     assert_same(pass_over(operator, double, passes=2), expected, tolerance)
     assert kinds(operator)["BatchNorm a b"] == Kind.MOMENTS
@@ -101,7 +103,7 @@ def test_batch_norm_sees_all_samples_and_keeps_its_statistics(samples: int, doub
 def test_forward_alone_and_batches_without_parts() -> None:
     graph = image_net(INCEPTION)
     results = []
-    for operator in (LocalOperator(net_of(graph)), TaskDagOperator(net_of(graph), threads=2, grain=TINY)):
+    for operator in (SegmentOperator(net_of(graph)), dag_operator(net_of(graph))):
         operator.forward(0, grad=False)
         results.append(operator.values[graph.blobs["loss"].index])
         with pytest.raises(KeyError):
@@ -112,7 +114,7 @@ def test_forward_alone_and_batches_without_parts() -> None:
 def test_the_same_bits_in_every_run() -> None:
     """Sums have a fixed order, whatever the threads do."""
     graph = image_net(INCEPTION)
-    operator = TaskDagOperator(net_of(graph), threads=3, grain=TINY)
+    operator = dag_operator(net_of(graph), threads=3)
     first = pass_over(operator, double=False)
     kept = {name: value.clone() for name, value in first.items()}
     for _ in range(5):
@@ -123,8 +125,8 @@ def test_the_same_bits_in_every_run() -> None:
 
 def test_a_layer_a_segment_and_cutting_anew() -> None:
     graph = image_net(INCEPTION)
-    expected = pass_over(LocalOperator(net_of(graph)))
-    operator = TaskDagOperator(net_of(graph), per_layer(graph), threads=2, grain=TINY)
+    expected = pass_over(SegmentOperator(net_of(graph)))
+    operator = dag_operator(net_of(graph), per_layer(graph))
     outputs = [name for name in expected if not name.startswith("diff")]
     for starts in (range(len(graph)), (0, 4, 9), (0,)):
         operator.cut_into(cut(graph, list(starts)))
@@ -137,14 +139,14 @@ def test_other_shapes() -> None:
     """A net that is reshaped gets other tasks."""
     graph = image_net(INCEPTION, 4)
     net = net_of(graph)
-    operator = TaskDagOperator(net, threads=2, grain=TINY)
+    operator = dag_operator(net)
     pass_over(operator)
     for samples in (3, 1):
         other = image_net(INCEPTION, samples)
         net.reshape(other)
         operator.reset()
         net.zero_grad()
-        assert_same(pass_over(operator), pass_over(LocalOperator(net_of(other))), 1e-12)
+        assert_same(pass_over(operator), pass_over(SegmentOperator(net_of(other))), 1e-12)
 
 
 def test_ways() -> None:
@@ -156,23 +158,23 @@ def test_ways() -> None:
         + fully_connected("score", "wide", 2)
         + LOSS
     )
-    of_many = kinds(TaskDagOperator(net_of(image_net(text, 16)), threads=2, grain=TINY))
+    of_many = kinds(dag_operator(net_of(image_net(text, 16))))
     assert of_many["conv"] == of_many["conv_relu"] == Kind.SAMPLES
     assert of_many["wide"] == Kind.NEURONS
     assert of_many["score"] == Kind.SAMPLES
     assert of_many["SoftmaxWithLoss score y loss"] == Kind.WHOLE
-    of_one = kinds(TaskDagOperator(net_of(image_net(text, 1)), threads=2, grain=TINY))
+    of_one = kinds(dag_operator(net_of(image_net(text, 1))))
     assert of_one["conv"] == of_one["conv_relu"] == Kind.AREAS
     # What is too small is not split: all of this net, with the usual grain.
-    operator = TaskDagOperator(net_of(image_net(text, 16)), threads=2)
+    operator = dag_operator(net_of(image_net(text, 16)), grain=GRAIN)
     assert set(kinds(operator).values()) == {Kind.WHOLE}
-    assert not operator.plan(0).parallel
+    assert not plan_of(operator).parallel
 
 
 def test_branches_run_side_by_side() -> None:
     """Neither waits for the other, forward or backward."""
-    operator = TaskDagOperator(net_of(image_net(INCEPTION, 1)), threads=2, grain=1e-6)
-    plan = operator.plan(0)
+    operator = dag_operator(net_of(image_net(INCEPTION, 1)), grain=1e-6)
+    plan = plan_of(operator)
     for dag in (plan.forward, plan.backward):
         ancestors: list[set[int]] = []
         for task in dag.tasks:
@@ -189,19 +191,19 @@ def test_branches_run_side_by_side() -> None:
 def test_an_error_names_the_layer_and_the_threads_go_on() -> None:
     text = convolution("conv", "x", "num_output: 4 kernel_size: 3") + fully_connected("score", "conv", 5) + LOSS
     net = net_of(image_net(text))
-    operator = TaskDagOperator(net, threads=2, grain=TINY)
+    operator = dag_operator(net)
     value = net.value(net.graph.params[0])
     with torch.no_grad():
         right, value.data = value.data, torch.zeros(4, 2, 3, 3)
     with pytest.raises(RunError, match=r'layer "conv": .*bottoms of shape'):
         operator.forward(0)
     value.data = right
-    assert_same(pass_over(operator), pass_over(LocalOperator(net_of(net.graph))), 1e-12)
+    assert_same(pass_over(operator), pass_over(SegmentOperator(net_of(net.graph))), 1e-12)
 
 
 def test_library_threads_stay_as_they_are() -> None:
     before = torch.get_num_threads()
-    pass_over(TaskDagOperator(net_of(image_net(INCEPTION)), threads=2, grain=TINY))
+    pass_over(dag_operator(net_of(image_net(INCEPTION))))
     assert torch.get_num_threads() == before
 
 
@@ -212,13 +214,13 @@ def dag_threads() -> set[threading.Thread]:
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "forgotten"])
 def test_the_threads_end_with_the_operator(closes: bool) -> None:
     before = dag_threads()
-    operator = TaskDagOperator(net_of(image_net(INCEPTION)), threads=2, grain=TINY)
+    operator = dag_operator(net_of(image_net(INCEPTION)))
     pass_over(operator)
     started = dag_threads() - before
     assert len(started) == 2
     forgotten = weakref.ref(operator)
     if closes:
-        operator.close()
+        operator.compute.close()
     del operator
     gc.collect()
     assert forgotten() is None
@@ -242,18 +244,18 @@ def test_the_threads_end_with_the_operator(closes: bool) -> None:
 def test_a_convolution_by_areas(window: str, threads: int) -> None:
     text = convolution("conv", "x", f"num_output: 6 {window}") + fully_connected("score", "conv", 5) + LOSS
     graph = graph_of(f"force_backward: true {image_text(text)}")
-    operator = TaskDagOperator(net_of(graph), threads=threads, grain=TINY)
+    operator = dag_operator(net_of(graph), threads=threads)
     assert kinds(operator)["conv"] == Kind.AREAS
-    assert_same(pass_over(operator, passes=2), pass_over(LocalOperator(net_of(graph)), passes=2), 1e-12)
+    assert_same(pass_over(operator, passes=2), pass_over(SegmentOperator(net_of(graph)), passes=2), 1e-12)
 
 
 @pytest.mark.parametrize("size", ["dim: 2 dim: 11", "dim: 2 dim: 6 dim: 5 dim: 4"], ids=["1 axis", "3 axes"])
 def test_a_convolution_by_areas_over_other_axes(size: str) -> None:
     text = convolution("conv", "x", "num_output: 4 kernel_size: 3 pad: 1") + fully_connected("score", "conv", 5) + LOSS
     graph = image_net(text, 1, size)
-    operator = TaskDagOperator(net_of(graph), threads=2, grain=TINY)
+    operator = dag_operator(net_of(graph))
     assert kinds(operator)["conv"] == Kind.AREAS
-    assert_same(pass_over(operator), pass_over(LocalOperator(net_of(graph))), 1e-12)
+    assert_same(pass_over(operator), pass_over(SegmentOperator(net_of(graph))), 1e-12)
 
 
 def image_text(layers: str) -> str:
@@ -272,6 +274,7 @@ def test_a_convolution_by_filters(window: str, samples: int, threads: int, engin
         + LOSS
     )
     graph = image_net(text, samples, "dim: 3 dim: 5 dim: 4")
-    operator = TaskDagOperator(net_of(graph), engine=engine, threads=threads, grain=TINY)
+    operator = dag_operator(net_of(graph), engine=engine, threads=threads)
     assert kinds(operator)["conv"] == Kind.FILTERS
-    assert_same(pass_over(operator, passes=2), pass_over(LocalOperator(net_of(graph), engine=engine), passes=2), 1e-12)
+    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    assert_same(pass_over(operator, passes=2), expected, 1e-12)

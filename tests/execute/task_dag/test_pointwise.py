@@ -6,17 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.execute.task_dag.pointwise import _Pointwise, convolve, is_pointwise
 from bpt.kernels.channels_last import FORMATS, is_channels_last
 from bpt.layers.convolution import Convolution
 from bpt.proto import bpt_pb2 as pb
 from tests.execute.task_dag.nets import (
     LOSS,
-    TINY,
     assert_same,
     convolution,
+    dag_operator,
     fully_connected,
     image_net,
     layer,
@@ -164,8 +163,8 @@ def test_weights_that_layers_share(samples: int, engine: int) -> None:
         return text.replace("convolution_param", 'param { name: "w" } param { name: "b" } convolution_param', 1)
 
     graph = image_net(shared("first", "x") + shared("second", "first") + fully_connected("score", "second", 5) + LOSS)
-    expected = pass_over(LocalOperator(net_of(graph), engine=engine), passes=2)
-    operator = TaskDagOperator(net_of(graph), engine=engine, threads=2, grain=TINY)
+    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    operator = dag_operator(net_of(graph), engine=engine)
     assert_same(pass_over(operator, passes=2), expected, 1e-12)
 
 

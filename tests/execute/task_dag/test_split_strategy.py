@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.execute.operator import SegmentOperator
 from bpt.execute.task_dag.split_strategy import Kind
 from bpt.layers import LAYERS
 from tests.execute.task_dag.nets import (
     LOSS,
-    TINY,
     assert_same,
     convolution,
+    dag_operator,
     fully_connected,
     image_net,
     layer,
     net_of,
     pass_over,
+    plan_of,
 )
 
 XAVIER = 'weight_filler { type: "xavier" }'
@@ -84,8 +84,8 @@ def test_split_by_samples(kind: str) -> None:
     if kind in ("ArgMax", "Threshold"):  # hand no diff back, so nothing before them can learn
         text = layer(kind, "x", "z", CASES[kind])
     graph = image_net(text + fully_connected("score", "z", 5) + LOSS, 6)
-    expected = pass_over(LocalOperator(net_of(graph)), passes=2)
-    operator = TaskDagOperator(net_of(graph), threads=2, grain=TINY)
+    expected = pass_over(SegmentOperator(net_of(graph)), passes=2)
+    operator = dag_operator(net_of(graph))
     assert_same(pass_over(operator, passes=2), expected, 1e-12)
-    strategies = {node.type: block.strategy.kind for block in operator.plan(0).blocks for node in block.nodes}
+    strategies = {node.type: block.strategy.kind for block in plan_of(operator).blocks for node in block.nodes}
     assert strategies[kind] in (Kind.SAMPLES, Kind.FILTERS, Kind.AREAS)

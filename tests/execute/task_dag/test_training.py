@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from bpt.execute.engine_choice import WARM_UP
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import InnerChoice, TaskDagOperator
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import InnerChoice
 from bpt.net import Net
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import SolverSource
 from bpt.solver.solver import Solver
-from tests.execute.task_dag.nets import TINY, assert_same, convolution, fully_connected, layer
+from tests.execute.task_dag.nets import assert_same, convolution, dag_operator, fully_connected, layer, tasks_of
 from tests.golden_cases import GOLDEN
 
 DATA = """layer { name: "data" type: "Data" top: "data" top: "label" transform_param { scale: 0.00390625 crop_size: 20 }
@@ -46,18 +46,18 @@ def weights_of(solver: Solver) -> dict[str, Tensor]:
 
 
 def trained(source: SolverSource, threads: int) -> dict[str, Tensor]:
-    """Weights after training, and what the last test gave; by LocalOperator if ``threads`` is 0."""
+    """Weights after training, and what the last test gave; by SegmentOperator if ``threads`` is 0."""
 
-    def make(net: Net, device: torch.device) -> LocalOperator:
+    def make(net: Net, device: torch.device) -> SegmentOperator:
         if threads:
-            return TaskDagOperator(net, device=device, threads=threads, grain=TINY)
-        return LocalOperator(net, device=device)
+            return dag_operator(net, device=device, threads=threads)
+        return SegmentOperator(net, device=device)
 
     solver = Solver(source, make_operator=make)
     solver.solve()
     scores = {f"test {edge}": value for edge, value in solver.tests[0].operator.values.items()}
     weights = weights_of(solver)
-    assert bool(getattr(solver.train.operator, "timelines", {})) == (threads > 0)
+    assert bool(getattr(solver.train.operator.compute, "timelines", {})) == (threads > 0)
     return weights | scores
 
 
@@ -78,21 +78,21 @@ def test_six_iterations(folder: Path) -> None:
     assert_same(run(2), run(0), 1e-5)
 
 
-def dag_operator(net: Net, device: torch.device) -> TaskDagOperator:
-    return TaskDagOperator(net, device=device, threads=2, grain=TINY)
+def by_tasks(net: Net, device: torch.device) -> SegmentOperator:
+    return dag_operator(net, device=device)
 
 
 def test_auto_trains_while_it_tries(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Train and test nets go on with what has been faster; the weights are those of the library."""
     iterations = 2 * (WARM_UP + InnerChoice.trials) + 2
     with caplog.at_level(logging.INFO, "bpt"):
-        run = Solver(source_of(folder, AUTO, f"max_iter: {iterations}"), make_operator=dag_operator)
+        run = Solver(source_of(folder, AUTO, f"max_iter: {iterations}"), make_operator=by_tasks)
         run.solve()
     told = [message for message in caplog.messages if message.startswith("Inner: ")]
     assert [re.sub(r"[\d.e+]+ ms", "N ms", line) for line in told] in (
         [f"Inner: {name} (LIBRARY N ms, TASK_DAG N ms an iteration)"] for name in ("LIBRARY", "TASK_DAG")
     )
-    used = {built.operator.inner for built in (run.train, *run.tests) if isinstance(built.operator, TaskDagOperator)}
+    used = {tasks_of(built.operator).inner for built in (run.train, *run.tests)}
     assert [pb.InnerParameter.Engine.Name(engine) for engine in used] == [told[0].split()[1]]
     expected = Solver(source_of(folder, f"max_iter: {iterations}"))
     expected.solve()
@@ -107,12 +107,11 @@ def test_a_snapshot_settles_it_and_the_resumed_run_goes_on_alike(
     value = pb.InnerParameter.Engine.Value(engine)
     monkeypatch.setattr(InnerChoice, "_best", lambda choice: value)
     source = source_of(folder, AUTO, "snapshot: 3")
-    straight = Solver(source, make_operator=dag_operator)
+    straight = Solver(source, make_operator=by_tasks)
     straight.solve()
-    resumed = Solver(source, make_operator=dag_operator, resume=f"{folder}/s_iter_3.solverstate")
+    resumed = Solver(source, make_operator=by_tasks, resume=f"{folder}/s_iter_3.solverstate")
     for run in (straight, resumed):
-        assert isinstance(run.train.operator, TaskDagOperator)
-        assert run.train.operator.inner == value
+        assert tasks_of(run.train.operator).inner == value
     resumed.solve()
     ours, theirs = weights_of(resumed), weights_of(straight)
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.context import RunContext
-from bpt.execute.local import LocalOperator
-from bpt.execute.task_dag import TaskDagOperator
+from bpt.context import PassContext
+from bpt.execute.operator import SegmentOperator
 from bpt.execute.task_dag.split_strategy import Kind
 from bpt.kernels import by_channel
 from bpt.kernels.channels_last import channels_last, is_channels_last
@@ -18,14 +17,15 @@ from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from tests.execute.task_dag.nets import (
     LOSS,
-    TINY,
     assert_same,
     convolution,
+    dag_operator,
     fully_connected,
     image_net,
     layer,
     net_of,
     pass_over,
+    plan_of,
 )
 from tests.net_cases import graph_in, read_net, with_inputs
 
@@ -77,12 +77,12 @@ def keep_channels_last(net: Net, patch: pytest.MonkeyPatch) -> None:
 def test_all_sorts_of_layers(samples: int, double: bool, engine: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = image_net(ALL_SORTS, samples, SIZE)
     plain = net_of(graph)
-    expected = pass_over(LocalOperator(plain), double, passes=2)
-    for kind, more in ((LocalOperator, {}), (TaskDagOperator, {"threads": 2, "grain": TINY})):
+    expected = pass_over(SegmentOperator(plain), double, passes=2)
+    for kind in (SegmentOperator, dag_operator):
         net = net_of(graph)
         if double and engine == LAST:
             keep_channels_last(net, monkeypatch)
-        operator = kind(net, engine=engine, **more)
+        operator = kind(net, engine=engine)
         assert_same(pass_over(operator, double, passes=2), expected, 1e-11 if double else 1e-4)
         assert_same(statistics(net), statistics(plain), 1e-12 if double else 1e-6)
 
@@ -90,8 +90,8 @@ def test_all_sorts_of_layers(samples: int, double: bool, engine: int, monkeypatc
 def test_tasks_of_all_kinds() -> None:
     """What the test above is about: the convolutions of many samples and of one are split."""
     for samples, kind in ((6, Kind.SAMPLES), (1, Kind.AREAS)):
-        operator = TaskDagOperator(net_of(image_net(ALL_SORTS, samples, SIZE)), threads=2, grain=TINY, engine=LAST)
-        assert kind in {block.strategy.kind for block in operator.plan(0).blocks}
+        operator = dag_operator(net_of(image_net(ALL_SORTS, samples, SIZE)), engine=LAST)
+        assert kind in {block.strategy.kind for block in plan_of(operator).blocks}
 
 
 def small_net() -> Net:
@@ -100,7 +100,7 @@ def small_net() -> Net:
     text = with_inputs(read_net("resattnet18_3d/train_val_small.prototxt"), pb.TRAIN, shapes)
     text.force_backward = False
     next(given for given in text.layer if given.name == "fc").inner_product_param.num_output = 4  # pass_over's labels
-    net = Net(graph_in(text, pb.TRAIN), RunContext(seed=7))
+    net = Net(graph_in(text, pb.TRAIN), PassContext(seed=7))
     with torch.no_grad():
         for value in net.parameters():
             if value.dim() == 0:
@@ -112,10 +112,10 @@ def small_net() -> Net:
 def test_an_iteration_of_the_small_resattnet(double: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Float64 shows that the layouts compute the same; float32 rounds, and a ReLU at 0 makes much of a little."""
     plain, last = small_net(), small_net()
-    expected = pass_over(LocalOperator(plain, engine=CONTIGUOUS), double)
+    expected = pass_over(SegmentOperator(plain, engine=CONTIGUOUS), double)
     if double:
         keep_channels_last(last, monkeypatch)
-    found = pass_over(LocalOperator(last, engine=LAST), double)
+    found = pass_over(SegmentOperator(last, engine=LAST), double)
     assert all(float(value.abs().max()) > 0 for value in expected.values())
     assert_same(found, expected, 1e-10 if double else 0.1)
     assert_same(statistics(last), statistics(plain), 1e-13 if double else 1e-5)
@@ -129,5 +129,5 @@ def test_blobs_stay_channels_last() -> None:
     net.layer(node).register_forward_hook(
         lambda _, bottoms, top: seen.extend(is_channels_last(blob) for blob in (*bottoms, top))
     )
-    pass_over(LocalOperator(net, engine=LAST), double=False)
+    pass_over(SegmentOperator(net, engine=LAST), double=False)
     assert seen == [True, True]

@@ -6,10 +6,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bpt.execute.task_dag import TaskDagOperator
 from bpt.execute.task_dag.dag_state import DagState
 from bpt.execute.task_dag.weights import _owned, _sum
-from tests.execute.task_dag.nets import LOSS, TINY, convolution, fully_connected, image_net, net_of, pass_over
+from tests.execute.task_dag.nets import (
+    LOSS,
+    convolution,
+    dag_operator,
+    fully_connected,
+    image_net,
+    net_of,
+    pass_over,
+    plan_of,
+)
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -36,16 +44,16 @@ def test_a_view_or_another_layout_is_copied() -> None:
 
 def test_large_gradients_are_summed_by_filters() -> None:
     text = convolution("conv", "x", "num_output: 6 kernel_size: 3") + fully_connected("score", "conv", 5) + LOSS
-    operator = TaskDagOperator(net_of(image_net(text)), threads=3, grain=TINY)
-    names = [task.name for task in operator.plan(0).backward.tasks]
+    operator = dag_operator(net_of(image_net(text)), threads=3)
+    names = [task.name for task in plan_of(operator).backward.tasks]
     assert [name for name in names if name.startswith("conv filters")][:3] == [f"conv filters {n}/3" for n in (1, 2, 3)]
     first = {name: value.clone() for name, value in pass_over(operator).items()}
     operator.net.zero_grad()
-    for owner, value in operator.plan(0).parameters.items():
+    for owner, value in plan_of(operator).parameters.items():
         value.grad = torch.full_like(value, float(owner))
     again = pass_over(operator)
     names_of = {id(value): name for name, value in operator.net.named_parameters()}
-    for owner, value in operator.plan(0).parameters.items():
+    for owner, value in plan_of(operator).parameters.items():
         expected: Tensor = first[names_of[id(value)]] + owner
         torch.testing.assert_close(again[names_of[id(value)]], expected)
 

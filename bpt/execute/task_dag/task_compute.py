@@ -1,15 +1,16 @@
-"""TaskDagOperator: runs the passes of a net as task DAGs over the threads of one process."""
+"""TaskDagCompute: runs the passes of a net as task DAGs over the threads of one process."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from bpt.execute.local import LocalOperator
+from bpt.execute.compute import LibraryCompute, Place
+from bpt.execute.segment_state import SegmentState, Weights
 from bpt.execute.task_dag.costs import GRAIN
 from bpt.execute.task_dag.dag_state import WHOLE, DagState
 from bpt.execute.task_dag.library import release_library_threads
@@ -23,39 +24,32 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.task_dag import Timeline
 
 
-class TaskDagOperator(LocalOperator):
-    """Executes ``Forward`` and ``Backward`` of a segment as tasks side by side (BPT-CNN, section 4).
+class TaskDagCompute:
+    """Runs the layers of a segment as tasks side by side (BPT-CNN, section 4).
 
-    Results are LocalOperator's up to rounding, and the same in every run: sums have a fixed order. Segments with
-    nothing to run side by side are run as by LocalOperator, with the library's threads.
+    Results are LibraryCompute's up to rounding, and the same in every run: sums have a fixed order. Segments with
+    nothing to run side by side are run by it, with the library's threads.
 
     Args:
-        net, segments, device, engine: as for LocalOperator; ``device`` must be a CPU.
+        net, place: as for LibraryCompute; the device must be a CPU.
         threads: how many; 0: as many as torch uses for the calling thread.
         grain: what a task should take at least, in seconds as ``costs.py`` estimates them.
 
     Attributes:
-        inner: TASK_DAG, or LIBRARY to run passes as LocalOperator does; may change between iterations.
+        inner: TASK_DAG, or LIBRARY to run passes as LibraryCompute does; may change between iterations.
         timelines: what the threads did in the last forward and backward of each segment, by ``(index, "forward")``
             and ``(index, "backward")``.
     """
 
-    def __init__(
-        self,
-        net: Net,
-        segments: Sequence[Segment] | None = None,
-        device: torch.device | str = "cpu",
-        engine: int = pb.SolverParameter.CONTIGUOUS,
-        *,
-        threads: int = 0,
-        grain: float = GRAIN,
-    ) -> None:
-        super().__init__(net, segments, device, engine)
-        assert self.device.type == "cpu" and threads >= 0, (device, threads)
+    def __init__(self, net: Net, place: Place, threads: int = 0, grain: float = GRAIN) -> None:
+        assert threads >= 0, threads
         self.threads = threads or torch.get_num_threads()
         self.grain = grain
         self.inner: int = pb.InnerParameter.TASK_DAG
         self.timelines: dict[tuple[int, str], Timeline] = {}
+        self._net = net
+        self._place = place
+        self._library = LibraryCompute(net, place)
         self._plans: dict[tuple[object, ...], Plan] = {}
         share_heap()
         self._pool = Pool(self.threads)
@@ -66,53 +60,55 @@ class TaskDagOperator(LocalOperator):
         self._pool.stop()
         self._plans.clear()
 
-    def cut_into(self, segments: Sequence[Segment]) -> None:
-        super().cut_into(segments)
+    def reset(self) -> None:
+        """See Compute."""
         self._plans.clear()
         self.timelines.clear()
 
-    def reset(self) -> None:
-        super().reset()
-        self._plans.clear()
-
-    def plan(self, index: int) -> Plan:
-        """The tasks of segment ``index``, for the blobs' shapes as they are now."""
-        key = (index, self.net.graph, batches(self.net) if self.net.context.is_divided else ())
+    def plan(self, segment: Segment) -> Plan:
+        """The tasks of a segment, for the blobs' shapes as they are now."""
+        net = self._net
+        key = (segment.index, net.graph, batches(net) if net.context.is_divided else ())
         if key not in self._plans:
-            self._plans[key] = make_plan(self.net, self.segments[index], self.threads, self.grain)
+            self._plans[key] = make_plan(net, segment, self.threads, self.grain)
         return self._plans[key]
 
-    def _run(self, index: int, bottoms: Mapping[int, Tensor], grad: bool) -> dict[int, Tensor]:
-        if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1 or not self.plan(index).parallel:
-            return super()._run(index, bottoms, grad)
-        plan = self.plan(index)
-        run = DagState(grad=grad, place=self._place)
+    def forward(
+        self, segment: Segment, bottoms: Mapping[int, Tensor], grad: bool
+    ) -> tuple[dict[int, Tensor], SegmentState]:
+        """See Compute."""
+        if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1 or not self.plan(segment).parallel:
+            return self._library.forward(segment, bottoms, grad)
+        plan = self.plan(segment)
+        run = DagState(grad=grad, place=self._place, plan=plan)
         for edge, bottom in bottoms.items():
-            run.leaves[edge] = bottom.detach().requires_grad_(grad and wants_diff(self.net.graph, edge))
+            run.leaves[edge] = bottom.detach().requires_grad_(grad and wants_diff(self._net.graph, edge))
             run.values[edge, WHOLE] = bottom.detach()
             run.flows[edge] = run.leaves[edge].requires_grad
         release_library_threads()
         works = [partial(work, run) for work in plan.forward_works]
-        self.timelines[index, "forward"] = self._pool.run(plan.forward, works)
-        tops = {edge: _there(run.values[edge, WHOLE]) for edge in self.segments[index].outputs}
+        self.timelines[segment.index, "forward"] = self._pool.run(plan.forward, works)
+        tops = {edge: _there(run.values[edge, WHOLE]) for edge in segment.outputs}
         if grad:
             run.tops = {edge: top for edge, top in tops.items() if run.flows[edge]}
             run.forget()
-            self._states[index] = run
-        return tops
+        return tops, run
 
-    def _run_back(self, index: int, diffs: Mapping[int, Tensor | None]) -> dict[int, Tensor]:
-        run = self._states[index]
-        if not isinstance(run, DagState):
-            return super()._run_back(index, diffs)
-        del self._states[index]
-        plan = self.plan(index)
+    def backward(
+        self, segment: Segment, state: SegmentState, diffs: Mapping[int, Tensor | None], weights: Weights
+    ) -> dict[int, Tensor]:
+        """See Compute. Gradients of copies go to the parameters that were copied."""
+        if not isinstance(state, DagState):
+            return self._library.backward(segment, state, diffs, weights)
+        assert isinstance(state.plan, Plan)
+        plan, run = state.plan, state
         run.starts = diffs
+        run.weights = weights
         run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
         release_library_threads()
         if any(diff is not None for diff in diffs.values()):
             works = [partial(work, run) for work in plan.backward_works]
-            self.timelines[index, "backward"] = self._pool.run(plan.backward, works)
+            self.timelines[segment.index, "backward"] = self._pool.run(plan.backward, works)
         handed_back = {}
         for edge, leaf in run.leaves.items():
             if leaf.requires_grad:

@@ -1,0 +1,220 @@
+"""The Executor: where Scheduler and Operator meet. One table from instruction to handler executes every schedule."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from bpt.events.bus import EventBus
+from bpt.exchange import Exchange
+from bpt.execute import debug_info
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.segment_state import MicroBatchState
+from bpt.execute.status import Status
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule import instructions as do
+from bpt.schedule.instructions import Instruction
+from bpt.schedule.pipeline import Pipeline
+from bpt.schedule.schedulers import Delayed, Pipelined, Scheduler, Synchronous
+
+Handler = Callable[[Any], None]
+
+
+class Executor:
+    """Executes the instructions of training iterations, and of passes that are only looked at, on one rank.
+
+    Args:
+        operator: runs the segments.
+        exchange: sums gradients over ranks.
+        status: sums losses over ranks.
+        events: of this rank; by default of nobody's interest.
+        passes: of an iteration (iter_size).
+        rule: of a pipeline, of ``pb.PipelineParameter.Schedule``.
+
+    An executor that only evaluates needs no ``exchange`` and no ``status``.
+    """
+
+    def __init__(
+        self,
+        operator: SegmentOperator,
+        exchange: Exchange | None = None,
+        status: Status | None = None,
+        events: EventBus | None = None,
+        passes: int = 1,
+        rule: int = pb.PipelineParameter.SEQUENTIAL,
+    ) -> None:
+        self.operator = operator
+        self.exchange = exchange
+        self._status = status
+        self._events = events or EventBus()
+        self._passes = passes
+        self._rule = rule
+        self._loss = torch.zeros((), dtype=torch.float64, device=operator.device)
+        self._total = 0.0
+        self._iteration = 0
+        self._pass = -1
+        self._grad = True
+        self._debug = False
+        self._update: Callable[[float], object] = lambda loss: None
+        self._outcomes: deque[MicroBatchState] = deque()  # of the last iterations, where losses are known late
+        self._made: tuple[object, Scheduler] | None = None
+        self._handlers: Mapping[type[Instruction], Handler] = {
+            do.Broadcast: self._broadcast,
+            do.Draw: self._draw,
+            do.Forward: self._forward,
+            do.Backward: self._backward,
+            do.Send: self._send,
+            do.Recv: self._recv,
+            do.Exchange: self._start_exchange,
+            do.Wait: self._wait,
+            do.Update: self._apply,
+        }
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Of the net as it is cut now."""
+        operator, broadcasts = self.operator, self.exchange is not None and self.exchange.broadcasts
+        stage = operator.stage
+        if stage is None:
+            # To look at gradients, all must be there before sums come in their place.
+            return Synchronous(len(operator.segments), self._passes, broadcasts, overlap=not self._debug)
+        pipeline = Pipeline(stage.of_segments, stage.transfers, self._passes, operator.micro_batches, broadcasts)
+        if self._made is None or self._made[0] != pipeline:
+            late = operator.delay is not None
+            made = Delayed(pipeline, stage.number) if late else Pipelined(pipeline, stage.number, self._rule)
+            self._made = pipeline, made
+        return self._made[1]
+
+    def train(self, iteration: int, update: Callable[[float], object], debug: bool = False) -> float:
+        """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
+
+        Args:
+            debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
+
+        Returns:
+            The loss of all ranks, as a mean over the passes; under ``schedule: DELAYED`` that of as many iterations ago
+            as there are other stages.
+        """
+        assert self._status is not None
+        self._begin(iteration, -1, grad=True, debug=debug)
+        self._update = update
+        scheduler = self.scheduler
+        if scheduler.starts_anew(iteration):
+            self.operator.forget()
+            self._status.forget()
+            self._outcomes.clear()
+        self.operator.begin(iteration, scheduler.micro_batches)
+        updated = False
+        for instruction in scheduler.training(iteration):
+            self._execute(instruction)
+            updated |= isinstance(instruction, do.Update)
+        if not updated:  # nothing has come back yet, but all ranks learn the loss
+            self._execute(do.Wait())
+            self._execute(do.Update())
+        return self._total
+
+    def evaluate(self, iteration: int, number: int, *, grad: bool = False, debug: bool = False) -> float:
+        """Run a pass forward; returns this rank's loss.
+
+        Args:
+            number: of the pass in its iteration: random numbers are those of it.
+            grad: a backward pass will follow.
+        """
+        if self.exchange is not None and self.exchange.broadcasts:
+            self._execute(do.Broadcast())
+        self._begin(iteration, number - 1, grad, debug)
+        scheduler = self.scheduler
+        self.operator.begin(iteration, self.operator.micro_batches, number)
+        for instruction in scheduler.forward():
+            self._execute(instruction)
+        if self.operator.stage is not None:
+            self.operator.finish()
+        return float(self._loss.item())
+
+    def backward(self, debug: bool = False) -> None:
+        """Run the whole net backward, after ``evaluate`` with ``grad``."""
+        self._debug = debug
+        for segment in reversed(range(len(self.operator.segments))):
+            self._execute(do.Backward(segment))
+
+    def applied(self, iteration: int) -> int | None:
+        """The iteration whose gradient the update at the end of ``iteration`` applies; see Scheduler."""
+        return self.scheduler.applied(iteration)
+
+    def _begin(self, iteration: int, number: int, grad: bool, debug: bool) -> None:
+        self._iteration, self._pass, self._grad, self._debug = iteration, number, grad, debug
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.operator.device)
+
+    def _execute(self, instruction: Instruction) -> None:
+        with self._events.during(instruction):
+            self._handlers[type(instruction)](instruction)
+
+    # Handlers
+
+    def _broadcast(self, instruction: do.Broadcast) -> None:
+        assert self.exchange is not None
+        self.exchange.broadcast()
+
+    def _draw(self, instruction: do.Draw) -> None:
+        self.operator.draw(instruction.micro)
+
+    def _forward(self, instruction: do.Forward) -> None:
+        segment, micro = instruction.segment, instruction.micro
+        if micro is None and segment == 0:
+            self._pass += 1
+            self.operator.begin_pass(self._iteration, self._pass)
+        self.operator.forward(segment, micro, grad=self._grad)
+        self._loss = self._loss + self.operator.losses(segment, micro)
+        if self._debug:
+            debug_info.log_forward(self.operator, segment)
+
+    def _backward(self, instruction: do.Backward) -> None:
+        self.operator.backward(instruction.segment, instruction.micro)
+        if self._debug:
+            debug_info.log_backward(self.operator, instruction.segment)
+            if not instruction.segment:
+                debug_info.log_totals(self.operator)
+
+    def _send(self, instruction: do.Send) -> None:
+        self.operator.send(instruction)
+
+    def _recv(self, instruction: do.Recv) -> None:
+        self.operator.recv(instruction)
+
+    def _start_exchange(self, instruction: do.Exchange) -> None:
+        assert self.exchange is not None
+        self.exchange.start(instruction.segment)
+
+    def _wait(self, instruction: do.Wait) -> None:
+        assert self.exchange is not None and self._status is not None
+        if isinstance(self.scheduler, Delayed):
+            self.exchange.wait()
+            self._retire(self.scheduler)
+            self._status.start(self._loss.item())
+            return
+        self._status.start(self._loss.item() / self._passes)
+        if self.operator.stage is not None:
+            self.operator.finish()
+        self.exchange.wait()
+
+    def _retire(self, scheduler: Delayed) -> None:
+        """A batch has come back; ``values`` are the outputs of the iteration whose loss is due.
+
+        So that a log shows one batch; in the first n - 1 iterations of n stages, the first one.
+        """
+        assert self.operator.stage is not None
+        self.operator.expect_diffs(self._iteration, scheduler.first)
+        self.operator.retire(scheduler.applied(self._iteration))
+        self._outcomes.append(self.operator.outcome)
+        if len(self._outcomes) > self.operator.stage.links.stages.size:
+            self._outcomes.popleft()
+        self.operator.show(self._outcomes[0])
+
+    def _apply(self, instruction: do.Update) -> None:
+        assert self._status is not None
+        self._total = self._status.loss
+        self._update(self._total)
+

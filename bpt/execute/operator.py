@@ -1,0 +1,436 @@
+"""The Operator of the house: executes the instructions of a segment, where and how it was composed to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bpt.context import PassContext
+from bpt.execute.compute import Compute, LibraryCompute, Place
+from bpt.execute.layout import laid_out
+from bpt.execute.segment_state import MicroBatchState
+from bpt.execute.split_layers import BlockPass, Collectives
+from bpt.execute.stage import Stage
+from bpt.execute.weight_versions import add_gradients, computing_by, copied_weights
+from bpt.graph.model_parallel import Block, blocks
+from bpt.graph.segments import Segment, whole
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.instructions import Recv, Send
+
+MakeCompute = Callable[[Net, Place], Compute]
+
+
+class SegmentOperator:
+    """Executes ``Draw``, ``Forward``, ``Backward``, ``Send`` and ``Recv`` for a net on one rank.
+
+    Between segments tensors are detached, so ``backward(s)`` differentiates segment ``s`` alone. Diffs
+    of the edges at its end come from the segments behind it, from ``loss_weight`` and from a caller.
+
+    What differs from run to run is composed: ``compute`` runs the layers of a segment, ``collectives`` exchange blobs
+    at the borders of layers that are split over ranks, ``stage`` sends and receives what crosses between stages. What
+    the passes of a micro-batch leave is kept apart from that of others (MicroBatchState), from its first instruction
+    until the backward pass of its last segment here. Without micro-batches there is one such state, which stays.
+
+    Args:
+        net: the net, or this rank's part of it, already on ``device``.
+        segments: how the graph is cut; the whole net is one by default.
+        device: where layers without bottoms put their tops.
+        engine: layout of blobs with four or five axes, CONTIGUOUS or CHANNELS_LAST; may change between iterations.
+        compute: makes what runs the layers.
+        collectives: of split layers; ``None``: there are none.
+        stage: in a pipeline; ``None``: this rank runs all segments. Layers without bottoms then run on stage 0, once
+            for all micro-batches of a pass.
+        splits: the micro-batches into which the share of a pass is cut; see PassContext.
+        delay: iterations between a batch's forward pass and its backward pass, in which the weights are updated;
+            ``None``: the two are of one iteration. With a delay the number of a micro-batch is that of the iteration
+            whose batch it is; batches are not divided.
+        state: of the whole share; by default an empty one.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        segments: Sequence[Segment] | None = None,
+        device: torch.device | str = "cpu",
+        engine: int = pb.SolverParameter.CONTIGUOUS,
+        *,
+        compute: MakeCompute = LibraryCompute,
+        collectives: Collectives | None = None,
+        stage: Stage | None = None,
+        splits: tuple[int, ...] = (1,),
+        delay: int | None = None,
+        state: MicroBatchState | None = None,
+    ) -> None:
+        self.net = net
+        self.device = torch.device(device)
+        self.engine = engine
+        self.compute = compute(net, self.place)
+        self.collectives = collectives
+        self.stage = stage
+        self.delay = delay
+        self.micro_batches = math.prod(splits)
+        self._state = state or MicroBatchState(net.context)
+        self._iteration = self._first_pass = 0
+        self._last_micro = 0  # that nothing comes after
+        self._states: dict[int, MicroBatchState] = {}
+        self._rotations: dict[int, float] = {}  # of each pass, by its first micro-batch
+        self._ended: dict[int, list[Tensor]] = {}  # output edge → what the micro-batches of the last pass have made
+        self._ended_in = net.context  # the context of that pass
+        self._ends = {edge.index for edge in net.graph.outputs} | {edge.index for edge in net.graph.losses}
+        if stage is not None:
+            net.sources_apart = True
+            net.enter(replace(net.context, micro_batch_splits=splits))
+        self._cut(tuple(segments or whole(net.graph)))
+
+    @property
+    def values(self) -> MutableMapping[int, Tensor]:
+        """Edges at the segments' borders, detached; in a pipeline the net's outputs, once an iteration is over."""
+        return self._state.values
+
+    @property
+    def diffs(self) -> MutableMapping[int, Tensor]:
+        """Diffs of the same edges."""
+        return self._state.diffs
+
+    # How the net is cut, and what is in its blobs
+
+    def cut_into(self, segments: Sequence[Segment]) -> None:
+        """Go on with the net cut into other segments, between iterations; what was fed stays."""
+        assert not self._states, "batches are under way, by the segments as they were"
+        fed = {edge for node in self.net.graph.nodes if node.type == "Input" for edge in node.tops}
+        kept = {edge: value for edge, value in self.values.items() if edge in fed}
+        self.reset()
+        self._state.values.update(kept)
+        self._cut(tuple(segments))
+
+    def _cut(self, segments: tuple[Segment, ...]) -> None:
+        self.segments = segments
+        self._blocks: dict[int, Block] = {}
+        if self.stage is not None:
+            self.stage.cut_into(self.net.graph, segments)
+        if self.collectives is not None:
+            segment_at = {segment.start: segment for segment in segments}
+            layers = self.stage.layers if self.stage else ()
+            for block in blocks(self.net.graph, self.collectives.scheme, layers):
+                segment = segment_at[block.start]
+                assert (segment.end, segment.inputs, segment.outputs) == (block.end, (block.bottom,), (block.top,))
+                self._blocks[segment.index] = block
+
+    def feed(self, inputs: Mapping[int, Tensor]) -> None:
+        """Set the tops of Input layers, by edge index, for the passes that follow."""
+        for edge, tensor in inputs.items():
+            self._state.values[edge] = self.place(tensor)
+
+    def reset(self) -> None:
+        """Forget all values and diffs: the net's blobs have got other shapes, or are cut otherwise."""
+        self._state.values.clear()
+        self._state.diffs.clear()
+        self._state.segments.clear()
+        self.compute.reset()
+
+    def place(self, tensor: Tensor) -> Tensor:
+        """``tensor`` on the device, in the memory layout in use."""
+        return laid_out(tensor.to(self.device, non_blocking=True), self.engine)
+
+    # Passes
+
+    def begin(self, iteration: int, micro_batches: int, number: int = 0) -> None:
+        """An iteration with so many micro-batches in all begins, at its ``number``-th pass."""
+        self._iteration = iteration
+        self._first_pass = number
+        self._last_micro = micro_batches - 1
+
+    def begin_pass(self, iteration: int, number: int) -> None:
+        """A pass on the whole share begins: the ``number``-th of an iteration."""
+        rotation = self.net.next_rotation()
+        context = replace(self.net.context, iteration=iteration, pass_number=number, rotation=rotation)
+        self._state.context = context
+        self.net.enter(context)
+
+    def _context_of(self, micro: int) -> PassContext:
+        """Of a micro-batch of this iteration."""
+        if self.delay is not None:
+            return replace(self.net.context, iteration=micro, pass_number=0, micro_batch=None)
+        part = micro % self.micro_batches if self.micro_batches > 1 else None
+        number = self._first_pass + micro // self.micro_batches
+        return replace(self.net.context, iteration=self._iteration, pass_number=number, micro_batch=part)
+
+    def _turn_to(self, micro: int | None) -> MicroBatchState:
+        """Go on with a micro-batch, or with the whole share."""
+        if micro is None:
+            state = self._state
+        else:
+            state = self._states.get(micro) or self._states.setdefault(micro, MicroBatchState(self._context_of(micro)))
+            rotation = self._rotations.get(self._first_of(micro))
+            if rotation is not None and rotation != state.context.rotation:
+                state.context = replace(state.context, rotation=rotation)
+        self.net.enter(state.context)
+        return state
+
+    def _first_of(self, micro: int) -> int:
+        """The first micro-batch of the same pass."""
+        return micro - micro % self.micro_batches
+
+    def draw(self, micro: int) -> None:
+        """``Draw``: run the layers without bottoms, for the micro-batches of a pass from ``micro`` on."""
+        assert self.stage is not None
+        rotation = self._rotations[micro] = self.net.next_rotation()
+        self.net.enter(replace(self._context_of(micro), micro_batch=None, rotation=rotation))
+        drawn = self.net.draw(self.place)
+        if self._tells_rotation:
+            self.stage.tell_rotation(rotation, micro)
+        self._ended.update({edge: [drawn[edge]] for edge in self._ends.intersection(drawn)})
+        for part in range(self.micro_batches):
+            state = self._turn_to(micro + part)
+            for edge, tensor in drawn.items():
+                state.values[edge] = self._rows(edge, tensor, state.context)
+
+    def _rows(self, edge: int, tensor: Tensor, context: PassContext) -> Tensor:
+        """Those of a micro-batch."""
+        if not tensor.dim():
+            return tensor
+        own = context.split(self.net.graph.edges[edge].shape[0])
+        part = context.part_of(own)
+        return tensor.narrow(0, part.start - own.start, part.count)
+
+    @property
+    def _tells_rotation(self) -> bool:
+        return self.net.training and self.net.context.rotates and self.leads
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank runs all layers of its segments, and not only its slices of some."""
+        return self.collectives is None or self.collectives.leads
+
+    def forward(self, index: int, micro: int | None = None, *, grad: bool = True) -> None:
+        """``Forward``: run segment ``index``, on a micro-batch or the whole share.
+
+        Args:
+            grad: backward will follow.
+        """
+        if micro is not None:
+            self._prepare(micro, grad)
+        state = self._turn_to(micro)
+        with computing_by(self.net, state.weights):
+            block = self._blocks.get(index)
+            if block is not None:
+                assert self.collectives is not None
+                self.collectives.forward(self._block_pass(block, index, state, grad))
+            elif self.leads:
+                self._run_whole(index, state, grad)
+        if micro is not None and self.leads:
+            self._ended_in = replace(state.context, micro_batch=None)
+            for edge in self._ends.intersection(self.segments[index].outputs):
+                if not state.context.micro_batch:
+                    self._ended[edge] = []
+                self._ended[edge].append(state.values[edge])
+
+    def _prepare(self, micro: int, grad: bool) -> None:
+        """The first forward of a micro-batch here."""
+        first = self._first_of(micro)
+        if first not in self._rotations and self._tells_rotation:
+            assert self.stage is not None
+            self._rotations[first] = self.stage.learn_rotation()
+        if self.delay and grad:
+            state = self._turn_to(micro)
+            state.weights = state.weights or copied_weights(self.net)
+
+    def _run_whole(self, index: int, state: MicroBatchState, grad: bool) -> None:
+        segment = self.segments[index]
+        fed = self._fed(segment)
+        for edge in fed:
+            state.values[edge] = laid_out(state.values[edge], self.engine)
+        bottoms = {edge: state.values[edge] for edge in (*segment.inputs, *fed)}
+        for edge, top in self._compute(index, state, bottoms, grad).items():
+            state.values[edge] = top
+
+    def _compute(
+        self, index: int, state: MicroBatchState, bottoms: Mapping[int, Tensor], grad: bool
+    ) -> Mapping[int, Tensor]:
+        tops, left = self.compute.forward(self.segments[index], bottoms, grad)
+        if grad:
+            state.segments[index] = left
+        return tops
+
+    def _fed(self, segment: Segment) -> list[int]:
+        """Edges of the segment's Input layers; those that nobody has set hold zeros, as in Caffe."""
+        graph = self.net.graph
+        if self.net.sources_apart:
+            return []
+        edges = [e for node in graph.nodes[segment.start : segment.end] if node.type == "Input" for e in node.tops]
+        for edge in edges:
+            if edge not in self._state.values:
+                shape = self._state.context.own_shape(graph.edges[edge].shape)
+                self.feed({edge: torch.zeros(shape, dtype=self.net.context.precision.compute)})
+        return edges
+
+    def _block_pass(self, block: Block, index: int, state: MicroBatchState, grad: bool) -> BlockPass:
+        def run(bottom: Tensor, context: PassContext) -> Tensor:
+            self.net.enter(context)
+            try:
+                return self._compute(index, state, {block.bottom: bottom}, grad)[block.top]
+            finally:
+                self.net.enter(state.context)
+
+        return BlockPass(
+            block,
+            index,
+            state,
+            run,
+            lambda diff: self._compute_back(index, state, {block.top: diff}),
+            lambda: self._starting_diff(state, block.top, state.values[block.top]),
+        )
+
+    def backward(self, index: int, micro: int | None = None) -> None:
+        """``Backward``: run segment ``index`` backward: sets its inputs' diffs, adds to its parameters' ``.grad``.
+
+        Of a micro-batch it lets go of what only this needed.
+        """
+        state = self._turn_to(micro)
+        with computing_by(self.net, state.weights):
+            block = self._blocks.get(index)
+            if block is not None:
+                assert self.collectives is not None
+                self.collectives.backward(self._block_pass(block, index, state, True))
+            elif self.leads:
+                tops = state.segments[index].tops
+                starts = {edge: self._starting_diff(state, edge, top) for edge, top in tops.items()}
+                for edge, diff in self._compute_back(index, state, starts).items():
+                    state.diffs[edge] = diff
+        add_gradients(self.net, state.weights)
+        if micro is not None:
+            for edge in self.segments[index].inputs:
+                state.values.pop(edge, None)
+            for edge in self.segments[index].outputs:
+                state.diffs.pop(edge, None)
+
+    def _compute_back(
+        self, index: int, state: MicroBatchState, diffs: Mapping[int, Tensor | None]
+    ) -> dict[int, Tensor]:
+        return self.compute.backward(self.segments[index], state.segments.pop(index), diffs, state.weights)
+
+    def _starting_diff(self, state: MicroBatchState, edge: int, top: Tensor) -> Tensor | None:
+        """The diff that flows into ``edge`` from behind; ``None`` if nothing does.
+
+        A loss starts with its weight. What a later segment hands back is added to it, as it would be if
+        that layer stood in this segment; what a caller has set for an output replaces it.
+        """
+        diff = state.diffs.get(edge)
+        info = self.net.graph.edges[edge]
+        if not info.loss_weight or (diff is not None and info.consumer is None):
+            return diff
+        weight = torch.full_like(top, info.loss_weight)
+        return weight if diff is None else diff + weight
+
+    def losses(self, index: int, micro: int | None = None) -> Tensor:
+        """The sum of the losses that segment ``index`` has just made, each times its ``loss_weight``: float64."""
+        state = self._state if micro is None else self._states[micro]
+        return self._sum_of_losses(state.values, self.segments[index].outputs)
+
+    def loss(self) -> Tensor:
+        """The sum of all losses, each times its ``loss_weight``: a float64 scalar on the device."""
+        return self._sum_of_losses(self.values, [edge.index for edge in self.net.graph.losses])
+
+    def _sum_of_losses(self, values: Mapping[int, Tensor], edges: Sequence[int]) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for edge in edges if self.leads else ():
+            weight = self.net.graph.edges[edge].loss_weight
+            if weight and edge in values:  # another output may hold anything, and 0 times infinity is not 0
+                total = total + (values[edge].sum() * weight).double()
+        return total
+
+    # Between stages
+
+    def send(self, instruction: Send) -> None:
+        """``Send``: what the transfer's edges carry, or the sum of their diffs."""
+        if self.leads:
+            assert self.stage is not None
+            self.stage.send(instruction, self._turn_to(instruction.micro))
+
+    def recv(self, instruction: Recv) -> None:
+        """``Recv``: wait for what another stage sends; what comes next on this channel may come meanwhile."""
+        if not self.leads:
+            return
+        assert self.stage is not None
+        transfer, micro, diff = self.stage.transfers[instruction.transfer], instruction.micro, instruction.diff
+        if not self.stage.expected(transfer, diff):
+            self.stage.expect(transfer, diff, self._context_of(micro).own_shape)
+        if micro < self._last_micro:
+            self.stage.expect(transfer, diff, self._context_of(micro + 1).own_shape)
+        state = self._turn_to(micro)
+        blob = self.place(self.stage.receive(transfer, diff, state.context.own_shape))
+        if diff:
+            state.diffs[transfer.edges[0]] = blob
+        else:
+            state.values.update(dict.fromkeys(transfer.edges, blob))
+
+    def expect_diffs(self, iteration: int, first: int) -> None:
+        """Receive meanwhile what the stages above send until an iteration's end and later ones wait for here.
+
+        So all that is sent has somebody who receives it, whether the run goes on, tests or ends.
+
+        Args:
+            first: the iteration at which the run began.
+        """
+        assert self.stage is not None and self.delay is not None
+        for transfer in self.stage.transfers if self.leads else ():
+            if not transfer.diff or transfer.from_stage != self.stage.number:
+                continue
+            above = self.stage.links.stages.size - 1 - transfer.to_stage
+            sent = iteration - above  # the last batch whose diff has left
+            under_way = sent - max(iteration - self.delay, first - 1)
+            with self.stage.links.stages.events.part_of(Recv(transfer.index, sent, diff=True)):
+                while self.stage.expected(transfer, diff=True) < under_way:
+                    self.stage.expect(transfer, True, self._context_of(sent).own_shape)
+
+    # When an iteration is over
+
+    def finish(self) -> None:
+        """All micro-batches are done, and all that was sent has left; ``values`` are the net's outputs."""
+        if self.stage is not None:
+            self.stage.links.wait()
+            self._states.clear()
+            self._rotations.clear()
+            self.take_outputs()
+
+    def retire(self, batch: int | None) -> None:
+        """No instruction will name this batch any more (with a delay); ``values`` are the outputs of the last one."""
+        self.take_outputs()
+        self._states.pop(batch if batch is not None else -1, None)
+        self._rotations.pop(batch if batch is not None else -1, None)
+
+    def forget(self) -> None:
+        """Forget all batches that have not come back: the run goes on from elsewhere."""
+        assert self.stage is not None
+        self.stage.links.drop()
+        self._states.clear()
+        self._rotations.clear()
+
+    def take_outputs(self) -> None:
+        """Let ``values`` be the net's outputs and losses made here, for the whole share of the last pass."""
+        ended, self._ended = self._ended, {}
+        joined = {edge: self._joined(edge, tensors) for edge, tensors in ended.items()}
+        self.show(MicroBatchState(self._ended_in, joined))
+
+    def show(self, outcome: MicroBatchState) -> None:
+        """Let ``values`` be these."""
+        self._state = outcome
+        self.net.enter(outcome.context)
+
+    @property
+    def outcome(self) -> MicroBatchState:
+        """What ``values`` and ``diffs`` show."""
+        return self._state
+
+    def _joined(self, edge: int, tensors: Sequence[Tensor]) -> Tensor:
+        """An output of the net for the whole share, from its micro-batches."""
+        node = self.net.graph.nodes[self.net.graph.edges[edge].producer]
+        if len(tensors) == 1:
+            return tensors[0]
+        sums = node.tops.index(edge) < self.net.layer(node).sums_over_samples
+        return torch.stack(list(tensors)).sum(0) if sums or not tensors[0].dim() else torch.cat(list(tensors))

@@ -1,0 +1,156 @@
+"""Schedulers: each yields the instructions of a rank's iterations, and of a pass that is only to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from bpt.schedule.instructions import Forward, Instruction
+from bpt.schedule.pipeline import Pipeline, delayed, instructions
+from bpt.schedule.pipeline.steps import Steps
+from bpt.schedule.synchronous import synchronous
+
+
+class Scheduler(Protocol):
+    """Says *when*; an Operator says where and how."""
+
+    def training(self, iteration: int) -> Iterable[Instruction]:
+        """The instructions of one training iteration of this rank."""
+
+    def forward(self) -> Iterable[Instruction]:
+        """Those of a pass without a backward pass: a test."""
+
+    def applied(self, iteration: int) -> int | None:
+        """The iteration whose gradient the update at the end of ``iteration`` applies; ``None``: there is none yet."""
+
+    def starts_anew(self, iteration: int) -> bool:
+        """Whether ``iteration`` does not follow on the last one, so that what is under way is lost."""
+
+    @property
+    def micro_batches(self) -> int:
+        """Of an iteration; 0: batches are not divided."""
+
+
+@dataclass(frozen=True)
+class Synchronous:
+    """All segments on one rank; see ``synchronous``.
+
+    Attributes:
+        segments: number of segments of the net.
+        passes: the solver's iter_size.
+        broadcast, overlap: see ``synchronous``.
+    """
+
+    segments: int
+    passes: int = 1
+    broadcast: bool = False
+    overlap: bool = True
+    micro_batches: int = field(default=0, init=False)
+
+    def training(self, iteration: int) -> Iterator[Instruction]:
+        """See Scheduler."""
+        return synchronous(self.segments, self.passes, self.broadcast, self.overlap)
+
+    def forward(self) -> Iterator[Instruction]:
+        """See Scheduler."""
+        return map(Forward, range(self.segments))
+
+    def applied(self, iteration: int) -> int | None:
+        """See Scheduler."""
+        return iteration
+
+    def starts_anew(self, iteration: int) -> bool:
+        """See Scheduler."""
+        return False
+
+
+@dataclass(frozen=True)
+class Pipelined:
+    """One stage of a pipeline whose stages go in step.
+
+    Attributes:
+        rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
+    """
+
+    pipeline: Pipeline
+    stage: int
+    rule: int
+
+    @property
+    def micro_batches(self) -> int:
+        """See Scheduler."""
+        return self.pipeline.micros
+
+    @cached_property
+    def _iteration(self) -> list[Instruction]:
+        return instructions(self.rule, self.pipeline, self.stage)
+
+    def training(self, iteration: int) -> list[Instruction]:
+        """See Scheduler."""
+        return self._iteration
+
+    def forward(self) -> Iterator[Instruction]:
+        """See Scheduler."""
+        return forward_only(self.pipeline, self.stage)
+
+    def applied(self, iteration: int) -> int | None:
+        """See Scheduler."""
+        return iteration
+
+    def starts_anew(self, iteration: int) -> bool:
+        """See Scheduler."""
+        return False
+
+
+class Delayed:
+    """One stage of a pipeline whose stages do not go in step (Hybrid / GABRA, Eq. 1 and 2); see ``delayed``.
+
+    Stage i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
+    or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
+
+    Attributes:
+        delay: iterations between a batch's forward pass on this stage and its backward pass.
+        first: the iteration at which this run began.
+    """
+
+    micro_batches = 1
+
+    def __init__(self, pipeline: Pipeline, stage: int) -> None:
+        self.delay = pipeline.depth - 1 - stage
+        self.first = 0
+        self._pipeline = pipeline
+        self._stage = stage
+        self._next = -1
+
+    def training(self, iteration: int) -> list[Instruction]:
+        """See Scheduler."""
+        if self.starts_anew(iteration):
+            self.first = iteration
+        self._next = iteration + 1
+        return delayed(self._pipeline, self._stage, iteration, self.first)
+
+    def forward(self) -> Iterator[Instruction]:
+        """See Scheduler."""
+        return forward_only(self._pipeline, self._stage)
+
+    def applied(self, iteration: int) -> int | None:
+        """See Scheduler."""
+        batch = iteration - self.delay
+        return batch if batch >= self.first else None
+
+    def starts_anew(self, iteration: int) -> bool:
+        """See Scheduler."""
+        return iteration != self._next
+
+
+def forward_only(pipeline: Pipeline, stage: int) -> Iterator[Instruction]:
+    """A pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the net."""
+    steps = Steps(pipeline)
+    micros = range(pipeline.micro_batches)
+    if stage == 0:
+        yield from steps.draw(micros)
+    for micro in micros:
+        for number in pipeline.blocks_on(stage):
+            yield from steps.forward(pipeline.blocks[number].segments, micro)
