@@ -11,13 +11,13 @@ from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
-from bpt.layers.labels import by_class, check_label_count, class_indices, places_of
+from bpt.layers.labels import Classifying, by_class, check_label_count, class_indices, places_of
 from bpt.layers.loss import at_least_1
 from bpt.proto import bpt_pb2 as pb
 
 
 @LAYERS.register("Accuracy")
-class Accuracy(Layer):
+class Accuracy(Classifying, Layer):
     """The share of predictions whose label is among the ``accuracy_param { top_k }`` (default 1) best scores.
 
     A score equal to the label's counts as better, so a net that tells nothing apart scores 0; so does a

@@ -28,6 +28,8 @@ class Neuron(Layer):
 class ReLU(Neuron):
     """``max(x, 0) + negative_slope · min(x, 0)``; at 0 the gradient is ``negative_slope``."""
 
+    settings = "relu_param"
+
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.slope = spec.param.relu_param.negative_slope

@@ -24,6 +24,7 @@ class BaseConvolution(Layer):
     by_sample = multiplies = True
     bias_blob = 1
     family = Family.CONVOLUTION
+    settings = "convolution_param"
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
