@@ -80,6 +80,7 @@ class Layer(nn.Module):
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
     computes: ClassVar[bool] = True  # False: it moves numbers only
     family: ClassVar[Family] = Family.OTHER
+    reads_images: ClassVar[bool] = False  # its samples are images: (channels, height, width)
     # The field of LayerParameter that holds its settings, if no message there is named after its type.
     settings: ClassVar[str | None] = None
     # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
