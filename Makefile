@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Under pytest every worker gets one thread: the machine's cores are shared out by -n.
 WORKERS ?= auto
 
-.PHONY: help env demo test test-all check lint types contract bench proto clean
+.PHONY: help env demo test test-all check lint types contract bench proto combinations clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -46,6 +46,9 @@ contract: env  ## the import contract: who may import whom
 bench: env  ## time bpt against a plain PyTorch loop, and on 2 ranks against DistributedDataParallel
 	$(BIN)/python scripts/bench loop
 	$(BIN)/python scripts/bench ddp
+
+combinations: env  ## write the page of what combines with what anew
+	$(BIN)/python -m bpt.plan.combinations > docs/combinations.md
 
 proto: env  ## compile bpt/proto/bpt.proto
 	$(BIN)/python -m bpt.proto.compile
