@@ -90,7 +90,7 @@ class Accuracy(Classifying, Layer):
         number = labels.numel() if self.ignore_label is None else counts.sum()
         labels = labels * counts  # an ignored label need not be a class
         right = (places_of(scores, labels) < self.top_k) & (counts > 0)
-        accuracy = right.sum() / at_least_1(self.of_whole_batch(number))
+        accuracy = right.sum().to(scores.dtype) / at_least_1(self.of_whole_batch(number))
         if not self.gives_classes:
             return accuracy
         counts_by_class = self.of_whole_batch(_per_class(labels, counts, scores))
