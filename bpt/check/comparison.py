@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -84,24 +83,8 @@ def compare(
             "which one process cannot be compared with; check another schedule",
             plan.origin("parallel_param", "pipeline_param", "schedule"),
         )
-    with default_dtype(precision.compute):
-        return _compare(replace(plan, precision=precision), device, world, iterations)
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Let torch make tensors of ``dtype`` inside."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _compare(plan: RunPlan, device: torch.device, world: Communicator, iterations: int) -> list[Compared]:
     engine = pb.SolverParameter.CONTIGUOUS if plan.engine == pb.SolverParameter.AUTO else plan.engine
-    plan = replace(plan.training_only(), engine=engine)
+    plan = replace(plan.training_only(), engine=engine, precision=precision)
     with Solver(plan, device=device, world=world) as solver:
         cuts = _cuts(solver.parallel, solver.net.graph)
         spread = _train(solver, iterations)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bpt.check import comparison
-from bpt.check.comparison import Compared, Difference, default_dtype
+from bpt.check.comparison import Compared, Difference
 from bpt.cli.main import COMMANDS, make_parser
 from bpt.comm.base import Communicator
 from bpt.commands.job import Job
@@ -122,8 +122,7 @@ def check_on(ranks: int, *words: str) -> None:
     def run(comm: Communicator) -> None:
         COMMANDS["check"].run(arguments, Job(comm, comm.rank, comm.size))
 
-    with default_dtype(torch.float64):  # of all threads
-        run_ranks(ranks, run)
+    run_ranks(ranks, run)
 
 
 def test_ranks_that_agree(solver: str, capsys: pytest.CaptureFixture[str]) -> None:

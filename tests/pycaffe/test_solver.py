@@ -80,7 +80,8 @@ class TestStep:
         solver.step(1)
         data = {blob.data.dtype for blob in solver.net.blobs.values()}
         assert data | {blob.diff.dtype for blob in solver.net.blobs.values()} == {np.dtype(np.float64)}
-        np.testing.assert_allclose(solver.net.params["ip"][0].data, weights - float(np.float32(RATE)) * 2 / 3, rtol=1e-14)
+        expected = weights - float(np.float32(RATE)) * 2 / 3
+        np.testing.assert_allclose(solver.net.params["ip"][0].data, expected, rtol=1e-14)
 
     def test_a_diff_is_what_the_step_has_subtracted(self) -> None:
         """As in Caffe, whose Net::Update subtracts diff from data; pycaffe's users plot it."""

@@ -107,9 +107,9 @@ def test_files_hold_single_precision_and_training_goes_on_from_them(rule: str, r
     Saved.read(9).check(expected, 1e-5)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_hdf5_files_hold_single_precision(ranks: int) -> None:
-    train(ranks, DOUBLE, "snapshot_format: HDF5")
+@pytest.mark.parametrize(("ranks", "overrides"), [(1, ""), (2, "parallel_param { num_shards: 2 }")])
+def test_hdf5_files_hold_single_precision(ranks: int, overrides: str) -> None:
+    train(ranks, DOUBLE, "snapshot_format: HDF5", overrides)
     kinds: set[object] = set()
 
     def note(path: str, item: h5py.Group | h5py.Dataset) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from bpt.check.comparison import Compared, compare, default_dtype
+from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
@@ -96,8 +95,7 @@ def compared(*overrides: str) -> list[Compared]:
     def run(comm: Communicator) -> list[Compared]:
         return compare(read_plan("solver.prototxt", (REPLICA, *overrides)), CPU, comm, 4)
 
-    with default_dtype(torch.float64):  # of all threads
-        return run_ranks(2, run)[0]
+    return run_ranks(2, run)[0]
 
 
 def test_one_process_is_compared_with_ranks_that_keep_their_states(caplog: pytest.LogCaptureFixture) -> None:
