@@ -50,7 +50,7 @@ bench: env  ## time bpt against a plain PyTorch loop, and on 2 ranks against Dis
 combinations: env  ## write the page of what combines with what anew
 	$(BIN)/python -m bpt.plan.combinations > docs/combinations.md
 
-proto: env  ## compile bpt/proto/bpt.proto
+proto: env  ## compile bpt/proto/bpt.proto and bpt/trace/perfetto_trace.proto
 	$(BIN)/python -m bpt.proto.compile
 
 clean:  ## remove what can be made again, but not data/ and snapshots/

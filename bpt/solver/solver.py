@@ -12,7 +12,9 @@ from bpt import state as snapshot
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU, use_line
+from bpt.events.event import Activity
 from bpt.execute.executor import Executor
+from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
@@ -131,6 +133,11 @@ class Solver:
         self._share_weights()
         self.exchange = parallel.exchange(self.net, operator.segments, self.device)
         self.events = parallel.grid.world.events
+        self.events.layers_of = lambda segment: operator.segments[segment].describe(operator.net.graph)
+        for built in (self.train, *self.tests):
+            for layer in built.operator.net.data_layers().values():
+                if isinstance(layer, PrefetchingDataLayer):
+                    layer.report_to(self.events)
         self.chunks = Chunks(parallel, operator, self.exchange, self.plan, fixed=observable)
         self.trials = Autotuner(self._engines, self.chunks, self.device)
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
@@ -189,7 +196,8 @@ class Solver:
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
-        return self._checkpoint.write(self.iter, self._losses.history)
+        with self.events.during(Activity.SNAPSHOT):
+            return self._checkpoint.write(self.iter, self._losses.history)
 
     def solve(self) -> None:
         """Train up to ``max_iter``, then snapshot and test as the solver says."""
@@ -214,8 +222,9 @@ class Solver:
         # The loss and scores after the last update, where the display falls on it.
         if plan.display and self.iter % plan.display == 0:
             # Caffe leaves debug_info as the last iteration had it.
-            own = self.executor.evaluate(self.iter - 1, self.plan.optim.iter_size - 1, debug=self._debug)
-            loss = self.train.outputs.total(own)
+            with self.events.during(Activity.DISPLAY):
+                own = self.executor.evaluate(self.iter - 1, self.plan.optim.iter_size - 1, debug=self._debug)
+                loss = self.train.outputs.total(own)
             self._losses.add(self.iter, loss)
             LOG.info("Iteration %d, loss = %s", self.iter, number(self._losses.value))
         if plan.test_interval and self.iter % plan.test_interval == 0:
@@ -235,11 +244,12 @@ class Solver:
                     return
             self.trials.start()
             self.loss = self._iterate()
-            if self.trials.end():
-                self._seen.start(self.iter + 1)
-            self.iter += 1
-            if progress:
-                progress.advance(self.loss)
+            with self.events.during(Activity.BETWEEN):
+                if self.trials.end():
+                    self._seen.start(self.iter + 1)
+                self.iter += 1
+                if progress:
+                    progress.advance(self.loss)
             action = self._status.action
             if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()
@@ -267,7 +277,8 @@ class Solver:
         """Show the iteration if it is due, and update the parameters; in this order, as Caffe does."""
         self._losses.add(self.iter, loss)
         if self._displays:
-            self._show(lr_policy.learning_rate(self.plan.optim, self.iter))
+            with self.events.during(Activity.DISPLAY):
+                self._show(lr_policy.learning_rate(self.plan.optim, self.iter))
         self.before_update()
         of = self.executor.applied(self.iter)
         if of is not None:
@@ -288,7 +299,8 @@ class Solver:
 
     def test(self, index: int) -> Scores | None:
         """Test one test net and log its scores; ``None``: a signal has stopped it."""
-        return self._tester.test(index, self.iter)
+        with self.events.during(Activity.TEST):
+            return self._tester.test(index, self.iter)
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""

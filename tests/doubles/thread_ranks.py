@@ -91,6 +91,10 @@ class ThreadCommunicator(Communicator):
         self._group = group
 
     @property
+    def world_ranks(self) -> Sequence[int]:
+        return self._group.members
+
+    @property
     def host(self) -> str:
         hosts = self._group.hosts
         return hosts[self.rank] if hosts else super().host
@@ -109,7 +113,7 @@ class ThreadCommunicator(Communicator):
         members = sorted((rank for rank in range(self.size) if colors[rank][0] == color), key=lambda r: colors[r][1])
         own = self._subgroup(members)
         with self._group.together(self.rank, ("Split",), own) as groups:  # that of the first one counts
-            return ThreadCommunicator(members.index(self.rank), groups[members[0]], self.events)
+            return self._adopt(ThreadCommunicator(members.index(self.rank), groups[members[0]], self.events))
 
     def Dup(self) -> ThreadCommunicator:
         return self.Split(0)
@@ -122,7 +126,7 @@ class ThreadCommunicator(Communicator):
         living, shrunk = group.survey(
             self.rank, "Shrink", None, lambda brought: (sorted(brought), self._subgroup(sorted(brought)))
         )
-        return ThreadCommunicator(living.index(self.rank), shrunk, self.events)
+        return self._adopt(ThreadCommunicator(living.index(self.rank), shrunk, self.events))
 
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))
