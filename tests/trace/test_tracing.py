@@ -13,7 +13,7 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import FileError, UsageError
 from bpt.events.event import Activity
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.schedule.instructions import Forward
 from bpt.solver.solver import Solver
 from bpt.trace.tracing import check_file, tracing
@@ -34,12 +34,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train(ranks: int, path: str, text: str) -> None:
     def run(comm: Communicator) -> None:
-        source = read_solver("solver.prototxt", [ONE_PASS + text])
+        plan = read_plan("solver.prototxt", [ONE_PASS + text])
         with tracing(path, comm):
             if "AGWU" in text:
-                outer.train(source, comm, CPU)
+                outer.train(plan, comm, CPU)
             else:
-                with Solver(source, world=comm) as solver:
+                with Solver(plan, world=comm) as solver:
                     solver.solve()
 
     run_ranks(ranks, run)
