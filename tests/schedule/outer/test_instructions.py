@@ -1,4 +1,4 @@
-"""Instructions come back from text as they were, to the last bit; anything else is refused."""
+"""Instructions as lines of text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpt.errors import UserError
-from bpt.schedule.outer.entries import from_line, to_line
-from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
-from bpt.schedule.outer.messages import Order
+from bpt.schedule.outer.instructions import (
+    Average,
+    Cut,
+    Descend,
+    Instruction,
+    Lost,
+    Merge,
+    Order,
+    Send,
+    Settled,
+    from_line,
+    to_line,
+)
 from bpt.schedule.weight_update import Update
 
 numbers = st.integers(0, 2**53)
