@@ -19,7 +19,6 @@ message may be sent to a dead rank without an error.
 
 from __future__ import annotations
 
-import math
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -350,6 +349,3 @@ class Cartesian(Protocol):
         """The ranks that differ from this one in the remaining axes only."""
 
 
-def coordinates(rank: int, dims: Sequence[int]) -> tuple[int, ...]:
-    """The place of ``rank`` in a grid of ``dims``, the last axis fastest."""
-    return tuple(int(place) for place in np.unravel_index(rank, dims)) if math.prod(dims) else ()

@@ -187,44 +187,21 @@ def overhead(costs: Costs, lengths: Sequence[int], predict: Predict = backward_t
     return predict(costs, lengths) - computing_time(costs)
 
 
-def simplified_overhead(costs: Costs, lengths: Sequence[int]) -> float:
-    """Eq. 2: T_O if all exchange but that of the last chunk is hidden: the sum of t_as, and the last t_aa + t_bc."""
-    last = list(costs.chunked(lengths))[-1:]
-    return synchronisation_time(costs, lengths) + sum(chunk.aa + chunk.bc for chunk in last)
-
-
-def hidden_share(costs: Costs, lengths: Sequence[int], predict: Predict = backward_time) -> float:
-    """The share of all exchange time, the sum of t_aa + t_bc, that backward hides: 0 to 1; 1 if there is none.
-
-    What is left is exposed: T without computing and synchronisation. Synchronisation is never hidden, and is no
-    exchange.
-    """
-    exchange = original_overhead(costs)
-    exposed = overhead(costs, lengths, predict) - synchronisation_time(costs, lengths)
-    return min(max(1 - exposed / exchange, 0.0), 1.0) if exchange else 1.0
-
-
 Cut = tuple[int, ...]
-PATIENCE = 16  # numbers of chunks that are looked at without any gain
+MOST_WITHOUT_GAIN = 16  # numbers of chunks that are tried without any gain, before the last is taken
 ROUNDING = 1e-12  # relative; times that differ by less are equal
-
-
-def propose(costs: Costs) -> Cut:
-    """The cut with the least ``serial_backward_time``; of equal ones, the one with fewer chunks.
-
-    Never predicted to be slower than any size of the paper's rule. The least of all cuts is found by dynamic
-    programming over the number of layers that are done and the number of chunks they make; of the cuts that share
-    both, the one is kept whose queues are done first. As there are several queues, this may be the wrong one, but
-    rarely is: of random nets with up to nine layers, one in 500 got more than the least time of all cuts, by 4 % at
-    most.
-    """
-    return candidates(costs, 1)[0]
 
 
 def candidates(costs: Costs, count: int) -> list[Cut]:
     """The proposal, then other cuts that may turn out faster than predicted; at most ``count``, no two alike.
 
-    These are the best one of equal chunks (the paper's rule, section 4.2), the best with half as many chunks as the
+    The proposal is the cut with the least ``serial_backward_time``; of equal ones, the one with fewer chunks. Never
+    predicted to be slower than any size of the paper's rule. The least of all cuts is found by dynamic programming over
+    the number of layers that are done and the number of chunks they make; of the cuts that share both, the one is kept
+    whose queues are done first. As there are several queues, this may be the wrong one, but rarely is: of random nets
+    with up to nine layers, one in 500 got more than the least time of all cuts, by 4 % at most.
+
+    The others are the best one of equal chunks (the paper's rule, section 4.2), the best with half as many chunks as the
     proposal and with twice as many (synchronisation may take more or less than what was measured), with one less and
     one more, and then what else the paper's rule gives, in the order of predicted time.
     """
@@ -280,7 +257,7 @@ class _Table:
     def best(self) -> tuple[Cut, float]:
         """The cut with the least time, of equal ones the one with the fewest chunks; and its time."""
         best = 1
-        while len(self._times) < min(best + PATIENCE, self._layers):
+        while len(self._times) < min(best + MOST_WITHOUT_GAIN, self._layers):
             floor = self._computed[-1] + self._per_chunk * (len(self._times) + 1) + self._tail
             if self._times and floor >= self._times[best - 1]:
                 break  # more chunks can only be worse

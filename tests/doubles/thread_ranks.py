@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request, coordinates
+from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.pieces import flat, runs
 from bpt.comm.window import SLACK, Call, Memory, Window, aligned
 from bpt.events.bus import EventBus
@@ -234,7 +234,7 @@ class _Cartesian:
 
     def __init__(self, comm: ThreadCommunicator, dims: tuple[int, ...]) -> None:
         assert np.prod(dims) == comm.size
-        self.coords = coordinates(comm.rank, dims)
+        self.coords = tuple(int(place) for place in np.unravel_index(comm.rank, dims)) if dims else ()
         self._comm = comm.Dup()
         self._dims = dims
 
