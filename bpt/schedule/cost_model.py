@@ -196,14 +196,14 @@ def candidates(costs: Costs, count: int) -> list[Cut]:
     """The proposal, then other cuts that may turn out faster than predicted; at most ``count``, no two alike.
 
     The proposal is the cut with the least ``serial_backward_time``; of equal ones, the one with fewer chunks. Never
-    predicted to be slower than any size of the paper's rule. The least of all cuts is found by dynamic programming over
-    the number of layers that are done and the number of chunks they make; of the cuts that share both, the one is kept
-    whose queues are done first. As there are several queues, this may be the wrong one, but rarely is: of random nets
-    with up to nine layers, one in 500 got more than the least time of all cuts, by 4 % at most.
+    predicted to be slower than any size of the paper's rule. The least of all cuts is found by dynamic programming
+    over the layers that are done and the number of chunks they make; of the cuts that share both, the one is kept
+    whose queues are done first. As there are several queues, this may be the wrong one, but rarely is: of random
+    nets with up to nine layers, one in 500 got more than the least time of all cuts, by 4 % at most.
 
-    The others are the best one of equal chunks (the paper's rule, section 4.2), the best with half as many chunks as the
-    proposal and with twice as many (synchronisation may take more or less than what was measured), with one less and
-    one more, and then what else the paper's rule gives, in the order of predicted time.
+    The others are the best one of equal chunks (the paper's rule, section 4.2), the best with half as many chunks
+    as the proposal and with twice as many (synchronisation may take more or less than what was measured), with one
+    less and one more, and then what else the paper's rule gives, in the order of predicted time.
     """
     assert count >= 1, count
     if not costs.layers:

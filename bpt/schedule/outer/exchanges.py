@@ -9,7 +9,7 @@ from bpt.balance.idpa import Idpa, Rule, Udpa
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.outer_rules import violations_of_data
-from bpt.schedule.outer.strategies import Sgwu
+from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
 from bpt.schedule.weight_update import Normalizer
 
 if TYPE_CHECKING:

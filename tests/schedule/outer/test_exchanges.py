@@ -12,7 +12,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.exchanges import OUTER, make_schedule, passes_of
 from bpt.schedule.outer.instructions import Descend, Merge, Report, Send
-from bpt.schedule.outer.strategies import Sgwu
+from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
 from tests.solver.training import solver_of
 
 
