@@ -21,7 +21,7 @@ from bpt.precision import FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
 from bpt.runtime.parallel import Parallel
-from bpt.solver.solver import Solver
+from bpt.runtime.runtime import Runtime, bind
 
 LOG = logging.getLogger("bpt")
 
@@ -85,22 +85,22 @@ def compare(
         )
     engine = pb.SolverParameter.CONTIGUOUS if plan.engine == pb.SolverParameter.AUTO else plan.engine
     plan = replace(plan.training_only(), engine=engine, precision=precision)
-    with Solver(plan, device=device, world=world) as solver:
-        cuts = _cuts(solver.parallel, solver.net.graph)
-        spread = _train(solver, iterations)
+    with bind(plan, None, world, device) as runtime:
+        splits = _splits(runtime.parallel, runtime.net.graph)
+        spread = _train(runtime, iterations)
         if world.rank != 0:
             return []
-        seed, replicas = solver.seed, solver.parallel.batch_factor
+        seed, replicas = runtime.seed, runtime.parallel.batch_factor
     LOG.info("Now the same on one process")
-    if cuts and solver.parallel.staging:
-        LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(cuts))
+    if splits and runtime.parallel.staging:
+        LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(splits))
     reference = replace(plan.with_seed(seed), parallel_param=ParallelSpec(), notes=())
-    with Solver(reference, device=device, batch_factor=replicas, cuts=cuts) as solver:
-        alone = _train(solver, iterations)
-        return list(_compared(solver.net.graph, spread, alone))
+    with bind(reference, None, None, device, batch_factor=replicas, micro_batch_splits=splits) as runtime:
+        alone = _train(runtime, iterations)
+        return list(_compared(runtime.net.graph, spread, alone))
 
 
-def _cuts(parallel: Parallel, graph: LayerGraph) -> tuple[int, ...]:
+def _splits(parallel: Parallel, graph: LayerGraph) -> tuple[int, ...]:
     """The micro-batches that one process must have to do what the ranks do; none if all the same.
 
     Where batches stay whole, each rank's is one. So it is where BatchNorm normalises by micro-batches.
@@ -128,22 +128,23 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
             )
 
 
-def _train(solver: Solver, iterations: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+def _train(runtime: Runtime, iterations: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
     """Whole gradients of the first iteration and whole weights after the last, by Param.index; on rank 0."""
     gradients: dict[int, Tensor] = {}
 
-    def note() -> None:
-        if solver.iter == 0:
-            gradients.update(_whole(solver, gradients=True))
+    def note(loss: float) -> None:
+        if not runtime.iteration:
+            gradients.update(_whole(runtime, gradients=True))
 
-    solver.before_update = note
-    solver.step(iterations)
-    return gradients, _whole(solver, gradients=False)
+    runtime.before_update.append(note)
+    for _ in range(iterations):
+        runtime.iterate()
+    return gradients, _whole(runtime, gradients=False)
 
 
-def _whole(solver: Solver, gradients: bool) -> dict[int, Tensor]:
+def _whole(runtime: Runtime, gradients: bool) -> dict[int, Tensor]:
     """The gradients or values of all trained parameters, put together from the ranks of the first replica."""
-    parallel, net = solver.parallel, solver.net
+    parallel, net = runtime.parallel, runtime.net
     if parallel.grid.replica:
         return {}
     parts = parallel.parts(net.graph)

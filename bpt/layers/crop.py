@@ -23,7 +23,8 @@ class Crop(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
-    within_batch = by_sample = True
+    within_batch = True
+    by_sample = True
     computes = False
     family = Family.JOIN
 

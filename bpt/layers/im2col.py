@@ -27,7 +27,6 @@ class Im2col(Layer):
 
     by_sample = True
     family = Family.CONVOLUTION
-    settings = "convolution_param"
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

@@ -24,7 +24,6 @@ class SigmoidCrossEntropyLoss(Loss):
     """
 
     default_normalization = pb.LossParameter.BATCH_SIZE
-    settings = "loss_param"
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -18,7 +18,7 @@ from bpt.plan.stage_placement import DELAYED
 from bpt.plan.violations import refuse
 from bpt.predict.costs_file import Costs, LayerCost, write_costs
 from bpt.runtime.rank_facts import model_of
-from bpt.solver.solver import Solver
+from bpt.runtime.runtime import bind
 from bpt.speeds.profiling import no_place_for
 from bpt.speeds.step_benchmark import RATE
 from bpt.timing.layer_times import choose_layout
@@ -44,11 +44,11 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
     micro_batches = _micro_batches(plan)
     if micro_batches > 1:
         refuse(alone, violations_in_micro_batches(alone.train.graph(), plan.parallel_param.sync_batch_norm))
-    with Solver(alone, device=device, cuts=(micro_batches,)) as solver:
-        graph, operator = solver.net.graph, solver.train.operator
+    with bind(alone, None, None, device, micro_batch_splits=(micro_batches,)) as runtime:
+        graph, operator = runtime.net.graph, runtime.train.operator
 
         def update() -> object:
-            return solver.rule.update(RATE, 0)
+            return runtime.rule.update(RATE, 0)
 
         layout = LayoutChoice(alone.engine)
         choose_layout(operator, layout, update)

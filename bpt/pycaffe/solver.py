@@ -12,13 +12,14 @@ import torch
 from bpt.comm.launch import launched
 from bpt.device import choose_device
 from bpt.errors import UserError
+from bpt.execute.operator import SegmentOperator
+from bpt.plan.nets import NetPlan
 from bpt.plan.resolve import resolve
 from bpt.proto.sources import read_solver
 from bpt.pycaffe.arguments import Path, several
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
-from bpt.runtime.built_nets import Built
 from bpt.solver import solver as core
 
 
@@ -26,7 +27,9 @@ class Solver(Single):
     """A solver with its nets, which share their parameters.
 
     ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps all their blobs and
-    parameters can be looked at, and changed. As in Caffe a parameter's ``diff`` is after a step what the step
+    parameters can be looked at, and changed. Of the iterations of a ``step`` only the last one runs layer by layer, so
+    that blobs and diffs are those of it; the others run as fast as on the command line, in the memory layout that turns
+    out to be the fastest. As in Caffe a parameter's ``diff`` is after a step what the step
     has subtracted from its ``data``. A Solver cannot be copied or pickled; another restores its snapshot.
 
     Args:
@@ -53,14 +56,15 @@ class Solver(Single):
             )
         plan = resolve(read_solver(path, several(overrides)))
         chosen = choose_device(plan) if device is None else torch.device(device)
-        self._loop = core.Solver(plan, device=chosen, observable=True, make_operator=BlobOperator)
-        self.net = self._shown(self._loop.train)
-        self.test_nets = [self._shown(test) for test in self._loop.tests]
+        self._loop = core.Solver(plan, device=chosen, observer=BlobOperator)
+        runtime = self._loop.runtime
+        self.net = self._shown(runtime.train.plan, runtime.observed)
+        self.test_nets = [self._shown(test.plan, test.operator) for test in runtime.tests]
 
     @staticmethod
-    def _shown(built: Built) -> Net:
-        assert isinstance(built.operator, BlobOperator)
-        return Net._of(built.plan, built.operator)
+    def _shown(plan: NetPlan, operator: SegmentOperator | None) -> Net:
+        assert isinstance(operator, BlobOperator)
+        return Net._of(plan, operator)
 
     @property
     def iter(self) -> int:
@@ -119,12 +123,13 @@ class Solver(Single):
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        rule = self._loop.rule
+        rule = self._loop.runtime.rule
         with self._in_use():
             for parameter in rule.parameters:
                 parameter.value.grad = None  # what backward passes by hand have left
             yield
-            for parameter, update in zip(rule.parameters, rule.updates or (), strict=True):
+            updates = rule.updates or [None] * len(rule.parameters)
+            for parameter, update in zip(rule.parameters, updates, strict=True):
                 parameter.value.grad = None if update is None else update.clone()
 
 

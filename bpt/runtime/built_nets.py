@@ -70,8 +70,13 @@ class Builder:
         plan: NetPlan,
         graph: LayerGraph,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+        make_operator: MakeOperator | None = None,
     ) -> Built:
-        """The net of ``plan``, whose graph is ``graph``; see Net for ``shared``."""
+        """The net of ``plan``, whose graph is ``graph``; see Net for ``shared``.
+
+        Args:
+            make_operator: of this net, instead of that of all.
+        """
         LOG.info("Creating %s %s", what, plan.described_by)
         for note in plan.source.notes:
             LOG.info("%s", note)
@@ -81,7 +86,7 @@ class Builder:
         net = make_net(graph, self._device, context, shared, part)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
         LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
-        operator = self._make_operator(net, self._device)
+        operator = (make_operator or self._make_operator)(net, self._device)
         parallel = self._parallel
         samples, stages = None if alone else parallel.samples, parallel.grid.across_stages
         return Built(plan, operator, Outputs(net, samples, stages, parallel.has_outputs))

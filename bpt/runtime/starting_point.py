@@ -50,11 +50,15 @@ def choose_seed(plan: RunPlan, resume: str) -> int:
     return seed
 
 
+def positions_of(nets: Mapping[str, Net]) -> dict[tuple[str, str], int]:
+    """The position of every data layer of ``nets``, by net and layer."""
+    return {(name, layer): source.position for name, net in nets.items() for layer, source in net.data_layers().items()}
+
+
 def positions(nets: Mapping[str, Net]) -> Iterator[pb.DataPosition]:
     """The position of every data layer of ``nets``."""
-    for name, net in nets.items():
-        for layer, source in net.data_layers().items():
-            yield pb.DataPosition(net=name, layer=layer, samples=source.position)
+    for (name, layer), samples in positions_of(nets).items():
+        yield pb.DataPosition(net=name, layer=layer, samples=samples)
 
 
 def restore_positions(state: pb.SolverState, nets: Mapping[str, Net]) -> None:

@@ -26,6 +26,7 @@ class TunedSetting:
     """
 
     title: ClassVar[str]
+    name: ClassVar[str]  # in a TrainState
 
     def __init__(self, choice: EngineChoice, world: Communicator) -> None:
         self._choice = choice
@@ -34,6 +35,11 @@ class TunedSetting:
 
     def _use(self, engine: int) -> None:
         raise NotImplementedError
+
+    @property
+    def engine(self) -> int:
+        """What is used now."""
+        return self._choice.engine
 
     @property
     def settled(self) -> bool:
@@ -71,6 +77,7 @@ class Engine(TunedSetting):
     """
 
     title = "Engine"
+    name = "engine"
 
     def __init__(self, engine: int, operators: Sequence[SegmentOperator], world: Communicator) -> None:
         self._operators = operators
@@ -94,6 +101,7 @@ class Inner(TunedSetting):
     """
 
     title = "Inner"
+    name = "inner"
 
     def __init__(self, param: ParallelSpec, operators: Sequence[SegmentOperator], world: Communicator) -> None:
         engine: int = param.inner_param.engine

@@ -112,7 +112,7 @@ class BackgroundEvaluator:
     def _test(self, moment: Moment) -> None:
         self._tests_waiting -= 1
         self._take(moment)
-        for index, built in enumerate(self._solver.tests):
+        for index, built in enumerate(self._solver.runtime.tests):
             with ScoreWatch(built.operator.net) as watch:
                 scores = self._solver.test(index)
             if scores is None:
@@ -130,4 +130,4 @@ class BackgroundEvaluator:
 
     def _take(self, moment: Moment) -> None:
         self._flat.load(moment.weights)
-        self._solver.iter = moment.iteration
+        self._solver.runtime.iteration = moment.iteration

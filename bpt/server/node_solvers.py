@@ -1,4 +1,4 @@
-"""Builds the solvers of the outer layer: the server's, which tests and writes, and the workers', which train."""
+"""The runs of the outer layer's nodes: the server's, which tests and writes, and the workers', which train."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from types import MappingProxyType
 import torch
 
 from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
 from bpt.data.shipped import Spool
-from bpt.events.bus import EventBus
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import filter_layers
@@ -21,31 +19,29 @@ from bpt.plan.nets import NetFields
 from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import described, stage
 from bpt.proto import bpt_pb2 as pb
+from bpt.runtime.runtime import Runtime, bind
 from bpt.server.assignment import Assignment
 from bpt.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
 
 
-def server_solver(
-    plan: RunPlan, device: torch.device, resume: str, seed: int | None, events: EventBus | None = None
-) -> Solver:
+def server_solver(plan: RunPlan, device: torch.device, resume: str, seed: int | None) -> Solver:
     """Holds the global weights while they are tested or written. It trains nothing.
 
     Args:
         resume: see Solver.
         seed: of an earlier run that is repeated.
-        events: of this rank.
     """
     own = plan.standalone()
     if own.engine == pb.SolverParameter.AUTO:
         own = replace(own, engine=pb.SolverParameter.CONTIGUOUS)  # there are no iterations to try layouts in
     if seed is not None:
         own = own.with_seed(seed)
-    return Solver(own, device=device, world=SerialCommunicator(events), resume=resume)
+    return Solver(own, device=device, resume=resume)
 
 
-def worker_solver(
+def worker_runtime(
     plan: RunPlan,
     number: int,
     assignment: Assignment,
@@ -53,7 +49,7 @@ def worker_solver(
     spools: Mapping[str, Spool] = MappingProxyType({}),
     quiet: bool = False,
     stages: Communicator | None = None,
-) -> Solver:
+) -> Runtime:
     """Trains alone, or as a stage, by the same text as all others. Its first weights come from the server.
 
     Args:
@@ -70,7 +66,7 @@ def worker_solver(
     if spools:
         own = _redirected(own, spools)
     with _silence(quiet):
-        return Solver(own, device=device, world=stages)
+        return bind(own, None, stages, device)
 
 
 def stage_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from bpt.comm.base import Buffer
 from bpt.optim import lr_policy
+from bpt.runtime.runtime import Runtime
 from bpt.server.flat_weights import FlatWeights
-from bpt.solver.solver import Solver
 
 
 class ServerUpdate:
-    """Updates weights by ``solver``'s rule, whose history (momentum) is the server's.
+    """Updates weights by ``runtime``'s rule, whose history (momentum) is the server's.
 
     Args:
-        solver: its net is written to.
+        runtime: its net is written to.
     """
 
-    def __init__(self, solver: Solver) -> None:
-        self._solver = solver
-        self._flat = FlatWeights(solver.net)
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._flat = FlatWeights(runtime.net)
 
     def apply(self, weights: Buffer, gradients: Buffer, iteration: int) -> Buffer:
         """The weights after an update.
@@ -27,8 +27,8 @@ class ServerUpdate:
             gradients: summed over the iterations since the worker's last push; see FlatWeights.
             iteration: of the solver, for the learning rate.
         """
-        solver = self._solver
+        runtime = self._runtime
         self._flat.load(weights)
         self._flat.set_gradients(gradients)
-        solver.rule.update(lr_policy.learning_rate(solver.plan.optim, iteration), iteration)
+        runtime.rule.update(lr_policy.learning_rate(runtime.plan.optim, iteration), iteration)
         return self._flat.pack()

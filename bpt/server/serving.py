@@ -16,7 +16,6 @@ import torch
 from bpt.comm.base import Buffer, Communicator
 from bpt.data.shipped import Shipment
 from bpt.errors import UserError
-from bpt.events.bus import EventBus
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
 from bpt.plan.digest import net_digest
@@ -24,6 +23,7 @@ from bpt.plan.spec import RunPlan
 from bpt.plan.violations import unused
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import RunRecord, draw, summary_lines, write_csv
+from bpt.runtime.runtime import Runtime
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.replay import Replay
@@ -46,7 +46,6 @@ from bpt.server.server_update import ServerUpdate
 from bpt.server.trainer import Trainer
 from bpt.server.worker import Worker
 from bpt.signals import SignalActions
-from bpt.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
 
@@ -60,7 +59,6 @@ class Serving:
         plan: the run.
         resume: see Solver.
         recorded: the run to repeat.
-        events: of this rank.
 
     Attributes:
         solver: tests and writes.
@@ -71,19 +69,13 @@ class Serving:
     """
 
     def __init__(
-        self,
-        plan: RunPlan,
-        roles: Roles,
-        device: torch.device,
-        resume: str,
-        recorded: RecordedRun | None,
-        events: EventBus | None = None,
+        self, plan: RunPlan, roles: Roles, device: torch.device, resume: str, recorded: RecordedRun | None
     ) -> None:
         self._plan = plan
         parallel = plan.parallel_param
         self._roles = roles
         self._recorded = recorded
-        self.solver = server_solver(plan, device, resume, recorded.facts.seed if recorded else None, events)
+        self.solver = server_solver(plan, device, resume, recorded.facts.seed if recorded else None)
         net = self.solver.net
         self._samples = samples_of(net, parallel.exchange)
         self._flat = FlatWeights(net)
@@ -93,7 +85,7 @@ class Serving:
         first = self.solver.iter
         left = plan.max_iter - first
         asgd = parallel.exchange == pb.ParallelParameter.ASGD
-        self.assignment = Assignment(self.solver.seed, first, max(left, 0), Fraction(1), asgd)
+        self.assignment = Assignment(self.solver.runtime.seed, first, max(left, 0), Fraction(1), asgd)
         if left < 1:
             LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", first, plan.max_iter)
             return
@@ -108,7 +100,7 @@ class Serving:
             engines=recorded.engines if recorded else {},
             headers={name: shipment.header for name, shipment in self._shipments.items()},
         )
-        self._server_update = ServerUpdate(self.solver) if asgd else None
+        self._server_update = ServerUpdate(self.solver.runtime) if asgd else None
         LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
         for line in stage_lines(plan, net.graph):
             LOG.info("%s", line)
@@ -155,14 +147,14 @@ class Serving:
         return f"{self._plan.snapshot_prefix}_run"
 
     def run(
-        self, nodes: Sequence[NodeFacts], comm: Communicator, solver: Solver | None, signals: SignalActions | None
+        self, nodes: Sequence[NodeFacts], comm: Communicator, runtime: Runtime | None, signals: SignalActions | None
     ) -> Outcome:
         """Serve until all is trained.
 
         Args:
             nodes: of the workers.
             comm: all ranks.
-            solver: of the worker in this process, if there is one.
+            runtime: of the worker in this process, if there is one.
         """
         weights = self._flat.pack()
         facts = replace(self._facts, threads=tuple(node.threads for node in nodes))
@@ -188,8 +180,8 @@ class Serving:
             stack.enter_context(self.solver)
             for shipment in self._shipments.values():
                 stack.callback(shipment.close)
-            if solver:
-                stack.enter_context(solver)
+            if runtime:
+                stack.enter_context(runtime)
             log = None
             if not self._recorded:
                 log = stack.enter_context(writing(os.path.join(self._folder, "replay.jsonl")))
@@ -206,12 +198,11 @@ class Serving:
                 self._server_update,
                 log,
                 signals,
-                comm.events,
             )
             if signals:
                 stack.enter_context(signals)
-            if colocated and solver:
-                colocated.start(lambda link: self._work(solver, link, threads))
+            if colocated and runtime:
+                colocated.start(lambda link: self._work(runtime, link, threads))
             server.run([node.frequency for node in nodes])
             if server.stopped:
                 record.iterations = 0  # Eq. 11 by what was submitted
@@ -221,12 +212,12 @@ class Serving:
                 colocated.join()
         return outcome
 
-    def _work(self, solver: Solver, link: ToServer, threads: int) -> None:
+    def _work(self, runtime: Runtime, link: ToServer, threads: int) -> None:
         """What the worker's thread does."""
         torch.set_num_threads(threads)  # torch keeps it by thread
         number = self._roles.worker
         assert number is not None
-        Worker(number, Trainer(solver, self.assignment.gradients), link, self.assignment).run()
+        Worker(number, Trainer(runtime, self.assignment.gradients), link, self.assignment).run()
 
     def _links(self, comm: Communicator) -> tuple[list[ToWorker], Colocated | None]:
         links: list[ToWorker] = []
@@ -251,7 +242,7 @@ class Serving:
             hashlib.blake2b(self._flat.pack().tobytes(), digest_size=8).hexdigest(),
             self._samples,
             len(self._roles.workers),
-            self.solver.seed,
+            self.solver.runtime.seed,
         )
 
     def _record(self, weights: Buffer) -> RunRecord:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from bpt.comm.base import Buffer
 from bpt.metrics import LocalAccuracy, Tally
+from bpt.runtime.runtime import Runtime
 from bpt.server.data_set import dealt_layers
 from bpt.server.flat_weights import FlatWeights
 from bpt.server.outcome import Outcome
-from bpt.solver.solver import Solver
 
 
 class Trainer:
     """A whole net on one rank.
 
     Args:
-        solver: trains by itself; without tests and snapshots.
+        runtime: trains by itself; without tests and snapshots.
         gradients: whether to submit gradients (ASGD), not weights.
 
     Attributes:
@@ -22,49 +22,42 @@ class Trainer:
         size, dtype: of flat weights; see FlatWeights.
     """
 
-    def __init__(self, solver: Solver, gradients: bool) -> None:
-        self._solver = solver
-        self._flat = FlatWeights(solver.net)
-        self._accuracy = LocalAccuracy(solver.net)
+    def __init__(self, runtime: Runtime, gradients: bool) -> None:
+        self._runtime = runtime
+        self._flat = FlatWeights(runtime.net)
+        self._accuracy = LocalAccuracy(runtime.net)
         self._sums = self._flat.nothing() if gradients else None
         if gradients:
-            solver.before_update = self._add
-        self.layers = dealt_layers(solver.net)
+            runtime.before_update.append(self._add)
+        self.layers = dealt_layers(runtime.net)
         self.size = self._flat.size
         self.dtype = self._flat.dtype
 
     @property
     def settled(self) -> bool:
         """Whether nothing is left to try out."""
-        return self._solver.trials.settled
+        return self._runtime.tuner.settled
 
     @property
     def engines(self) -> tuple[int, ...]:
         """The memory layout and the inner engine that are used from now on."""
-        return self._solver.trials.engines
+        return self._runtime.tuner.engines
 
     def load(self, weights: Buffer) -> None:
         """Go on from these weights. History (momentum) stays."""
         self._flat.load(weights)
 
     def warm_up(self) -> None:
-        """Train until nothing has to be made ready or tried out any more, and forget what came of it, but weights."""
-        solver = self._solver
-        solver.step(1)
-        solver.settle()
-        for layer in self.layers:
-            layer.position = 0
-        for moment in solver.rule.history:
-            moment.zero_()
+        """Train until nothing has to be made ready or tried out any more, and forget what came of it."""
+        self._runtime.warm_up()
         self._accuracy.take()
         if self._sums is not None:
             self._sums = self._flat.nothing()
 
     def step(self, iteration: int) -> float:
         """Train what stands for this iteration of the solver; returns its loss."""
-        self._solver.iter = iteration
-        self._solver.step(1)
-        return self._solver.loss
+        self._runtime.iteration = iteration
+        return self._runtime.iterate()
 
     def tally(self) -> Tally:
         """The predictions since the last call."""
@@ -80,6 +73,6 @@ class Trainer:
     def end(self, outcome: Outcome) -> None:
         """The run has ended so."""
 
-    def _add(self) -> None:
+    def _add(self, loss: float) -> None:
         assert self._sums is not None
         self._flat.add_gradients(self._sums)

@@ -15,7 +15,7 @@ from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations, violations_of_ranks
 from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.server.assignment import Assignment
-from bpt.server.node_solvers import worker_solver
+from bpt.server.node_solvers import worker_runtime
 from bpt.server.nodes import NodeFacts
 from bpt.server.outcome import Outcome
 from bpt.server.remote import RemoteServer
@@ -55,7 +55,7 @@ def train(
 
     def serve() -> Assignment:
         nonlocal serving
-        serving = Serving(plan, roles, device, resume, read_log(replay) if replay else None, world.events)
+        serving = Serving(plan, roles, device, resume, read_log(replay) if replay else None)
         return serving.assignment
 
     assignment = outcome_of_first(world, serve if roles.serves else None)
@@ -66,10 +66,10 @@ def train(
         spools: dict[str, Spool] = {}
         if not roles.serves:
             spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
-        solver = None
+        runtime = None
         if roles.worker is not None:
-            solver = worker_solver(plan, roles.worker, assignment, device, spools, roles.serves, stages)
-        built = solver or (serving and serving.solver)
+            runtime = worker_runtime(plan, roles.worker, assignment, device, spools, roles.serves, stages)
+        built = runtime or (serving and serving.solver)
         assert built
         data = stages.bcast(data_facts({"the training net": built.net}))  # of a pipeline its first stage has them
         check_same(world, facts_of(plan, built.net.graph) | data)
@@ -78,16 +78,16 @@ def train(
         comm = world.Dup()
         if serving:
             parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
-            return serving.run([NodeFacts.joined(each) for each in parts], comm, solver, signals)
-        assert solver and roles.worker is not None
-        stack.enter_context(solver)
+            return serving.run([NodeFacts.joined(each) for each in parts], comm, runtime, signals)
+        assert runtime and roles.worker is not None
+        stack.enter_context(runtime)
         if signals:
             stack.enter_context(signals)
         asked: Signals | None = signals
         if roles.stages == 1:
-            trainer = Trainer(solver, assignment.gradients)
+            trainer = Trainer(runtime, assignment.gradients)
         else:
-            trainer = asked = Pipeline(solver, assignment.gradients, stages.Dup(), signals)
+            trainer = asked = Pipeline(runtime, assignment.gradients, stages.Dup(), signals)
             if not roles.leads:
                 return trainer.follow()
         link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, tuple(spools.values()))
@@ -97,5 +97,5 @@ def train(
 def _stages(roles: Roles, world: Communicator) -> Communicator:
     """The ranks that train one net together with this one, in order; a collective call."""
     if roles.stages == 1:
-        return SerialCommunicator(world.events)
+        return SerialCommunicator()
     return world.Split(0 if roles.worker is None else 1 + roles.worker)

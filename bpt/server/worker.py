@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Protocol
 
 from bpt.comm.base import Buffer
-from bpt.schedule.outer.instructions import Order, Report, Settled
+from bpt.schedule.outer.instructions import Settled
+from bpt.schedule.outer.messages import Order, Report
 from bpt.server.assignment import Assignment
 from bpt.server.links import ToServer
 from bpt.server.messages import Progress

@@ -13,11 +13,11 @@ import numpy as np
 from bpt.comm.base import Buffer, Communicator
 from bpt.events.event import Activity
 from bpt.metrics import Tally
+from bpt.runtime.runtime import Runtime
 from bpt.server.outcome import Outcome
 from bpt.server.stage_weights import StageWeights
 from bpt.server.trainer import Trainer
 from bpt.signals import Action, SignalActions
-from bpt.solver.solver import Solver
 
 _ACTIONS = (Action.SNAPSHOT, Action.STOP)
 
@@ -40,7 +40,7 @@ class Pipeline(Trainer):
     one. So the leader learns of these, and tells the server, wherever they came.
 
     Args:
-        solver: trains together with the other stages.
+        runtime: trains together with the other stages.
         gradients: see Trainer.
         stages: the ranks of the pipeline, in order; used by nobody else.
         signals: of this process.
@@ -51,9 +51,9 @@ class Pipeline(Trainer):
     """
 
     def __init__(
-        self, solver: Solver, gradients: bool, stages: Communicator, signals: SignalActions | None = None
+        self, runtime: Runtime, gradients: bool, stages: Communicator, signals: SignalActions | None = None
     ) -> None:
-        super().__init__(solver, gradients)
+        super().__init__(runtime, gradients)
         self._stages = stages
         self._signals = signals
         self._weights = StageWeights(self._flat, stages)

@@ -1,4 +1,4 @@
-"""What ``bpt time`` does: time a network, or the net and update of a solver, and log the tables."""
+"""What ``bpt time`` does: time a network, or the net and update of a runtime, and log the tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
 from bpt.runtime.net_on_device import make_net
-from bpt.solver.solver import Solver
+from bpt.runtime.runtime import bind
 from bpt.timing.inner_times import log_inner_times
 from bpt.timing.layer_times import Times, choose_layout, time_layers, time_passes
 from bpt.timing.timetable import caffe_lines, table
@@ -48,10 +48,10 @@ def time_solver(plan: RunPlan, device: torch.device, iterations: int) -> None:
     plan = plan.measured()
     if plan.is_outer:
         plan = plan.standalone()  # as one of its workers trains
-    with Solver(plan, device=device) as solver:
+    with bind(plan, None, None, device) as runtime:
         rate = lr_policy.learning_rate(plan.optim, 0)
-        _time(solver.net, device, iterations, plan.engine, lambda: solver.rule.update(rate, 0))
-        log_inner_times(solver, iterations)
+        _time(runtime.net, device, iterations, plan.engine, lambda: runtime.rule.update(rate, 0))
+        log_inner_times(runtime, iterations)
 
 
 def _time(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bpt.report.log import columns
 from bpt.runtime.chunks.calibration import Kind
 from bpt.runtime.chunks.layer_costs import Measured
+from bpt.runtime.runtime import Runtime
 from bpt.schedule.chunks import chunks, describe
 from bpt.schedule.cost_model import (
     backward_time,
@@ -15,7 +16,6 @@ from bpt.schedule.cost_model import (
     overhead,
     total_times,
 )
-from bpt.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
 
@@ -24,7 +24,7 @@ ROUNDS = 5  # in which each of them is measured, if so many iterations are to be
 Lengths = tuple[int, ...]
 
 
-def log_cgdp_times(solver: Solver, iterations: int) -> None:
+def log_cgdp_times(runtime: Runtime, iterations: int) -> None:
     """Measure what the cost model needs, and T for some chunk sizes, while training goes on; log the tables.
 
     A collective call; nothing happens without chunks.
@@ -32,14 +32,14 @@ def log_cgdp_times(solver: Solver, iterations: int) -> None:
     Args:
         iterations: for how many the rest of the command times, as a hint how long this may take.
     """
-    used = solver.chunks.lengths
+    used = runtime.chunks.lengths
     if not used:
         return
     rows = cuts(sum(used), used)
     rounds = max(1, min(ROUNDS, iterations // 5))
-    solver.chunks.calibrate(rounds, [Kind(lengths) for lengths in rows.values()])
-    solver.settle()
-    measured = solver.chunks.measured
+    runtime.chunks.calibrate(rounds, [Kind(lengths) for lengths in rows.values()])
+    runtime.settle()
+    measured = runtime.chunks.measured
     assert measured is not None
     LOG.info("CGDP, by layer, in ms (Table 3 of the paper); predicted for chunks %s:", describe(used))
     for line in layer_table(measured, used):

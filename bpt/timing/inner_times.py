@@ -11,8 +11,8 @@ from bpt.events.totals import Totals, phase_seconds
 from bpt.execute.task_dag import TaskDagCompute
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
+from bpt.runtime.runtime import Runtime
 from bpt.schedule.task_dag import Timeline
-from bpt.solver.solver import Solver
 from bpt.timing.layer_times import Times
 
 LOG = logging.getLogger("bpt")
@@ -70,17 +70,17 @@ class Engines:
     passes: dict[str, list[Pass]] = field(default_factory=lambda: {direction: [] for direction in DIRECTIONS})
 
 
-def log_inner_times(solver: Solver, iterations: int) -> None:
+def log_inner_times(runtime: Runtime, iterations: int) -> None:
     """Train by LIBRARY and by TASK_DAG in turn, and log what either takes; a collective call.
 
     Nothing happens unless ``inner_param`` asks for TASK_DAG or AUTO.
     """
-    compute = solver.train.operator.compute
+    compute = runtime.train.operator.compute
     if not isinstance(compute, TaskDagCompute):
         return
-    solver.settle()
+    runtime.settle()
     chosen = compute.inner
-    engines = _measure(solver, compute, iterations)
+    engines = _measure(runtime, compute, iterations)
     compute.inner = chosen
     if chosen == LIBRARY:
         compute.close()
@@ -93,16 +93,16 @@ def log_inner_times(solver: Solver, iterations: int) -> None:
         LOG.info("%s", line)
 
 
-def _measure(solver: Solver, compute: TaskDagCompute, iterations: int) -> Engines:
+def _measure(runtime: Runtime, compute: TaskDagCompute, iterations: int) -> Engines:
     engines = Engines()
     turns = min(TURNS, iterations)
     for turn in range(turns):
         own = iterations * (turn + 1) // turns - iterations * turn // turns
         for compute.inner in (LIBRARY, TASK_DAG) if turn % 2 == 0 else (TASK_DAG, LIBRARY):
-            solver.step(1)  # does not count: threads and memory come back
+            runtime.iterate()  # does not count: threads and memory come back
             for _ in range(own):
-                with solver.events.into(Totals()) as totals:
-                    solver.step(1)
+                with runtime.events.into(Totals()) as totals:
+                    runtime.iterate()
                 phases = phase_seconds(totals.take())
                 engines.seconds[compute.inner].append((phases["forward"], phases["backward"]))
                 if compute.inner == TASK_DAG:

@@ -11,17 +11,17 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.errors import PrototxtError
-from bpt.events.event import Activity
 from bpt.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
+from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
+from bpt.runtime.runtime import Runtime, bind
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import InstructionBase, Step
-from bpt.solver.solver import Solver
 from bpt.timing.cgdp_times import log_cgdp_times
 from bpt.timing.inner_times import log_inner_times
 
@@ -68,36 +68,42 @@ def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterati
             "by itself, and one process shows how: bpt time without mpirun times what a worker does",
             plan.origin("parallel_param", "exchange"),
         )
-    with Solver(plan.measured(), device=device, world=world) as solver:
-        ranks = time_phases(solver, iterations)
-        log_cgdp_times(solver, iterations)
-        log_inner_times(solver, iterations)
+    with bind(plan.measured(), None, world, device) as runtime:
+        ranks = time_phases(runtime, iterations)
+        log_cgdp_times(runtime, iterations)
+        log_inner_times(runtime, iterations)
         return ranks
 
 
-def time_phases(solver: Solver, iterations: int) -> list[RankTimes]:
+def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     """Train ``iterations`` iterations and log their phases by rank, and the traffic by segment; a collective call."""
-    solver.settle()
-    solver.step(WARM_UP)
-    world = solver.parallel.grid.world
+    runtime.settle()
+    runtime.run(WARM_UP)
+    world = runtime.parallel.grid.world
     world.Barrier()
+    waited = _waited(runtime)
     start = time.perf_counter()
     with world.events.into(Totals()) as sink:
-        solver.step(iterations)
+        runtime.run(iterations)
     total = time.perf_counter() - start
     totals = sink.take()
-    waited = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic())
-    mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), waited.seconds)
+    mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), _waited(runtime) - waited)
     ranks: list[RankTimes] = world.allgather(mine)
     LOG.info("Training, mean of %d iterations in ms:", iterations)
     for line in phase_table(ranks, iterations):
         LOG.info("%s", line)
     LOG.info("Between ranks, by segment of the net, mean of an iteration over all ranks:")
-    operator, packed = solver.train.operator, solver.exchange.packed()
+    operator, packed = runtime.train.operator, runtime.exchange.packed()
     crossing = operator.stage.transfers if operator.stage else ()
-    for line in traffic_table(solver.net.graph, operator.segments, ranks, iterations, packed, crossing):
+    for line in traffic_table(runtime.net.graph, operator.segments, ranks, iterations, packed, crossing):
         LOG.info("%s", line)
     return ranks
+
+
+def _waited(runtime: Runtime) -> float:
+    """Seconds that the training net has waited for batches."""
+    layers = runtime.net.data_layers().values()
+    return sum(layer.waited_in_all for layer in layers if isinstance(layer, PrefetchingDataLayer))
 
 
 def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
@@ -172,4 +178,6 @@ def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Tra
     if step.kind in (do.Send, do.Recv):
         transfer = crossing[step.number]
         return f"{graph.edges[transfer.edges[0]].blob}, {transfer.from_stage} to {transfer.to_stage}"
-    return segments[step.number].describe(graph)
+    segment = segments[step.number]
+    first, last = graph.nodes[segment.start].name, graph.nodes[segment.end - 1].name
+    return first if first == last else f"{first} … {last}"

@@ -31,12 +31,12 @@ FEWEST = 3  # iterations of a turn
 def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any]:
     """Train so many iterations; the time of one, and what each rank did in it."""
     world.Barrier()
-    totals = solver.events.add(Totals())
+    totals = solver.runtime.events.add(Totals())
     start = time.perf_counter()
     solver.step(iterations)
     world.Barrier()  # until the last rank has done its update, too
     seconds = (time.perf_counter() - start) / iterations
-    solver.events.remove(totals)
+    solver.runtime.events.remove(totals)
     taken = totals.take()
     phases = phase_seconds(taken)
     return {
@@ -59,7 +59,7 @@ def turns(path: str, rounds: int, seconds: float, world: Communicator) -> dict[s
         solver.step(1)
         slowest = max(world.allgather(train(solver, world, WARM_UP)["seconds"]))
         iterations[side] = max(FEWEST, math.ceil(seconds / slowest))
-        shares = solver.parallel.shares(batch_of(solver.net.graph))
+        shares = solver.runtime.parallel.shares(batch_of(solver.net.graph))
         sides[side] = {"shares": [share.count for share in shares], "turns": []}
     for turn in range(rounds):
         for side in SIDES if turn % 2 == 0 else SIDES[::-1]:

@@ -46,7 +46,7 @@ def train(source: SolverSource, host: str) -> RunRecord:
 
 
 def _test(solver: Solver, seconds: float, epoch: float) -> TestRow:
-    with ScoreWatch(solver.tests[0].operator.net) as watch:
+    with ScoreWatch(solver.runtime.tests[0].operator.net) as watch:
         scores = solver.test(0)
     assert scores, "a signal has stopped it"
     result = watch.result()

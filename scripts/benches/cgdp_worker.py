@@ -52,7 +52,7 @@ class Trainee:
         first = {edge.blob: edge.index for edge in reversed(self.solver.net.graph.edges)}
         self._inputs = {first["data"]: data.to(device), first["label"]: label.float().to(device)}
         self.settling: list[float] = []
-        while not self.solver.trials.settled:
+        while not self.solver.runtime.tuner.settled:
             self.settling += self.step(1)
         self._warm_up = work.warm_up
 
@@ -60,21 +60,21 @@ class Trainee:
         """Train; seconds of each iteration."""
         marks = [time.perf_counter()]
         for _ in range(iterations):
-            self.solver.train.operator.feed(self._inputs)  # anew, since other chunks come with other segments
+            self.solver.runtime.train.operator.feed(self._inputs)  # anew, since other chunks come with other segments
             self.solver.step(1)
             marks.append(time.perf_counter())
-        synchronize(self.solver.device)
+        synchronize(self.solver.runtime.device)
         marks[-1] = time.perf_counter()
         return [after - before for before, after in itertools.pairwise(marks)]
 
     def turn(self, way: Way, iterations: int) -> dict[str, Any]:
         """Train in its ``way``; seconds of each iteration, and of each rank's phases. A collective call."""
         if way.lengths:
-            self.solver.chunks.use(way.lengths)
+            self.solver.runtime.chunks.use(way.lengths)
         self.world.Barrier()
         self.step(self._warm_up)
         self._warm_up = AGAIN
-        events, device = self.solver.events, self.solver.device
+        events, device = self.solver.runtime.events, self.solver.runtime.device
         with events.into(Totals()) as totals:
             seconds = self.step(iterations)
             if device.type != "cpu":
@@ -100,7 +100,7 @@ class Report:
 
     def add(self, way: Way, trainee: Trainee, turn: dict[str, Any]) -> None:
         """A turn is done."""
-        chunks = trainee.solver.chunks
+        chunks = trainee.solver.runtime.chunks
         self.turns[way.name].append(turn)
         if chunks.lengths:
             self.lengths[way.name] = list(chunks.lengths)
@@ -108,7 +108,7 @@ class Report:
             self.settling[way.name] = trainee.settling
         if chunks.search:
             self.trials[way.name] = [(list(trial.lengths), trial.seconds) for trial in chunks.search.trials]
-        self.engine = pb.SolverParameter.Engine.Name(trainee.solver.train.operator.engine)
+        self.engine = pb.SolverParameter.Engine.Name(trainee.solver.runtime.train.operator.engine)
 
 
 After = Callable[[Trainee], object]

@@ -175,15 +175,10 @@ def attempt(combination: Combination, folder: Path) -> Tried:
     """Try it with threads for ranks."""
     start = time.perf_counter()
     own = own_folder(combination, folder)
-    dtype = torch.get_default_dtype()
-    # The threads share what torch makes tensors of; each would set it back when it is done, before the others are.
-    torch.set_default_dtype(torch.float64 if combination.exchange in IN_STEP else dtype)
     try:
         result, why = run_ranks(combination.ranks, partial(outcome, combination, own), TIMEOUT)[0]
     except Exception as error:  # whatever it is, it is what this bench looks for
         result, why = FAILED, f"{type(error).__name__}: {first_line(error)}"
-    finally:
-        torch.set_default_dtype(dtype)
     return Tried(combination, result, why, time.perf_counter() - start)
 
 

@@ -121,7 +121,7 @@ def waits(net: str, folder: Path, batch: int, workers: int, iterations: int) -> 
     with Solver(source) as solver:
         layer = solver.net.data_layers()["data"]
         assert isinstance(layer, PrefetchingDataLayer)
-        solver.settle()
+        solver.runtime.settle()
         solver.step(2)
         for _ in range(iterations):
             start = time.perf_counter()

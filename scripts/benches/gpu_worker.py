@@ -27,7 +27,7 @@ def tracing(work: Work) -> After:
         if trainee.world.rank:
             trainee.step(TRACED)
             return
-        device = trainee.solver.device
+        device = trainee.solver.runtime.device
         synchronize(device)
         if device.type == "cuda":
             seen = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])

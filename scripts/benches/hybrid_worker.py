@@ -25,14 +25,14 @@ WARM_UP = 2  # iterations of each way before its first turn
 def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any]:
     """Seconds of each iteration, and what each rank computes in one in the mean."""
     world.Barrier()
-    totals = solver.events.add(Totals())
+    totals = solver.runtime.events.add(Totals())
     seconds = []
     for _ in range(iterations):
         start = time.perf_counter()
         solver.step(1)
         world.Barrier()  # until the last rank has done its update, too
         seconds.append(time.perf_counter() - start)
-    solver.events.remove(totals)
+    solver.runtime.events.remove(totals)
     taken = totals.take()
     phases = phase_seconds(taken)
     return {
@@ -50,7 +50,7 @@ def turns(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
     done: dict[str, Any] = {}
     for way, fields in order["ways"].items():
         solvers[way] = Solver(read_solver(order["solver"], fields), world=world)
-        staging = solvers[way].parallel.staging
+        staging = solvers[way].runtime.parallel.staging
         assert staging is not None
         done[way] = {"stages": staging.of_layers, "turns": []}
         solvers[way].step(WARM_UP)

@@ -41,7 +41,7 @@ class Trainer:
         keep_freed_memory()  # as the command line does
         make = partial(make_operator, kind=kind, threads=threads)
         self.solver = Solver(solver_source(name, batch, engine), make_operator=make)
-        self.operator = self.solver.train.operator
+        self.operator = self.solver.runtime.train.operator
         data, label = batch_of(name, batch)
         first = {edge.blob: edge.index for edge in reversed(self.solver.net.graph.edges)}
         self.operator.feed({first["data"]: data, first["label"]: label.float()})

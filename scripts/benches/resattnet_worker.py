@@ -33,7 +33,7 @@ def epoch_steps(solver: Solver, world: Communicator) -> tuple[int, int, float]:
 
 def accuracy_of(solver: Solver, world: Communicator, output: str) -> float:
     """Of the first test net. A collective call."""
-    solver.parallel.before_test(solver.net, solver.exchange)
+    solver.runtime.parallel.before_test(solver.net, solver.runtime.exchange)
     scores = solver.test(0)
     own = float(scores.outputs[output].mean()) if scores and output in scores.outputs else None
     found = [accuracy for accuracy in world.allgather(own) if accuracy is not None]
@@ -64,7 +64,7 @@ def train(source: SolverSource, world: Communicator, epochs: float, iterations: 
                 start = time.perf_counter()
                 solver.step(1)
                 seconds.append(time.perf_counter() - start)
-                settled += not solver.trials.settled
+                settled += not solver.runtime.tuner.settled
             accuracies.append(accuracy_of(solver, world, output))
         return {
             "net": solver.net.graph.name,

@@ -54,7 +54,7 @@ def bpt_side(source: SolverSource, data: Tensor, label: Tensor, world: Communica
     """Training with bpt; ``data`` and ``label`` are this rank's."""
     keep_freed_memory()  # as the command line does
     solver = Solver(source, world=world)
-    operator = solver.train.operator
+    operator = solver.runtime.train.operator
     first = {edge.blob: edge.index for edge in reversed(solver.net.graph.edges)}
     operator.feed({first["data"]: data, first["label"]: label.float()})
     return lambda: solver.step(1), lambda: pb.SolverParameter.Engine.Name(operator.engine)

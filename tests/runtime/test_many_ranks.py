@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bpt.balance.profile import Profile, RankSpeed, write_profile
 from bpt.balance.speed import Estimate
@@ -96,7 +97,7 @@ def test_many_segments_and_messages(overrides: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(buckets, "LARGE", 20)
     expected, middle, end = alone()
     cuts: set[int] = set()
-    run = train(4, "snapshot: 5", overrides, each=lambda solver: cuts.add(len(solver.train.operator.segments)))
+    run = train(4, "snapshot: 5", overrides, each=lambda solver: cuts.add(len(solver.runtime.train.operator.segments)))
     assert min(cuts) > 3
     assert_same_lines(run.lines, expected.lines)
     Saved.read(5).check(middle)
@@ -133,7 +134,7 @@ def test_a_library_that_allows_calls_from_one_thread_only(overrides: str, monkey
     helpers: list[object] = []
 
     def note(solver: Solver) -> None:
-        solver.before_update = lambda: helpers.append(solver.parallel.comm_thread._thread)
+        solver.runtime.before_update.append(lambda loss: helpers.append(solver.runtime.parallel.comm_thread._thread))
 
     assert_same_lines(train(2, overrides, each=note).lines, expected.lines)
     assert set(helpers) == {None}
@@ -173,8 +174,12 @@ def test_the_last_loss_of_a_tree_is_of_the_last_weights() -> None:
 
 
 def test_double_precision_shows_no_difference_at_all() -> None:
-    double = "precision: FLOAT64"
-    expected, run = train(1, double), train(3, double, TREE)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        expected, run = train(1), train(3, TREE)
+    finally:
+        torch.set_default_dtype(before)
     losses = [line for line in run.lines if line.words.endswith((", loss = N", "Test loss: N"))]
     assert len(losses) == 4 + 3  # displayed, and of tests
     assert [line for line in expected.lines if line in losses] == losses  # all six digits
@@ -212,7 +217,7 @@ def test_a_test_batch_that_training_has_no_room_for() -> None:
 @pytest.mark.parametrize("overrides", ["", TREE])
 def test_the_memory_layout_is_settled_together(overrides: str) -> None:
     engines = []
-    train(2, "engine: AUTO max_iter: 12", overrides, each=lambda solver: engines.append(solver.train.operator))
+    train(2, "engine: AUTO max_iter: 12", overrides, each=lambda solver: engines.append(solver.runtime.train.operator))
     first, second = engines
     assert first.engine == second.engine
     assert Saved.read(12).rest.engine == first.engine

@@ -56,7 +56,7 @@ def test_resuming_from_the_newest() -> None:
 
 def test_the_seed_is_that_of_the_first_rank() -> None:
     seeds: list[int] = []
-    train(3, "random_seed: -1 max_iter: 1", each=lambda solver: seeds.append(solver.context.seed))
+    train(3, "random_seed: -1 max_iter: 1", each=lambda solver: seeds.append(solver.runtime.seed))
     assert len(seeds) == 3
     assert len(set(seeds)) == 1
     assert Saved.read(1).rest.random_seed == seeds[0]

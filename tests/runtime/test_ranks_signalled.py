@@ -55,7 +55,7 @@ class Noted:
 
     def __call__(self, solver: Solver) -> None:
         self.solvers.append(solver)
-        written = self.snapshots.setdefault(solver.parallel.grid.world.rank, [])
+        written = self.snapshots.setdefault(solver.runtime.parallel.grid.world.rank, [])
         write = solver.snapshot
 
         def snapshot() -> str:

@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from bpt.schedule.versions import Versions
-from bpt.schedule.weight_update import Normalizer, Update
-from tests.schedule.paper import attenuation
+from bpt.schedule.weight_update import Normalizer, Update, attenuation
 
 
 def test_three_workers_by_hand() -> None:

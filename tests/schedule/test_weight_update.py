@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.weight_update import Normalizer, Update, gamma, recency, sgwu_factors
-from tests.schedule.paper import attenuation
+from bpt.schedule.weight_update import Normalizer, Update, attenuation, gamma, recency, sgwu_factors
 
 
 def test_sgwu_factors() -> None:

@@ -27,5 +27,5 @@ def test_recorded_curve(engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
         losses = []
         for _ in range(10):
             solver.step(1)
-            losses.append(solver.train[1].loss().item())
+            losses.append(solver.runtime.train[1].loss().item())
     np.testing.assert_allclose(losses, recorded["loss"][:10], rtol=1e-3)

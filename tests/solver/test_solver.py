@@ -14,6 +14,7 @@ import torch
 
 from bpt.errors import PrototxtError
 from bpt.plan.resolve import read_plan
+from bpt.pycaffe.operator import BlobOperator
 from bpt.solver.solver import Solver
 from tests.golden_cases import GOLDEN
 
@@ -125,10 +126,10 @@ def test_nan_is_told_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> N
     assert len(told) == 1
 
 
-def test_observable_nets_learn_the_same() -> None:
+def test_nets_that_are_looked_at_learn_the_same() -> None:
     results = []
-    for observable in (False, True):
-        with Solver(read_plan("solver.prototxt", ["random_seed: 3"]), observable=observable) as solver:
+    for observer in (None, BlobOperator):
+        with Solver(read_plan("solver.prototxt", ["random_seed: 3"]), observer=observer) as solver:
             solver.step(5)
             results.append({key: value.detach().clone() for key, value in solver.net.values_by_name().items()})
     for key, value in results[0].items():
@@ -153,6 +154,6 @@ def test_a_mistake_about_tests_shows_before_anything_is_built(caplog: pytest.Log
 
 def test_a_test_net_has_the_weights_of_the_net_that_is_trained() -> None:
     with Solver(read_plan("solver.prototxt")) as solver:
-        trained, tested = solver.net.values_by_name(), solver.tests[0][1].net.values_by_name()
+        trained, tested = solver.net.values_by_name(), solver.runtime.tests[0][1].net.values_by_name()
         assert trained.keys() == tested.keys()
         assert all(tested[key] is value for key, value in trained.items())

@@ -99,7 +99,7 @@ def test_the_solver_trains_on_while_it_is_timed(
     def run(comm: Communicator) -> tuple[int, list[float]]:
         with Solver(source, world=comm) as solver:
             log_inner_times(solver, 3)
-            assert tasks_of(solver.train.operator).inner == TASK_DAG
+            assert tasks_of(solver.runtime.train.operator).inner == TASK_DAG
             return solver.iter, [float(value.detach().sum()) for value in solver.net.parameters()]
 
     with caplog.at_level(logging.INFO, "bpt"):
@@ -131,9 +131,9 @@ def test_threads_end_where_the_library_is_chosen(tmp_path: Path) -> None:
         return operator
 
     with Solver(small_solver(tmp_path), make_operator=make) as solver:
-        solver.before_update = lambda: started.update(dag_threads() - before)
+        solver.runtime.before_update.append(lambda loss: started.update(dag_threads() - before))
         log_inner_times(solver, 1)
-        assert tasks_of(solver.train.operator).inner == LIBRARY
+        assert tasks_of(solver.runtime.train.operator).inner == LIBRARY
     assert len(started) == 2
     for thread in started:
         thread.join(10)

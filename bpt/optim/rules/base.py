@@ -61,6 +61,11 @@ class UpdateRule:
         """What of the numbers that the rule uses makes no sense."""
         yield from ()
 
+    def keep_updates(self, wanted: bool) -> None:
+        """Keep from now on what was last subtracted from each parameter, or no more; see ``updates``."""
+        if wanted != (self.updates is not None):
+            self.updates = [None] * len(self.parameters) if wanted else None
+
     @torch.no_grad()
     def update(self, rate: float, iteration: int) -> None:
         """Update all parameters from their ``.grad``, and drop that.

@@ -55,9 +55,9 @@ def trained(source: SolverSource, threads: int) -> dict[str, Tensor]:
 
     solver = Solver(source, make_operator=make)
     solver.solve()
-    scores = {f"test {edge}": value for edge, value in solver.tests[0].operator.values.items()}
+    scores = {f"test {edge}": value for edge, value in solver.runtime.tests[0].operator.values.items()}
     weights = weights_of(solver)
-    assert bool(getattr(solver.train.operator.compute, "timelines", {})) == (threads > 0)
+    assert bool(getattr(solver.runtime.train.operator.compute, "timelines", {})) == (threads > 0)
     return weights | scores
 
 

@@ -17,8 +17,9 @@ from bpt.runtime.chunks import tuner as under_test
 from bpt.runtime.chunks.calibration import Kind
 from bpt.runtime.chunks.layer_costs import Measured
 from bpt.runtime.chunks.tuner import CANDIDATES, Chunks
-from bpt.schedule.chunks import CandidateSearch, ChunkSearch
-from bpt.schedule.cost_model import LayerCost, candidates
+from bpt.schedule.chunk_search import CandidateSearch, ChunkSearch
+from bpt.schedule.cost_model import LayerCost
+from bpt.schedule.proposal import candidates
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import assert_same_lines, set_up, train
@@ -52,8 +53,8 @@ def on_ranks(ranks: int, work: Callable[[Solver, int], Any], *overrides: str, ob
 
 
 def state(solver: Solver, rank: int = 0) -> tuple[tuple[int, ...], int, bool, bool]:
-    chunks = solver.chunks
-    return chunks.lengths, len(solver.train.operator.segments), chunks.search is None, chunks.settled
+    chunks = solver.runtime.chunks
+    return chunks.lengths, len(solver.runtime.train.operator.segments), chunks.search is None, chunks.settled
 
 
 @pytest.mark.parametrize(("size", "lengths"), [(1, (1, 1, 1)), (2, (2, 1)), (3, (1, 1, 1)), (9, (3,))])
@@ -75,7 +76,7 @@ def test_the_paper_s_search_by_the_slowest_rank(caplog: pytest.LogCaptureFixture
     seconds = {(1, 1, 1): (0.5, 0.1, 0.1), (2, 1): (0.1, 0.4, 0.1), (3,): (0.1, 0.2, 0.45)}
 
     def search(solver: Solver, rank: int) -> list[tuple[int, ...]]:
-        chunks = solver.chunks
+        chunks = solver.runtime.chunks
         seen = [chunks.lengths]
         while not chunks.record(seconds[chunks.lengths][rank]):
             seen.append(chunks.lengths)
@@ -117,7 +118,7 @@ def test_a_proposal_of_the_model_and_its_refinement(
     assert len(expected) == 3
 
     def search(solver: Solver, rank: int) -> tuple[Any, ...]:
-        chunks = solver.chunks
+        chunks = solver.runtime.chunks
         kinds = finish_calibration(chunks)
         assert chunks.measured is found
         assert isinstance(chunks.search, CandidateSearch)
@@ -153,8 +154,8 @@ def test_a_proposal_without_alternatives(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(under_test, "CANDIDATES", 1)
 
     def search(solver: Solver, rank: int) -> bool:
-        finish_calibration(solver.chunks)
-        return solver.chunks.settled
+        finish_calibration(solver.runtime.chunks)
+        return solver.runtime.chunks.settled
 
     assert on_ranks(2, search, MODEL) == [True] * 2
 
@@ -173,7 +174,7 @@ def test_trials_are_training(ranks: int, overrides: list[str]) -> None:
     """Whatever is tried, the curve is that of one process."""
     expected = train(1, "max_iter: 14")
     seen = []
-    run = train(ranks, "max_iter: 14", *overrides, each=lambda solver: seen.append(solver.chunks))
+    run = train(ranks, "max_iter: 14", *overrides, each=lambda solver: seen.append(solver.runtime.chunks))
     assert_same_lines(run.lines, expected.lines)
     assert len({chunks.lengths for chunks in seen}) == 1
 
@@ -183,7 +184,7 @@ def test_a_choice_is_kept_and_used(caplog: pytest.LogCaptureFixture) -> None:
     seconds = {(1, 1, 1): 0.5, (2, 1): 0.1, (3,): 0.2}
 
     def search(solver: Solver, rank: int) -> None:
-        while not solver.chunks.record(seconds[solver.chunks.lengths]):
+        while not solver.runtime.chunks.record(seconds[solver.runtime.chunks.lengths]):
             pass
 
     with caplog.at_level(logging.INFO, "bpt"):
@@ -210,7 +211,7 @@ def test_a_choice_beside_the_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def settled(comm: Communicator) -> bool:
         with Solver(read_plan("elsewhere/solver.prototxt", [kept]), world=comm) as solver:
-            return solver.chunks.settled
+            return solver.runtime.chunks.settled
 
     assert run_ranks(2, settled) == [True] * 2
 
@@ -220,12 +221,12 @@ def test_measuring_later_changes_nothing_that_stays() -> None:
     others = [Kind((1, 2)), Kind((3,))]
 
     def measure(solver: Solver, rank: int) -> Measured:
-        chunks = solver.chunks
+        chunks = solver.runtime.chunks
         chunks.calibrate(2, others)
         assert not chunks.settled
-        solver.settle()
+        solver.runtime.settle()
         assert state(solver) == ((2, 1), 2, True, True)
-        assert solver.events.before_end is None
+        assert solver.runtime.events.before_end is None
         assert solver.iter == WARM_UP + 2 * 5 * 2
         assert chunks.measured is not None
         return chunks.measured

@@ -172,7 +172,7 @@ def test_all_that_is_shown_of_an_iteration_is_of_one_batch() -> None:
 
 
 def outputs_of(solver: Solver) -> dict[str, Tensor]:
-    return solver.train.outputs.whole(solver.train.operator.values)
+    return solver.runtime.train.outputs.whole(solver.runtime.train.operator.values)
 
 
 def shown_by(lines: list[Line]) -> list[tuple[int, float, dict[str, float]]]:
@@ -297,9 +297,9 @@ def test_a_library_that_allows_calls_from_one_thread_only(monkeypatch: pytest.Mo
     left: list[int] = []
 
     def look(solver: Solver) -> None:
-        links = solver.parallel._links
+        links = solver.runtime.parallel._links
         assert links
-        solver.before_update = lambda: left.append(len(links._leaving))
+        solver.runtime.before_update.append(lambda loss: left.append(len(links._leaving)))
 
     train(3, DELAYED, each=look)
     check(expected)

@@ -1,0 +1,338 @@
+"""Runtime: a run on the ranks and devices that there are. ``bind`` makes it of a plan and a state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+
+import torch
+
+from bpt import state as snapshot
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.device import CPU, use_line
+from bpt.exchange import Exchange
+from bpt.execute.executor import Executor
+from bpt.execute.operator import SegmentOperator
+from bpt.net import Net
+from bpt.optim import lr_policy
+from bpt.optim.rules import make_rule
+from bpt.plan.spec import RunPlan
+from bpt.plan.violations import refuse, violations_here, violations_in_step
+from bpt.proto import bpt_pb2 as pb
+from bpt.runtime import starting_point
+from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.autotuner import Autotuner
+from bpt.runtime.built_nets import Builder, Built, MakeOperator
+from bpt.runtime.checkpoint import Checkpoint
+from bpt.runtime.chunks.tuner import Chunks
+from bpt.runtime.smoothed_loss import SmoothedLoss
+from bpt.runtime.spreading import spread
+from bpt.runtime.tuned_settings import Engine, Inner
+from bpt.signals import SignalActions
+from bpt.state.train_state import TrainState, blob_of
+
+LOG = logging.getLogger("bpt")
+
+
+def bind(
+    plan: RunPlan,
+    state: TrainState | None = None,
+    world: Communicator | None = None,
+    device: torch.device = CPU,
+    *,
+    signals: SignalActions | None = None,
+    resume: str = "",
+    observer: MakeOperator | None = None,
+    make_operator: MakeOperator | None = None,
+    batch_factor: int | None = None,
+    micro_batch_splits: tuple[int, ...] = (),
+) -> Runtime:
+    """The run that ``plan`` describes, on the ranks of ``world``; a collective call.
+
+    Args:
+        state: whole, on all ranks: what the run goes on from; by default it starts anew, by the net's fillers.
+        world: the ranks that train together; by default this one is alone.
+        device: where to compute.
+        signals: where signals are noted; ``None``: signals keep their usual effect.
+        resume: a solver state to go on from; "auto" takes the newest good one under ``snapshot_prefix``, if there is
+            any.
+        observer: makes what runs the training net in iterations whose blobs and diffs are looked at, and the test nets.
+        make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
+        batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
+        micro_batch_splits: train in micro-batches without stages; see PassContext.
+
+    Raises:
+        UserError: the plan cannot be run; it says where and why.
+        FileError: the state to resume is missing, damaged, of another kind, or of another net.
+    """
+    world = world or SerialCommunicator()
+    runtime = Runtime(
+        plan if state is None else plan.with_seed(state.seed),
+        world,
+        device,
+        resume=resume,
+        observer=observer,
+        make_operator=make_operator,
+        batch_factor=batch_factor,
+        micro_batch_splits=micro_batch_splits,
+    )
+    if state is not None:
+        runtime.load(state.divided(runtime.net.graph, runtime.net.part))
+    runtime.join(signals)
+    return runtime
+
+
+class Runtime:
+    """Communicators, devices, nets, operators and threads of a run, which trains iteration by iteration.
+
+    Made by ``bind``. When it is closed, another can be bound in the same process, to other ranks.
+
+    Attributes:
+        iteration: iterations done; may be set.
+        loss: of the last iteration.
+        seed: of everything random.
+        train, tests: the nets, each with what runs it.
+        observed: runs the training net in iterations that are looked at; ``None``: none are.
+        ran: the operator that has run the training net last: its values and diffs are there to see.
+        rule: updates the training net.
+        losses: the smoothed loss.
+        before_update: called with the loss when the gradients are those of all ranks.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        world: Communicator,
+        device: torch.device,
+        *,
+        resume: str = "",
+        observer: MakeOperator | None = None,
+        make_operator: MakeOperator | None = None,
+        batch_factor: int | None = None,
+        micro_batch_splits: tuple[int, ...] = (),
+    ) -> None:
+        self.plan = plan
+        self.world = world
+        self.device = device
+        self.iteration = 0
+        self.loss = 0.0
+        self.before_update: list[Callable[[float], object]] = []
+        for note in plan.notes:
+            LOG.info("%s", note)
+        LOG.info("%s", use_line(device))
+        LOG.info("Initializing solver from parameters: \n%s", plan.text)
+        refuse(plan, violations_in_step(plan))
+        refuse(plan, violations_here(plan) if world.rank == 0 else ())
+        train, tests = plan.train, plan.tests  # what is wrong in them shows before anything is built
+        graph, *test_graphs = (net.graph() for net in (train, *tests))
+        snapshot.check_names(plan, graph)
+        check_same(world, facts_of(plan, graph, *test_graphs))
+        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, micro_batch_splits)
+        start = None if world.rank else partial(starting_point.start_of, plan, resume)
+        resume, self.seed = outcome_of_first(world, start)
+        builder = Builder(device, self.seed, plan.precision, self.parallel, plan.debug_info, make_operator)
+        self.train = builder.build("training net from", train, graph)
+        self.ran = self.train.operator
+        if not graph.losses:
+            LOG.warning("The training net has no loss: nothing will be learned")
+        shared = self.net.values_by_name()
+        self.tests: list[Built] = [
+            builder.build(f"test net (#{index}) specified by", test, test_graph, shared, observer)
+            for index, (test, test_graph) in enumerate(zip(tests, test_graphs, strict=True))
+        ]
+        self.nets = {"train": self.net} | {f"test#{index}": test.operator.net for index, test in enumerate(self.tests)}
+        if self.parallel.has_outputs:
+            check_same(self.parallel.samples, data_facts(self.nets))
+        for path in snapshot.weight_files(plan.weights, plan.path):
+            LOG.info("Finetuning from %s", path)
+            for net in self.nets.values():  # a test net may have layers of its own
+                snapshot.load_weights(net, path)
+        self.rule = make_rule(plan.optim, self.net, keep_updates=plan.debug_info or plan.snapshot_diff)
+        self.losses = SmoothedLoss(plan.average_loss)
+        operators = [built.operator for built in (self.train, *self.tests)]
+        self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
+        self._checkpoint = Checkpoint(plan, self.nets, self.rule, self.seed, *self._tuned, self.parallel)
+        self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
+        if resume:
+            self._restore(resume)
+
+    def join(self, signals: SignalActions | None) -> None:
+        """Begin to train together with the other ranks, from the weights of the first; a collective call."""
+        parallel, operator = self.parallel, self.train.operator
+        self._share_weights()
+        self.exchange: Exchange = parallel.exchange(self.net, operator.segments, self.device)
+        self.events = self.world.events
+        self.chunks = Chunks(parallel, operator, self.exchange, self.plan, fixed=self.plan.debug_info)
+        self.tuner = Autotuner(self._tuned, self.chunks, self.device)
+        self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
+        self.status = parallel.status(signals)
+        passes = self.plan.optim.iter_size
+        rule = parallel.staging.rule if parallel.staging else pb.PipelineParameter.SEQUENTIAL
+        self.executor = Executor(operator, self.exchange, self.status, self.events, passes, rule)
+        self._observing = self.executor
+        if self.observed is not None:
+            exchange = parallel.exchange(self.net, self.observed.segments, self.device)
+            self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
+
+    @property
+    def net(self) -> Net:
+        """The net that is trained."""
+        return self.train.operator.net
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+    def close(self, failed: bool = False) -> None:
+        """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
+        for built in (self.train, *self.tests):
+            built.operator.net.close()
+            built.operator.compute.close()
+        self.exchange.close(failed)
+        self.status.close()
+        self.parallel.close()
+
+    # Iterations
+
+    def iterate(self, debug: bool = False, observed: bool = False) -> float:
+        """Train one iteration; returns its loss.
+
+        Args:
+            debug: log every blob and diff, in Caffe's lines.
+            observed: all blobs and diffs, and what was subtracted from each parameter, can be looked at afterwards.
+        """
+        lr_policy.log_step(self.plan.optim, self.iteration)
+        observed = observed and self.observed is not None
+        self.rule.keep_updates(observed or self.plan.debug_info or self.plan.snapshot_diff)
+        if observed:
+            self.loss = self._train(self._observing, debug)
+        else:
+            self._take_over_inputs()
+            self.tuner.start()
+            self.loss = self._train(self.executor, debug)
+            self.tuner.end()
+        self.iteration += 1
+        return self.loss
+
+    def run(self, iterations: int) -> None:
+        """Train so many iterations."""
+        for _ in range(iterations):
+            self.iterate()
+
+    def _train(self, executor: Executor, debug: bool) -> float:
+        self.ran = executor.operator
+        return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug)
+
+    def _update(self, executor: Executor, loss: float) -> None:
+        """Update the parameters, when all has been shown, in this order, as Caffe does."""
+        self.losses.add(self.iteration, loss)
+        for call in self.before_update:
+            call(loss)
+        of = executor.applied(self.iteration)
+        if of is not None:
+            self.rule.update(lr_policy.learning_rate(self.plan.optim, of), of)
+
+    def _take_over_inputs(self) -> None:
+        """What a user has set for Input layers, where all can be looked at, is there for all operators of the net."""
+        if self.observed is not None:
+            seen = self.observed.values
+            edges = (edge for node in self.net.graph.nodes if node.type == "Input" for edge in node.tops)
+            self.train.operator.feed({edge: seen[edge] for edge in edges if edge in seen})
+
+    def look(self, debug: bool = False) -> float:
+        """Run the training net forward by the weights of the last update; returns the loss of all ranks. Collective."""
+        executor = self._observing
+        self.ran = executor.operator
+        own = executor.evaluate(self.iteration - 1, self.plan.optim.iter_size - 1, debug=debug)
+        return self.train.outputs.total(own)
+
+    def settle(self) -> None:
+        """Train until nothing is left to try out: memory layout, inner layer and chunks of gradients."""
+        while not self.tuner.settled:
+            self.iterate()
+
+    def warm_up(self) -> None:
+        """Train until nothing has to be made ready or tried out any more, and go on as if that had not been."""
+        before = self.state().copy()
+        self.iterate()
+        self.settle()
+        self.load(before)
+
+    def before_test(self) -> None:
+        """Let all ranks have equal nets: a test is divided among them."""
+        self.parallel.before_test(self.net, self.exchange)
+
+    # State
+
+    def state(self) -> TrainState:
+        """What this rank holds of the state; shares memory with the nets."""
+        graph, held = self.net.graph, self.net.held
+        history, count = self.rule.history, len(held)
+        return TrainState(
+            iteration=self.iteration,
+            seed=self.seed,
+            weights={blob_of(graph, param): self.net.value(param).detach() for param in held},
+            moments={
+                blob_of(graph, param): tuple(history[moment * count + place] for moment in range(self.rule.moments))
+                for place, param in enumerate(held)
+            },
+            positions=starting_point.positions_of(self.nets),
+            losses=self.losses.history,
+            tuned={tuned.name: tuned.engine for tuned in self._tuned if tuned.settled},
+        )
+
+    def load(self, state: TrainState) -> None:
+        """Go on from this rank's part of a state. What was tuned meanwhile stays tuned."""
+        graph, held = self.net.graph, self.net.held
+        with torch.no_grad():
+            for place, param in enumerate(held):
+                blob = blob_of(graph, param)
+                self.net.value(param).copy_(state.weights[blob])
+                self.net.value(param).grad = None
+                for moment, value in enumerate(state.moments.get(blob, ())):
+                    self.rule.history[moment * len(held) + place].copy_(value)
+        for (net, layer), samples in state.positions.items():
+            sources = self.nets[net].data_layers() if net in self.nets else {}
+            if layer in sources:
+                with suppress(NotImplementedError):
+                    sources[layer].position = samples
+        for tuned in self._tuned:
+            if tuned.name in state.tuned:
+                tuned.take_over(state.tuned[tuned.name])
+        self.iteration = state.iteration
+        self.losses = SmoothedLoss(self.plan.average_loss, state.losses)
+
+    def snapshot(self) -> str:
+        """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
+
+        Raises:
+            WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+        """
+        return self._checkpoint.write(self.iteration, self.losses.history)
+
+    def restore(self, path: str) -> None:
+        """Go on from the solver state at ``path``.
+
+        Raises:
+            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+        """
+        self._restore(path)
+        self._share_weights()
+
+    def _restore(self, path: str) -> None:
+        saved = self._checkpoint.restore(path)
+        self.iteration = saved.iter
+        self.losses = SmoothedLoss(self.plan.average_loss, saved.loss_history)
+
+    def _share_weights(self) -> None:
+        """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""
+        for net in self.nets.values():
+            self.parallel.agree(net, everything=True)

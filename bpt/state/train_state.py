@@ -1,0 +1,140 @@
+"""TrainState: everything that a run is between two iterations, apart from what it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from bpt.comm.base import Communicator
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.part import WHOLE, Part
+from bpt.state.gathering import Gathered
+
+Blob = tuple[str, int]
+"""A parameter blob: its layer's name, and its number there."""
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """What it takes to go on, as one rank holds it: whole, or its part of it.
+
+    A state that was taken from a running net shares that one's memory until it is copied.
+
+    Attributes:
+        iteration: iterations done.
+        seed: of everything random.
+        weights: the values of each parameter blob.
+        moments: what the update rule remembers of each, as many tensors as it has moments.
+        positions: samples that each data layer has handed out, by net ("train", "test#0", …) and layer.
+        losses: those in the smoothed loss, oldest first.
+        tuned: what was settled by measuring: "engine", "inner".
+        extras: tensors of whatever else has a state (an exchange's residuals, a scaler), by name; they are of this
+            rank alone, and are neither gathered nor divided.
+    """
+
+    iteration: int
+    seed: int
+    weights: Mapping[Blob, Tensor]
+    moments: Mapping[Blob, tuple[Tensor, ...]] = field(default_factory=dict)
+    positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    losses: tuple[float, ...] = ()
+    tuned: Mapping[str, int] = field(default_factory=dict)
+    extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+
+    def copy(self) -> TrainState:
+        """The same in memory of its own."""
+        return replace(
+            self,
+            weights={blob: _cloned(value) for blob, value in self.weights.items()},
+            moments={blob: tuple(map(_cloned, values)) for blob, values in self.moments.items()},
+            extras={name: {key: _cloned(value) for key, value in of.items()} for name, of in self.extras.items()},
+        )
+
+    def differences(self, other: TrainState, tolerance: float = 0.0) -> Iterator[str]:
+        """In what another state differs, in words.
+
+        Args:
+            tolerance: of tensors, relative to the largest element of this one's.
+        """
+        for name in ("iteration", "seed", "positions", "losses", "tuned"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if ours != theirs:
+                yield f"{name} ({ours}, not {theirs})"
+        tensors, others = dict(self._tensors()), dict(other._tensors())
+        for what in tensors.keys() | others.keys():
+            if what not in tensors or what not in others:
+                yield f"{what} is in one of them only"
+            elif not _close(tensors[what], others[what], tolerance):
+                yield what
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for (layer, blob), value in self.weights.items():
+            yield f"weights of {layer}/{blob}", value
+        for (layer, blob), values in self.moments.items():
+            yield from ((f"moment {number} of {layer}/{blob}", value) for number, value in enumerate(values))
+        for name, of in self.extras.items():
+            yield from ((f"{name}: {key}", value) for key, value in of.items())
+
+    def gathered(self, graph: LayerGraph, comm: Communicator, parts: Sequence[Part]) -> TrainState | None:
+        """The whole state, on rank 0 of ``comm``, of what each rank has; ``None`` on the others. A collective call.
+
+        Args:
+            graph: the training net.
+            parts: what each rank holds of it.
+        """
+        dtype = next((value.dtype for value in self.weights.values()), torch.float32)
+        weights: dict[Blob, Tensor] = {}
+        moments: dict[Blob, tuple[Tensor, ...]] = {}
+        for param in graph.learnable:
+            blob = blob_of(graph, param)
+            count = max(comm.allgather(len(self.moments.get(blob, ()))))
+            own = self.moments.get(blob, (None,) * count)
+            whole = [Gathered(comm, parts, param, value, dtype) for value in (self.weights.get(blob), *own)]
+            if comm.rank == 0:
+                first, *rest = (torch.from_numpy(each.array()).clone() for each in whole)
+                weights[blob], moments[blob] = first, tuple(rest)
+            else:
+                for each in whole:
+                    each.drain()
+        everybody = comm.allgather(self.positions)  # of a pipeline the first stage has the data layers
+        positions = {place: samples for each in everybody for place, samples in each.items()}
+        return None if comm.rank else replace(self, weights=weights, moments=moments, positions=positions)
+
+    def divided(self, graph: LayerGraph, part: Part = WHOLE) -> TrainState:
+        """What a rank with ``part`` of the net holds of this state, which is whole. Shares its memory."""
+        held = [param for param in graph.learnable if part.holds(param)]
+
+        def own(param: Param, value: Tensor) -> Tensor:
+            piece = part.slice_of(param)
+            return value[piece.index(value.dim())] if piece else value
+
+        return replace(
+            self,
+            weights={blob: own(param, self.weights[blob]) for param in held if (blob := blob_of(graph, param))},
+            moments={
+                blob: tuple(own(param, value) for value in self.moments[blob])
+                for param in held
+                if (blob := blob_of(graph, param)) in self.moments
+            },
+        )
+
+
+def blob_of(graph: LayerGraph, param: Param) -> Blob:
+    """The name of a parameter."""
+    return graph.nodes[param.layer].name, param.blob
+
+
+def _cloned(value: Tensor) -> Tensor:
+    return value.detach().clone(memory_format=torch.preserve_format)
+
+
+def _close(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
+    if ours.shape != theirs.shape:
+        return False
+    if not ours.numel() or torch.equal(ours, theirs):
+        return True
+    error = (ours.detach().double() - theirs.detach().double()).abs().max().item()
+    return error <= tolerance * ours.detach().abs().max().item()
