@@ -49,7 +49,7 @@ def write_speeds(*seconds: float, caps: int = 1000) -> None:
 
     def run(comm: Communicator) -> None:
         source = read_plan("solver.prototxt")
-        now = facts(source.param, source.train.graph(), CPU, comm)
+        now = facts(source, source.train.graph(), CPU, comm)
         speeds = tuple(RankSpeed({1: Estimate(s, 0.0, 3), 100: Estimate(100 * s, 0.0, 3)}, caps) for s in seconds)
         if comm.rank == 0:
             write_profile(Profile(now, speeds, 6, "small", ""), "speed.json")
