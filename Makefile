@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Under pytest every worker gets one thread: the machine's cores are shared out by -n.
 WORKERS ?= auto
 
-.PHONY: help env demo test test-all check lint types contract bench proto clean
+.PHONY: help env demo test test-all check lint types contract bench proto combinations clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -47,7 +47,10 @@ bench: env  ## time bpt against a plain PyTorch loop, and on 2 ranks against Dis
 	$(BIN)/python scripts/bench loop
 	$(BIN)/python scripts/bench ddp
 
-proto: env  ## compile bpt/proto/bpt.proto
+combinations: env  ## write the page of what combines with what anew
+	$(BIN)/python -m bpt.plan.combinations > docs/combinations.md
+
+proto: env  ## compile bpt/proto/bpt.proto and bpt/trace/perfetto_trace.proto
 	$(BIN)/python -m bpt.proto.compile
 
 clean:  ## remove what can be made again, but not data/ and snapshots/

@@ -21,6 +21,7 @@ from bpt.graph.source import layer_specs
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.net import Net
+from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,9 +60,9 @@ class LayerRun:
     operator: SegmentOperator
 
     @classmethod
-    def prepare(cls, kind: str, case: dict[str, Any]) -> LayerRun:
+    def prepare(cls, kind: str, case: dict[str, Any], precision: Precision = FLOAT32) -> LayerRun:
         phase = pb.Phase.Value(case["phase"])
-        net = Net(graph_of(case["prototxt"], phase), PassContext(seed=case["seed"]))
+        net = Net(graph_of(case["prototxt"], phase), PassContext(seed=case["seed"], precision=precision))
         arrays = recorded(kind)[1]
         layer = net.layers[net.graph.index_of[case["layer"]]]
         with torch.no_grad():
@@ -91,7 +92,9 @@ class LayerRun:
             graph = graph_of(self.case["prototxt"], graph.phase, input_shapes=changed)
             operator.net.reshape(graph)
         first = {edge.blob: edge for edge in reversed(graph.edges)}
-        operator.feed({first[name].index: torch.from_numpy(array.copy()) for name, array in inputs.items()})
+        number = operator.net.context.precision.compute
+        fed = {first[name].index: torch.from_numpy(array.copy()).to(number) for name, array in inputs.items()}
+        operator.feed(fed)
         layer = operator.net.layers[graph.index_of[self.case["layer"]]]
         if not self.case["accumulate"]:
             for blob in layer.blobs:
@@ -106,7 +109,7 @@ class LayerRun:
         if not backward:
             return
         for name, array in self.recorded(step, "topdiff").items():
-            operator.diffs[graph.blobs[name].index] = torch.from_numpy(array.copy())
+            operator.diffs[graph.blobs[name].index] = torch.from_numpy(array.copy()).to(number)
         for index in reversed(range(len(graph))):
             operator.backward(index)
         for name, array in self.recorded(step, "botdiff").items():

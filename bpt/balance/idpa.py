@@ -207,20 +207,6 @@ class Udpa(Idpa):
         """Times do not count."""
 
 
-def mean_times(seconds: Sequence[float | None], trained: Sequence[int]) -> tuple[float | None, ...]:
-    """t̄_j = T_j / n_j: the time that each node took for a sample in its last iteration.
-
-    Line 7 of Alg. 3.1 divides by the samples of the first batch; from the third batch on, nodes train more than these.
-
-    Args:
-        seconds: T_j of each node; ``None``: not known.
-        trained: the samples that it trained in that time. Where it is 0, the result is ``None``.
-    """
-    return tuple(
-        time / count if time is not None and count else None for time, count in zip(seconds, trained, strict=True)
-    )
-
-
 def total_iterations(iterations: int, batches: int) -> int:
     """K' = A + ⌊K - (A+1)/2⌋: how many iterations train each sample about K times, as in the mean (Eq. 6).
 

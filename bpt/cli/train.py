@@ -53,6 +53,13 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="",
     )
+    parser.flag(
+        "trace",
+        "write what every rank does when to this file: .json or .json.gz in Chrome's trace format, .pftrace in "
+        "Perfetto's; ui.perfetto.dev opens both",
+        metavar="FILE",
+        default="",
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
     for signal, name, effect in (("sigint", "Ctrl-C", "stop"), ("sighup", "SIGHUP (a closed terminal)", "snapshot")):
@@ -75,4 +82,4 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)
     signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
-    train(plan, job.world, device, signals, arguments.snapshot, arguments.replay)
+    train(plan, job.world, device, signals, arguments.snapshot, arguments.replay, arguments.trace)

@@ -19,12 +19,11 @@ message may be sent to a dead rank without an error.
 
 from __future__ import annotations
 
-import math
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,20 +52,34 @@ class Request(Protocol):
 class CountedRequest:
     """A request whose waiting is noted under the method that started it; a ``Test`` that finds nothing is not."""
 
-    def __init__(self, request: Request, comm: Communicator, method: str) -> None:
+    def __init__(self, request: Request, comm: Communicator, method: str, peer: int, flow: int = 0) -> None:
         self._request = request
         self._comm = comm
         self._method = method
+        self._peer = peer
+        self._flow = flow  # that ends here, as long as it has not
 
     def Wait(self) -> None:
         """See Request."""
-        with self._comm._call(self._method, calls=0):
+        with self._goes_on():
             self._request.Wait()
 
     def Test(self) -> bool:
         """See Request."""
         with self._comm._translated(self._method):
-            return self._request.Test()
+            done = self._request.Test()
+        if done and self._flow:
+            with self._goes_on():
+                pass
+        return done
+
+    def _goes_on(self) -> AbstractContextManager[object]:
+        flow, self._flow = self._flow, 0
+        return self._comm._call(self._method, calls=0, peer=self._peer, flow=flow)
+
+
+_FLOWS = 2**62 - 1
+C = TypeVar("C", bound="Communicator")
 
 
 class Communicator(ABC):
@@ -85,6 +98,14 @@ class Communicator(ABC):
         self.rank = rank
         self.size = size
         self.events = events or EventBus(rank)
+        self._identity = 0  # the same on all ranks here, and another one than that of any other communicator of theirs
+        self._made = 0  # communicators of this one
+        self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
+
+    @property
+    def world_ranks(self) -> Sequence[int]:
+        """Which ranks of the job are here, in order."""
+        return range(self.size)
 
     @property
     def host(self) -> str:
@@ -182,23 +203,27 @@ class Communicator(ABC):
 
     def Send(self, buffer: Buffer, dest: int, tag: int = 0) -> None:
         """Send ``buffer``; it may be used again afterwards."""
-        with self._call("Send", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype):
+        flow = self._flow(self.rank, dest, tag)
+        with self._call("Send", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype, flow=flow):
             self._Isend(buffer, dest, tag).Wait()
 
     def Recv(self, buffer: Buffer, source: int, tag: int = 0) -> None:
         """Receive into ``buffer``, which has just the right size."""
-        with self._call("Recv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype):
+        flow = self._flow(source, self.rank, tag)
+        with self._call("Recv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype, flow=-flow):
             self._Irecv(buffer, source, tag).Wait()
 
     def Isend(self, buffer: Buffer, dest: int, tag: int = 0) -> Request:
         """Start to send ``buffer``, which must stay as it is until ``Wait``."""
-        with self._call("Isend", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype):
-            return CountedRequest(self._Isend(buffer, dest, tag), self, "Isend")
+        flow = self._flow(self.rank, dest, tag)
+        with self._call("Isend", buffer.nbytes, 0, peer=dest, dtype=buffer.dtype, flow=flow):
+            return CountedRequest(self._Isend(buffer, dest, tag), self, "Isend", dest)
 
     def Irecv(self, buffer: Buffer, source: int, tag: int = 0) -> Request:
         """Start to receive into ``buffer``."""
+        flow = self._flow(source, self.rank, tag)
         with self._call("Irecv", 0, buffer.nbytes, peer=source, dtype=buffer.dtype):
-            return CountedRequest(self._Irecv(buffer, source, tag), self, "Irecv")
+            return CountedRequest(self._Irecv(buffer, source, tag), self, "Irecv", source, -flow)
 
     # Objects, for set-up
 
@@ -287,9 +312,26 @@ class Communicator(ABC):
         calls: int = 1,
         peer: int | None = None,
         dtype: np.dtype[Any] | None = None,
+        flow: int = 0,
     ) -> AbstractContextManager[object]:
         """Note what runs inside as an Event; ``_translated``, too."""
-        return self.events.call(method, sent, received, calls, peer, dtype)
+        peer = None if peer is None else self.world_ranks[peer]
+        return self.events.call(method, sent, received, calls, peer, dtype, flow)
+
+    def _flow(self, source: int, dest: int, tag: int) -> int:
+        """A number for the next message of this kind: messages arrive in order, so it is the same at both ends.
+
+        Hashes of integers are alike in all processes.
+        """
+        message = self.world_ranks[source], self.world_ranks[dest], tag
+        number = self._messages[message] = self._messages.get(message, 0) + 1
+        return hash((self._identity, *message, number)) & _FLOWS or 1
+
+    def _adopt(self, made: C) -> C:
+        """Let ``made``, which all ranks here have made now, be told apart from all other communicators."""
+        self._made += 1
+        made._identity = hash((self._identity, self._made))
+        return made
 
     def _translated(self, method: str) -> AbstractContextManager[object]:
         """Let errors of the library be those that ``method`` raises."""
@@ -307,6 +349,3 @@ class Cartesian(Protocol):
         """The ranks that differ from this one in the remaining axes only."""
 
 
-def coordinates(rank: int, dims: Sequence[int]) -> tuple[int, ...]:
-    """The place of ``rank`` in a grid of ``dims``, the last axis fastest."""
-    return tuple(int(place) for place in np.unravel_index(rank, dims)) if math.prod(dims) else ()

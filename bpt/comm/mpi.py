@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -51,6 +51,10 @@ class MpiCommunicator(Communicator):
         self.patient = patient
         self._mpi = mpi
         mpi.Set_errhandler(MPI.ERRORS_RETURN)
+
+    @cached_property
+    def world_ranks(self) -> Sequence[int]:
+        return tuple(self._mpi.Get_group().Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
 
     def bcast(self, value: Any, root: int = 0) -> Any:
         with self._translated("bcast"):
@@ -210,7 +214,7 @@ class MpiCommunicator(Communicator):
         return Transfers([self._mpi.Irecv(_spec(piece), source, tag) for piece in pieces(buffer)], self.patient)
 
     def _of_same_kind(self, mpi: MPI.Intracomm) -> MpiCommunicator:
-        return MpiCommunicator(mpi, self.events, self.patient)
+        return self._adopt(MpiCommunicator(mpi, self.events, self.patient))
 
     def _do(self, method: str, *arguments: Any) -> None:
         """Call MPI's collective, in its nonblocking form if this communicator is patient."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from bpt import server as outer
@@ -11,9 +13,11 @@ from bpt.comm.base import Communicator
 from bpt.errors import RunError, UserError
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
+from bpt.runtime.agreement import outcome_of_first
 from bpt.server.outcome import Outcome
 from bpt.signals import SignalActions
 from bpt.solver.solver import Solver
+from bpt.trace.tracing import check_file, tracing
 
 # A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
 # connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.
@@ -27,6 +31,7 @@ def train(
     signals: SignalActions,
     resume: str = "",
     replay: str = "",
+    trace: str = "",
 ) -> None:
     """Train as ``plan`` says; a collective call.
 
@@ -35,13 +40,18 @@ def train(
         signals: noted while it trains.
         resume: a solver state to go on from, or "auto".
         replay: a replay log of the outer layer, to repeat its run.
+        trace: a file that is to show what all ranks do when; see docs/trace.md.
 
     Raises:
+        UserError: nothing can be written to ``trace``.
         RunError: SIGTERM has stopped it, a replay could not go to the end of its run, or it failed.
     """
+    if trace:
+        outcome_of_first(world, None if world.rank else partial(check_file, trace))
     keep_memory(plan.parallel_param)
     if plan.is_outer:
-        outcome = outer.train(plan, world, device, signals, resume, replay)
+        with tracing(trace, world):
+            outcome = outer.train(plan, world, device, signals, resume, replay)
     elif replay:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         raise UserError(
@@ -49,7 +59,8 @@ def train(
             "log to be repeated: random_seed does it"
         )
     else:
-        outcome = _together(plan, world, device, signals, resume)
+        with tracing(trace, world):
+            outcome = _together(plan, world, device, signals, resume)
     if outcome.terminated:
         state, saved = snapshot.state_path(plan, outcome.iterations), ""
         if plan.snapshot_after_train:  # "auto" might find one of an older run that came further

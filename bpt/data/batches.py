@@ -19,6 +19,8 @@ from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Source
 from bpt.data.transform import Transform
 from bpt.errors import DataError
+from bpt.events.bus import EventBus
+from bpt.events.event import Activity
 from bpt.graph.spec import Shape
 from bpt.share import ShardRotation, Share
 
@@ -33,6 +35,7 @@ class Batches(ABC):
         rotation_of_shares: when shares are rotated; ``None``: never.
         epoch: samples of the source.
         sampler: the order of its samples.
+        events: where it is noted that a batch is made.
         allocated: the stream, once only some of the samples are this process's; ``None``: all are.
     """
 
@@ -41,6 +44,7 @@ class Batches(ABC):
         self.rotation_of_shares: ShardRotation | None = None
         self.epoch = sampler.size
         self.sampler = sampler
+        self.events = EventBus()
         self.allocated: AllocatedSampler | None = None
 
     def allocate(self, position: int, runs: Sequence[Run], begun: int = 0) -> None:
@@ -54,6 +58,10 @@ class Batches(ABC):
 
     def __call__(self, position: int) -> tuple[Tensor, ...]:
         """The share's samples in its order: a float32 tensor for each top, with a row a sample, perhaps none."""
+        with self.events.during(Activity.MAKE_BATCH):
+            return self._make(position)
+
+    def _make(self, position: int) -> tuple[Tensor, ...]:
         runs = self.share.runs(self.share.shift(self.rotation(position)))
         # Read in the order of the stream: no source likes to go back.
         stream = self.allocated or self.sampler

@@ -122,16 +122,6 @@ def pack(indices: Iterable[int], records: Iterable[Record]) -> Parcel:
     return Parcel(np.array(sizes, np.int64).reshape(-1, 3), np.frombuffer(content, np.uint8))
 
 
-def unpack(parcel: Parcel) -> Iterator[tuple[int, Record]]:
-    """The records of a parcel with their indices."""
-    content = parcel.content.tobytes()
-    at = 0
-    for index, key, datum in parcel.table.tolist():
-        end = at + key + datum
-        yield index, Record(content[at : at + key], content[at + key : end])
-        at = end
-
-
 _numbers = itertools.count(1)
 _spools: weakref.WeakValueDictionary[str, Spool] = weakref.WeakValueDictionary()  # by name
 

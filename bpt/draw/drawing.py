@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 FORMATS = (".svg", ".png", ".pdf")
-DIRECTIONS = ("TB", "LR", "BT")
 DOTS = 200  # an inch, in PNGs; fewer if the picture is huge
 _MOST = 12000  # dots along a side
 _PAGE = 700.0  # points: longer drawings are folded

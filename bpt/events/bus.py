@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,16 +33,18 @@ class EventBus:
         rank: whose events these are.
 
     Attributes:
-        before_end: called at the end of each instruction or activity, such as to wait for a device that goes on by
+        before_end: called at the end of each instruction, such as to wait for a device that goes on by
             itself, whose work would appear in a later one.
+        layers_of: what a segment of the net that trains is made of, in few words.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
         self.before_end: Callable[[], object] | None = None
+        self.layers_of: Callable[[int], str] = lambda segment: ""
         self._sinks: tuple[Sink, ...] = ()
         self._lock = threading.Lock()
-        self._here = _Here()
+        self._here = _Here({})
 
     def add(self, sink: S) -> S:
         """Let ``sink`` have the events from now on; returns it."""
@@ -97,12 +100,17 @@ class EventBus:
 
 
 class _Here(threading.local):
-    """What a thread is at."""
+    """What a thread is at, and its name, which no other one has as long as it lives."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: dict[str, threading.Thread]) -> None:
         self.what: Instruction | Activity | None = None
         self.message = ""
-        self.thread = threading.current_thread().name
+        thread = threading.current_thread()
+        others = (f"{thread.name} {number}" for number in itertools.count(2))
+        for self.thread in itertools.chain([thread.name], others):
+            if threads.setdefault(self.thread, thread) is thread or not threads[self.thread].is_alive():
+                threads[self.thread] = thread
+                break
 
 
 class _Span:
@@ -124,9 +132,10 @@ class _Span:
         here = bus._here
         here.what, here.message = self._before
         if self._noted:
-            if bus.before_end is not None and kind is None:
+            if bus.before_end is not None and kind is None and self._what.phase:
                 bus.before_end()
-            bus.emit(Event(self._what, self._start, time.perf_counter(), bus.rank, here.thread))
+            within = self._before[0]
+            bus.emit(Event(self._what, self._start, time.perf_counter(), bus.rank, here.thread, within=within))
 
 
 class _Call:

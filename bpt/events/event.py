@@ -18,6 +18,7 @@ class Activity(Enum):
     TEST = "test"
     SNAPSHOT = "snapshot"
     DISPLAY = "display"
+    MERGE = "merge"  # what workers have submitted into the global weights
     WAIT_FOR_DATA = "wait for data"
     MAKE_BATCH = "make batch"
     WRITE = "write"
@@ -50,9 +51,10 @@ class Event(NamedTuple):
         message: the parameters or the blob that a call is for, where ``what`` has several messages.
         calls: 0: goes on with a call that was counted before.
         sent, received: bytes, see Traffic.
-        peer: the other rank of a message from one to one.
+        peer: of a message from one to one, the other rank of the job.
         dtype: of what was sent.
-        flow: of a message from one to one: equal where it is sent and where it comes in, and nowhere else; 0: none.
+        flow: of a message from one to one where it leaves; where it arrives, the same below 0. 0: neither happens.
+        within: the instruction or activity around ``what``, if that is meant itself.
     """
 
     what: Instruction | Activity | None
@@ -68,6 +70,7 @@ class Event(NamedTuple):
     peer: int | None = None
     dtype: np.dtype[Any] | None = None
     flow: int = 0
+    within: Instruction | Activity | None = None
 
     @property
     def step(self) -> Step | Activity | None:

@@ -11,7 +11,7 @@ from bpt.graph.layer_graph import Edge, LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec, Shape, count
 from bpt.graph.state import filter_layers
-from bpt.layers import LAYERS
+from bpt.layers import LAYERS, DataLayer
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 
@@ -123,15 +123,12 @@ def _find_input(layers: Sequence[LayerSpec], model: str) -> tuple[LayerSpec, str
 
 def _shapes_of(spec: LayerSpec) -> Sequence[Shape]:
     """Shapes of the tops of a layer without bottoms."""
-    if spec.type == "VolumeData":
-        # What the text says is enough; the data set itself may be on another machine.
-        sizes = tuple(spec.param.volume_data_param.shape)
-        if len(sizes) in (1, 3):
-            return ((1, 1, *(sizes * 3 if len(sizes) == 1 else sizes)),)
     try:
         kind = LAYERS[spec.type]
     except UserError as error:
         raise spec.error(str(error), "type") from None
+    if issubclass(kind, DataLayer) and (sample := kind.sample_shape(spec)):
+        return ((1, *sample),)  # the data set itself may be on another machine
     return kind.infer(spec, ()).tops
 
 

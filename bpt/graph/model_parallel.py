@@ -6,15 +6,17 @@ features of all samples. Arithmetic only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.part import WHOLE, Part, Slice, slice_bounds
 from bpt.proto import bpt_pb2 as pb
+from bpt.violation import PARALLEL, Violation
 
 PEER = pb.FcParameter.PEER
+_Mode = pb.LayerParallelParameter
+_NUM_SHARDS = (PARALLEL, "num_shards")
 
 
 @dataclass(frozen=True)
@@ -39,58 +41,50 @@ class Block:
 
 
 def split_layers(graph: LayerGraph) -> tuple[Node, ...]:
-    """The layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``.
-
-    Raises:
-        LayerError: a layer cannot be split, though it says ``mode: MODEL`` or does not say ``mode: DATA``.
-        PrototxtError: there is none in a net that is trained.
-    """
-    nodes = tuple(node for node in graph.nodes if _is_split(node))
-    for node in nodes:
-        _check(graph, node)
-    if not nodes and graph.phase == pb.TRAIN:
-        raise PrototxtError(
-            f'net "{graph.name}"{f" ({graph.source})" if graph.source else ""} has no layer that num_shards could '
-            "split: InnerProduct layers are split, unless they say parallel_param { mode: DATA }; set num_shards: 1"
-        )
-    return nodes
+    """The layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``."""
+    return tuple(node for node in graph.nodes if node.type == "InnerProduct" and _mode(node) != _Mode.DATA)
 
 
-def _is_split(node: Node) -> bool:
+def _mode(node: Node) -> int | None:
     param = node.spec.param.parallel_param
-    if node.type == "InnerProduct":
-        return param.mode == pb.LayerParallelParameter.MODEL or not param.HasField("mode")
-    if param.HasField("mode") and param.mode == pb.LayerParallelParameter.MODEL:
-        raise node.spec.error(
-            f"mode: MODEL splits InnerProduct layers only, not {node.type}; set mode: DATA", "parallel_param", "mode"
-        )
-    return False
+    return param.mode if param.HasField("mode") else None
 
 
-def _check(graph: LayerGraph, node: Node) -> None:
-    remedy = "; keep it whole by parallel_param { mode: DATA }"
-    axis, axes = node.spec.param.inner_product_param.axis, len(graph.edges[node.bottoms[0]].shape)
-    if axis % axes != 1:
-        raise node.spec.error(
-            f"axis {axis} of a bottom with {axes} axes: num_shards splits InnerProduct layers with axis 1 only{remedy}",
-            "inner_product_param",
-            "axis",
+def violations(graph: LayerGraph) -> Iterator[Violation]:
+    """Why the net cannot be divided over shards."""
+    remedy = "keep it whole by parallel_param { mode: DATA }"
+    for node in graph.nodes:
+        if node.type != "InnerProduct" and _mode(node) == _Mode.MODEL:
+            why = f"mode: MODEL splits InnerProduct layers only, not {node.type}"
+            yield _of_layer(node, why, "set mode: DATA", "parallel_param", "mode")
+    nodes = split_layers(graph)
+    for node in nodes:
+        axis, axes = node.spec.param.inner_product_param.axis, len(graph.edges[node.bottoms[0]].shape)
+        if axis % axes != 1:
+            why = f"axis {axis} of a bottom with {axes} axes: num_shards splits InnerProduct layers with axis 1 only"
+            yield _of_layer(node, why, remedy, "inner_product_param", "axis")
+        for other in graph.params:
+            owner = graph.params[other.owner]
+            if other.shared and node.index in (other.layer, owner.layer):
+                layer = graph.nodes[owner.layer if other.layer == node.index else other.layer].name
+                blob = other.blob if other.layer == node.index else owner.blob
+                why = f'shares parameter "{other.name}" with layer "{layer}" and cannot be split by num_shards'
+                yield _of_layer(node, why, remedy, "param", blob, "name")
+    if not nodes and graph.phase == pb.TRAIN:
+        yield Violation(
+            _NUM_SHARDS,
+            f'net "{graph.name}"{f" ({graph.source})" if graph.source else ""} has no layer that num_shards could '
+            "split: InnerProduct layers are split, unless they say parallel_param { mode: DATA }",
+            "set num_shards: 1",
         )
-    for other in graph.params:
-        owner = graph.params[other.owner]
-        if other.shared and node.index in (other.layer, owner.layer):
-            layer = graph.nodes[owner.layer if other.layer == node.index else other.layer].name
-            blob = other.blob if other.layer == node.index else owner.blob
-            raise node.spec.error(
-                f'shares parameter "{other.name}" with layer "{layer}" and cannot be split by num_shards{remedy}',
-                "param",
-                blob,
-                "name",
-            )
+
+
+def _of_layer(node: Node, why: str, remedy: str, *field: str | int) -> Violation:
+    return Violation(_NUM_SHARDS, why, remedy, node.name, node.spec.origin(*field))
 
 
 def blocks(graph: LayerGraph, scheme: int, stages: Sequence[int] = ()) -> tuple[Block, ...]:
-    """The blocks of a net under an ``fc_param { scheme }``, in order. Raises as ``split_layers`` does.
+    """The blocks of a net under an ``fc_param { scheme }``, in order.
 
     Args:
         stages: of each layer, in a pipeline; a block is on one of them.

@@ -24,6 +24,11 @@ class Segment:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    def describe(self, graph: LayerGraph) -> str:
+        """Its first and its last layer."""
+        first, last = graph.nodes[self.start].name, graph.nodes[self.end - 1].name
+        return first if first == last else f"{first} … {last}"
+
 
 def cut(graph: LayerGraph, starts: Sequence[int] = (0,), sources_apart: bool = False) -> tuple[Segment, ...]:
     """Cut ``graph`` into segments that begin at ``starts`` (ascending, the first 0).

@@ -11,13 +11,13 @@ from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
-from bpt.layers.labels import by_class, check_label_count, class_indices, places_of
+from bpt.layers.labels import Classifying, by_class, check_label_count, class_indices, places_of
 from bpt.layers.loss import at_least_1
 from bpt.proto import bpt_pb2 as pb
 
 
 @LAYERS.register("Accuracy")
-class Accuracy(Layer):
+class Accuracy(Classifying, Layer):
     """The share of predictions whose label is among the ``accuracy_param { top_k }`` (default 1) best scores.
 
     A score equal to the label's counts as better, so a net that tells nothing apart scores 0; so does a
@@ -90,7 +90,7 @@ class Accuracy(Layer):
         number = labels.numel() if self.ignore_label is None else counts.sum()
         labels = labels * counts  # an ignored label need not be a class
         right = (places_of(scores, labels) < self.top_k) & (counts > 0)
-        accuracy = right.sum() / at_least_1(self.of_whole_batch(number))
+        accuracy = right.sum().to(scores.dtype) / at_least_1(self.of_whole_batch(number))
         if not self.gives_classes:
             return accuracy
         counts_by_class = self.of_whole_batch(_per_class(labels, counts, scores))

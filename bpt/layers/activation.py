@@ -1,4 +1,4 @@
-"""Element-wise activations of one bottom: ReLU, ReLU6, ELU, Sigmoid, Swish, TanH."""
+"""Element-wise activations of one bottom: ReLU and its kin, Sigmoid, TanH, AbsVal, BNLL, Clip, Power and others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.context import PassContext
-from bpt.graph.spec import LayerShapes, LayerSpec, Shape
+from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.proto import bpt_pb2 as pb
+
+LARGE = 50.0  # Caffe takes exp(x) for exp(50) from here on in backward: the gradient is 1, to 2e-22
 
 
 class Neuron(Layer):
@@ -27,6 +30,8 @@ class Neuron(Layer):
 @LAYERS.register("ReLU")
 class ReLU(Neuron):
     """``max(x, 0) + negative_slope · min(x, 0)``; at 0 the gradient is ``negative_slope``."""
+
+    settings = "relu_param"
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -92,3 +97,101 @@ class TanH(Neuron):
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return torch.tanh(bottoms[0])
+
+
+@LAYERS.register("AbsVal")
+class AbsVal(Neuron):
+    """``|x|``; at 0 the gradient is 0."""
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].abs()
+
+
+@LAYERS.register("BNLL")
+class BNLL(Neuron):
+    """``log(1 + exp(x))``, for any ``x``; above 50 it is ``x`` itself, and its gradient 1."""
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return functional.softplus(bottoms[0], threshold=LARGE)
+
+
+@LAYERS.register("Clip")
+class Clip(Neuron):
+    """``max(min, min(x, max))``; the gradient is 1 at the bounds and between them, else 0."""
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.least, self.most = spec.param.clip_param.min, spec.param.clip_param.max
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        if not spec.param.HasField("clip_param"):
+            raise spec.error("needs clip_param { min max }", "type")
+        least, most = spec.param.clip_param.min, spec.param.clip_param.max
+        if not least <= most:
+            raise spec.error(f"min {least:g} must be at most max {most:g}", "clip_param", "min")
+        return super().infer(spec, bottoms)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].clamp(self.least, self.most)
+
+
+@LAYERS.register("Power")
+class Power(Neuron):
+    """``(shift + scale · x) ^ power``.
+
+    If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and hands no diff back.
+    """
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.power_param
+        self.power, self.scale, self.shift = param.power, param.scale, param.shift
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        x = bottoms[0]
+        if self.scale * self.power == 0:
+            return torch.full_like(x, self.shift).pow_(self.power)
+        linear = x * self.scale if self.scale != 1 else x
+        linear = linear + self.shift if self.shift else linear
+        return linear if self.power == 1 else linear.pow(self.power)
+
+
+@LAYERS.register("Threshold")
+class Threshold(Neuron):
+    """1 where ``x > threshold`` (default 0), else 0. It never runs backward: it hands no diff back."""
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.threshold = spec.param.threshold_param.threshold
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return False
+
+    @torch.no_grad()
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return (bottoms[0] > self.threshold).to(bottoms[0].dtype)
+
+
+@LAYERS.register("PReLU")
+class PReLU(Neuron):
+    """``max(x, 0) + slope · min(x, 0)``; at 0 the gradient is the slope.
+
+    Bottom ``(N, channels, …)``. Blob: the slopes ``(channels,)``, or ``()`` if ``channel_shared``; they
+    start at 0.25.
+    """
+
+    elementwise = False  # a slope for each channel
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.prelu_param
+        bottom = bottoms[0]
+        if len(bottom) < 2:
+            raise spec.error(f"needs a bottom of at least 2 axes (N, channels), not shape {bottom}", "bottom")
+        filler = param.filler if param.HasField("filler") else pb.FillerParameter(type="constant", value=0.25)
+        return LayerShapes((bottom,), (ParamSpec(() if param.channel_shared else (bottom[1],), filler),))
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return functional.prelu(bottoms[0], self.blob(0))

@@ -80,6 +80,9 @@ class Layer(nn.Module):
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
     computes: ClassVar[bool] = True  # False: it moves numbers only
     family: ClassVar[Family] = Family.OTHER
+    reads_images: ClassVar[bool] = False  # its samples are images: (channels, height, width)
+    # The field of LayerParameter that holds its settings, if no message there is named after its type.
+    settings: ClassVar[str | None] = None
     # Fields of LayerParameter that it reads, or answers itself, beside the settings of its type.
     reads: ClassVar[frozenset[str]] = frozenset()
 
@@ -240,6 +243,11 @@ class DataLayer(Layer):
     family = Family.DATA
     computes = False
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = (("transform_param.mean_file", FileKind.MEAN),)
+
+    @classmethod
+    def sample_shape(cls, spec: LayerSpec) -> Shape:
+        """The shape of a sample of the first top, if the text alone tells it, wherever the data are; else ()."""
+        return ()
 
     @property
     def epoch(self) -> int:

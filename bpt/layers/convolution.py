@@ -1,4 +1,4 @@
-"""Convolution over any number of spatial axes up to three."""
+"""Convolution over any number of spatial axes up to three, and Deconvolution, the other way round."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class BaseConvolution(Layer):
     by_sample = multiplies = True
     bias_blob = 1
     family = Family.CONVOLUTION
+    settings = "convolution_param"
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -152,3 +153,27 @@ def _check_channels(spec: LayerSpec, bottom: Shape, axis: int) -> None:
         )
     if param.num_output % param.group:
         raise spec.error(f"num_output {param.num_output} does not divide into {param.group} groups", FIELD, "group")
+
+
+@LAYERS.register("Deconvolution")
+class Deconvolution(BaseConvolution):
+    """Each element of a bottom puts the filters, times itself, on the top; where they overlap they add up.
+
+    So forward is what a Convolution from the top to the bottom does backward, and the places on a spatial axis are
+    ``stride · (in - 1) + extent - 2·pad``. Blobs: filters ``(channels, num_output / group, kernel …)``, and
+    ``(num_output,)`` if ``bias_term``. A filler takes the axes of the filters as it does for all layers, so that its
+    ``FAN_IN`` is ``num_output / group · kernel``. Everything else is as in Convolution.
+    """
+
+    transposed = True
+
+
+@LAYERS.register("DepthwiseConvolution")
+class DepthwiseConvolution(Convolution):
+    """A Convolution, with the same ``convolution_param`` and blobs; torch finds the fast way by itself.
+
+    Nets set ``group`` to the number of channels. It is not set by the layer: without it there is one group, as in
+    Convolution.
+    """
+
+    multiplies = False  # its filters see one channel each: too little for a product of matrices

@@ -23,8 +23,7 @@ class Crop(Layer):
     """
 
     arity = Arity(bottoms=(2, 2))
-    within_batch = True
-    by_sample = True
+    within_batch = by_sample = True
     computes = False
     family = Family.JOIN
 

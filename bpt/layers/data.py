@@ -34,6 +34,7 @@ class Data(PrefetchingDataLayer):
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
     files = ((f"{FIELD}.source", FileKind.LMDB), *DataLayer.files)
+    reads_images = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.data_param

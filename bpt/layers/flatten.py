@@ -16,8 +16,7 @@ from bpt.layers.base import LAYERS, Family, Layer
 class Flatten(Layer):
     """Makes one axis of those from ``axis`` (default 1) to ``end_axis`` (default the last), both included."""
 
-    within_batch = True
-    by_sample = is_view = True
+    within_batch = by_sample = is_view = True
     computes = False
     family = Family.JOIN
 

@@ -27,6 +27,7 @@ class Im2col(Layer):
 
     by_sample = True
     family = Family.CONVOLUTION
+    settings = "convolution_param"
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

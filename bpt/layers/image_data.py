@@ -31,6 +31,7 @@ class ImageData(PrefetchingDataLayer):
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
     files = ((f"{FIELD}.source", FileKind.IMAGE_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
+    reads_images = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.image_data_param

@@ -12,6 +12,18 @@ from bpt.layers.axes import show_bottoms
 from bpt.layers.indices import are_within
 
 
+class Classifying:
+    """What a layer has that holds scores of classes, its first bottom, against labels, its second.
+
+    Attributes:
+        axis: of the scores, along which the classes stand.
+        ignore_label: positions with this label do not count.
+    """
+
+    axis: int
+    ignore_label: int | None
+
+
 def check_label_count(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:
     """Raise a LayerError unless there is one label for each prediction along ``axis`` of the first bottom."""
     scores = bottoms[0]

@@ -26,6 +26,7 @@ class Normalize(Layer):
 
     by_sample = True
     family = Family.NORM
+    settings = "norm_param"
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

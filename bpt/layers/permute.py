@@ -21,8 +21,7 @@ class Permute(Layer):
     Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016).
     """
 
-    within_batch = True
-    by_sample = True
+    within_batch = by_sample = True
     computes = False
     family = Family.JOIN
 

@@ -15,6 +15,8 @@ from bpt.context import PassContext, derive_seed
 from bpt.data.allocated import AllocatedSampler
 from bpt.data.batches import Batches
 from bpt.data.prefetch import Prefetcher
+from bpt.events.bus import EventBus
+from bpt.events.event import Activity
 from bpt.graph.spec import LayerSpec
 from bpt.layers.base import DataLayer
 from bpt.proto import bpt_pb2 as pb
@@ -38,14 +40,14 @@ class PrefetchingDataLayer(DataLayer):
             ...  # an iteration; the last one may reach into the next pass
 
     Attributes:
-        waited: seconds that the last ``forward`` waited for its batch; ``waited_in_all``: those of all of them.
+        waited: seconds that the last ``forward`` waited for its batch.
     """
 
     def __init__(self, spec: LayerSpec, context: PassContext, batches: Batches, prefetch: int) -> None:
         super().__init__(spec, context)
         self._batches = batches
         self._prefetch = prefetch
-        self.waited = self.waited_in_all = 0.0
+        self.waited = 0.0
         self._prefetcher = self._make_prefetcher()
 
     def _make_prefetcher(self) -> Prefetcher[tuple[Tensor, ...]]:
@@ -58,10 +60,14 @@ class PrefetchingDataLayer(DataLayer):
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         start = time.perf_counter()
-        tops = self._prefetcher.next()[: len(self.spec.tops)]
+        with self._batches.events.during(Activity.WAIT_FOR_DATA):
+            tops = self._prefetcher.next()[: len(self.spec.tops)]
         self.waited = time.perf_counter() - start
-        self.waited_in_all += self.waited
         return tops[0] if len(tops) == 1 else tops
+
+    def report_to(self, events: EventBus) -> None:
+        """Note there what it waits for batches, and how long it takes to make them."""
+        self._batches.events = events
 
     @property
     def own_rotation(self) -> ShardRotation:

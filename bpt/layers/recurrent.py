@@ -50,6 +50,7 @@ class Recurrent(Layer):
     states: ClassVar[int]  # how many tensors make the state
     silent = True
     family = Family.RECURRENT
+    settings = "recurrent_param"
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:

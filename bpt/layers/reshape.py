@@ -26,8 +26,7 @@ class Reshape(Layer):
     then read as 0: a rank has fewer.
     """
 
-    within_batch = True
-    is_view = silent = True
+    within_batch = is_view = silent = True
     computes = False
     family = Family.JOIN
 

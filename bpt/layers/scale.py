@@ -1,4 +1,4 @@
-"""Scale: products with factors that are learned or computed."""
+"""Scale and Bias: factors and summands that stand for some axes of a blob."""
 
 from __future__ import annotations
 
@@ -11,9 +11,73 @@ from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.kernels.channels_last import is_channels_last
+from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
-from bpt.layers.coefficients import coefficient_shape, coefficients_mix_samples, spread
 from bpt.proto import bpt_pb2 as pb
+
+
+def coefficient_shape(spec: LayerSpec, bottoms: Sequence[Shape], field: str) -> Shape:
+    """Shape of the coefficients: the second bottom's, or that of ``num_axes`` axes of the first from ``axis`` on.
+
+    Args:
+        field: ``"scale_param"`` or ``"bias_param"``, which hold ``axis`` and ``num_axes`` (of which the
+            latter goes without saying where there is a second bottom, and is ignored, as in Caffe).
+
+    Raises:
+        LayerError: they reach over the end of the first bottom, or its axes are of other sizes.
+    """
+    param = getattr(spec.param, field)
+    bottom = bottoms[0]
+    if len(bottoms) == 2:
+        given = bottoms[1]
+        axis = canonical_axis(spec, param.axis, bottom, field, "axis") if given else 0
+        if bottom[axis : axis + len(given)] != given:
+            raise spec.error(
+                f'bottom "{spec.bottoms[1]}" of shape {given} does not fit bottom "{spec.bottoms[0]}" '
+                f"of shape {bottom} from axis {axis} on",
+                "bottom",
+                1,
+            )
+        return given
+    axis = canonical_axis(spec, param.axis, bottom, field, "axis")
+    if param.num_axes < -1:
+        raise spec.error(
+            f"num_axes must be at least 0, or -1 for all from axis on; not {param.num_axes}", field, "num_axes"
+        )
+    end = len(bottom) if param.num_axes == -1 else axis + param.num_axes
+    if end > len(bottom):
+        raise spec.error(
+            f"num_axes {param.num_axes} from axis {axis} on reaches over the end of a bottom of shape {bottom}",
+            field,
+            "num_axes",
+        )
+    return bottom[axis:end]
+
+
+def coefficients_mix_samples(spec: LayerSpec, bottoms: Sequence[Shape], field: str, bias_term: bool = False) -> str:
+    """The answer of ``Layer.mixes_samples``.
+
+    Args:
+        field: as above.
+        bias_term: a blob of the coefficients' shape is learned, also where there is a second bottom.
+    """
+    shape = coefficient_shape(spec, bottoms, field)
+    given = len(bottoms) == 2
+    by_sample = bool(shape) and canonical_axis(spec, getattr(spec.param, field).axis, bottoms[0], field, "axis") == 0
+    if given and not by_sample:
+        return f'bottom "{spec.bottom_names[1]}" {shape} has no axis for the samples'
+    if by_sample and (bias_term or not given):
+        return "it learns coefficients for each sample (axis 0)"
+    return ""
+
+
+def spread(coefficients: Tensor, x: Tensor, axis: int) -> Tensor:
+    """``coefficients`` with axes of 1 behind, so that against ``x`` they broadcast from ``axis`` on."""
+    if not coefficients.dim():
+        return coefficients
+    behind = x.dim() - axis % x.dim() - coefficients.dim()
+    return coefficients.reshape(*coefficients.shape, *(1,) * behind)
+
 
 FIELD = "scale_param"
 
@@ -72,3 +136,33 @@ def scale_channels(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
         return by_channel.scale(x, factors, summands)
     mean, variance = torch.zeros_like(factors), torch.ones_like(factors)
     return torch.batch_norm(x, factors, summands, mean, variance, False, 0, 0, torch.backends.cudnn.enabled)
+
+
+@LAYERS.register("Bias")
+class Bias(Layer):
+    """The first bottom plus summands that stand for ``num_axes`` of its axes from ``axis`` on.
+
+    The summands are the second bottom, or else the only blob, which starts at 0. Top as the first bottom.
+    """
+
+    arity = Arity(bottoms=(1, 2))
+    by_sample = True
+    family = Family.NORM
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.axis = spec.param.bias_param.axis
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        shape = coefficient_shape(spec, bottoms, "bias_param")
+        params = (ParamSpec(shape, spec.param.bias_param.filler),) if len(bottoms) == 1 else ()
+        return LayerShapes((bottoms[0],), params)
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return coefficients_mix_samples(spec, bottoms, "bias_param")
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        summands = bottoms[1] if len(bottoms) == 2 else self.blob(0)
+        return bottoms[0] + spread(summands, bottoms[0], self.axis)

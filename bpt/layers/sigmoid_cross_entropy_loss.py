@@ -24,6 +24,7 @@ class SigmoidCrossEntropyLoss(Loss):
     """
 
     default_normalization = pb.LossParameter.BATCH_SIZE
+    settings = "loss_param"
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -22,8 +22,7 @@ def softmax_axis(spec: LayerSpec, bottom: Shape) -> int:
 class Softmax(Layer):
     """``exp(x) / Σ exp(x)`` along ``softmax_param { axis }`` (default 1)."""
 
-    within_batch = True
-    by_sample = True
+    within_batch = by_sample = True
     family = Family.LOSS
 
     @classmethod

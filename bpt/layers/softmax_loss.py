@@ -13,7 +13,7 @@ from torch.nn import functional
 from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS
-from bpt.layers.labels import by_class, check_label_count, class_indices
+from bpt.layers.labels import Classifying, by_class, check_label_count, class_indices
 from bpt.layers.loss import Loss
 from bpt.layers.softmax import softmax_axis
 
@@ -33,7 +33,7 @@ class _Clip(torch.autograd.Function):
 
 
 @LAYERS.register("SoftmaxWithLoss")
-class SoftmaxWithLoss(Loss):
+class SoftmaxWithLoss(Classifying, Loss):
     """Mean of ``-log(max(p[label], FLT_MIN))`` over the labels, ``p`` the softmax of the scores.
 
     Bottoms: scores of any shape, the classes along ``softmax_param { axis }`` (default 1); labels, one for
@@ -47,6 +47,7 @@ class SoftmaxWithLoss(Loss):
 
     arity = Arity(bottoms=(2, 2), tops=(1, 2), auto_tops=True)
     reads = frozenset({"loss_param", "softmax_param"})
+    settings = "loss_param"
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:

@@ -1,12 +1,26 @@
-"""Settings that stand in a layer of another type."""
+"""Which settings are a layer type's own, and those that stand in a layer of another type."""
 
 from __future__ import annotations
 
-from bpt.layers.base import Layer
+from functools import cache
+
+from bpt.layers.base import LAYERS, Layer
 from bpt.layers.notice import notice
-from bpt.proto.fields import settings_of
+from bpt.proto import bpt_pb2 as pb
 
 _OF_ALL = frozenset({"parallel_param"})
+
+
+@cache
+def settings_of(type_name: str) -> str | None:
+    """The field of LayerParameter that holds the settings of a layer type; None if it has none.
+
+    That is the one whose message is named after the type (InnerProduct → inner_product_param), or that its class names.
+    """
+    for field in pb.LayerParameter.DESCRIPTOR.fields:
+        if field.message_type is not None and field.message_type.name == f"{type_name}Parameter":
+            return field.name
+    return LAYERS[type_name].settings
 
 
 def notice_unused_settings(layer: Layer) -> None:

@@ -40,6 +40,10 @@ class VolumeData(PrefetchingDataLayer):
         super().__init__(spec, context, batches, param.prefetch)
 
     @classmethod
+    def sample_shape(cls, spec: LayerSpec) -> Shape:
+        return (1, *_shape(spec))
+
+    @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         batch_size = batch_size_of(spec, FIELD)
         shape = _shape(spec)

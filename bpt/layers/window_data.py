@@ -35,6 +35,7 @@ class WindowData(PrefetchingDataLayer):
     arity = Arity(bottoms=(0, 0), tops=(2, 2))
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
     files = ((f"{FIELD}.source", FileKind.WINDOW_FILE), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
+    reads_images = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.transform_param

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.layers.accuracy import Accuracy
+from bpt.layers import LAYERS
 from bpt.layers.base import Layer
-from bpt.layers.labels import by_class, places_of
-from bpt.layers.softmax_loss import SoftmaxWithLoss
+from bpt.layers.labels import Classifying, by_class, places_of
+from bpt.layers.softmax import Softmax
 from bpt.net import Net
 
 
@@ -81,10 +81,11 @@ def classifying_node(graph: LayerGraph) -> Node | None:
     SoftmaxWithLoss it is the last Accuracy layer, whose ``top_k`` does not matter here. Losses come first, since a
     training net often has no Accuracy.
     """
-    losses = [node for node in graph.nodes if node.type == "SoftmaxWithLoss"]
+    found = [node for node in graph.nodes if issubclass(LAYERS[node.type], Classifying)]
+    losses = [node for node in found if node.layer_type.is_loss]
     if losses:
         return max(losses, key=lambda node: (graph.edges[node.tops[0]].loss_weight, node.index))
-    return next((node for node in reversed(graph.nodes) if node.type == "Accuracy"), None)
+    return found[-1] if found else None
 
 
 def find_classifier(net: Net) -> Classifier | None:
@@ -93,15 +94,15 @@ def find_classifier(net: Net) -> Classifier | None:
     if node is None or not net.part.runs(node.index):
         return None
     layer = net.layer(node)
-    assert isinstance(layer, SoftmaxWithLoss | Accuracy), node
+    assert isinstance(layer, Classifying), node
     return Classifier(layer, layer.axis, layer.ignore_label, _from_softmax(net.graph, node))
 
 
 def _from_softmax(graph: LayerGraph, node: Node) -> bool:
-    """Whether a Softmax layer has made the scores that ``node``, an Accuracy layer, reads."""
-    if node.type == "SoftmaxWithLoss":
+    """Whether a Softmax layer has made the scores that ``node`` reads; a loss makes probabilities of them itself."""
+    if node.layer_type.is_loss:
         return False
     source = graph.nodes[graph.edges[node.bottoms[0]].producer]
-    while source.type == "Split":
+    while source.layer_type.is_view:
         source = graph.nodes[graph.edges[source.bottoms[0]].producer]
-    return source.type == "Softmax"
+    return issubclass(LAYERS[source.type], Softmax)

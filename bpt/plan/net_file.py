@@ -104,7 +104,7 @@ def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> 
         layer = param.layer[number]
         if batch:
             _set_batch(layer, batch)
-        if not _reads_data(layer.type):
+        if not reads_data(layer.type):
             continue
         source = _source_of(layer)
         if shape or (source and not os.path.exists(source)):
@@ -121,11 +121,12 @@ def _with_inputs(plan: NetPlan, layers: list[int], shape: Shape, batch: int) -> 
                 notes.append(
                     f"{source} is not here: its samples are taken to be {words}, after the text (--shape corrects it)"
                 )
-            _make_input(layer, sample)
+            make_input(layer, sample)
     return replace(plan, source=replace(plan.source, param=param)), notes
 
 
-def _reads_data(type_name: str) -> bool:
+def reads_data(type_name: str) -> bool:
+    """Whether layers of that type read a data set."""
     return type_name in LAYERS and issubclass(LAYERS[type_name], DataLayer)
 
 
@@ -165,7 +166,8 @@ def _sample(layer: pb.LayerParameter) -> Shape:
     return (1 if grey else _COLOUR), height, width
 
 
-def _make_input(layer: pb.LayerParameter, sample: Shape) -> None:
+def make_input(layer: pb.LayerParameter, sample: Shape) -> None:
+    """Turn a data layer into an Input with the same batch; each top but the first is one number a sample."""
     size = next((int(message.batch_size) for message in _parameters(layer, "batch_size")), 1)
     for number in range(len(layer.top)):
         layer.input_param.shape.add(dim=(size, *sample) if number == 0 else (size,))

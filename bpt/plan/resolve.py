@@ -44,7 +44,9 @@ _SPECS: dict[str, type[Any]] = {
 """Message of the schema → what it becomes. The other messages of a solver are texts of nets, and stay."""
 
 
-def resolve(source: SolverSource, weights: Sequence[str] = (), level: int = 0, stages: Sequence[str] = ()) -> RunPlan:
+def resolve(
+    source: SolverSource, weights: Sequence[str] = (), level: int = 0, stages: Sequence[str] | None = None
+) -> RunPlan:
     """The plan of ``source``, with all defaults filled in. Files that it names are not read yet.
 
     Nothing is checked: see ``bpt.plan.violations``. What flags of the command line say is laid over the text:
@@ -52,7 +54,7 @@ def resolve(source: SolverSource, weights: Sequence[str] = (), level: int = 0, s
     Args:
         weights: take the place of the text's, if there are any.
         level: of the training net's state, if it is not 0.
-        stages: more of them, of the same state.
+        stages: more of them, of the same state; an empty list leaves an empty state, as texts in replay logs have it.
     """
     param = pb.SolverParameter()
     param.CopyFrom(source.param)
@@ -60,7 +62,8 @@ def resolve(source: SolverSource, weights: Sequence[str] = (), level: int = 0, s
         param.weights[:] = weights
     if level:
         param.train_state.level = level
-    param.train_state.stage.extend(stages)
+    if stages is not None:
+        param.train_state.stage.extend(stages)
     return _filled(
         RunPlan,
         param,

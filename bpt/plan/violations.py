@@ -13,6 +13,7 @@ from bpt.balance import balance_rules
 from bpt.comm.grid import indivisible
 from bpt.exchange import exchange_rules
 from bpt.execute import compute_rules
+from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph
 from bpt.optim import lr_policy
 from bpt.optim import rules as update_rules
@@ -103,6 +104,9 @@ def violations_of_net(
         found += dividing.violations_in_training(plan, graph) if trains else []
         for test in tests if trains else (graph, *tests):
             found += dividing.violations_in_test(plan, test)
+    if parallel.num_shards > 1:
+        for net in (graph, *tests):
+            found += model_parallel.violations(net)
     pipeline = parallel.pipeline_param
     if trains and parallel.num_stages > 1 and pipeline.schedule != _DELAYED and pipeline.micro_batches > 1:
         found += dividing.violations_in_micro_batches(graph, parallel.sync_batch_norm)

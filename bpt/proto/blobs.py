@@ -57,16 +57,6 @@ def blob_to_array(blob: pb.BlobProto) -> FloatArray:
     return _values(blob, "double_data" if blob.double_data else "data")
 
 
-def diff_to_array(blob: pb.BlobProto) -> FloatArray | None:
-    """The gradients saved in ``blob``, in its shape, as a new float32 array; None if it has none.
-
-    Raises BptError if their number does not match the shape.
-    """
-    if not blob.diff and not blob.double_diff:
-        return None
-    return _values(blob, "double_diff" if blob.double_diff else "diff")
-
-
 def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobProto:
     """A BlobProto with the values of ``array``, its shape and, if given, the gradients ``diff``, in float32.
 

@@ -1,6 +1,6 @@
-"""Compiles the schema: run ``python -m bpt.proto.compile`` (``make proto``) when ``bpt.proto`` has changed.
+"""Compiles the schemas: run ``python -m bpt.proto.compile`` (``make proto``) when one of them has changed.
 
-Writes two files next to the schema, both of which are committed:
+Writes two files next to each schema, such as ``bpt.proto``, both of which are committed:
 
 ``bpt.desc``
     The compiled schema as a serialised ``FileDescriptorSet``, which ``bpt_pb2.py`` loads.
@@ -23,10 +23,8 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-FOLDER = Path(__file__).resolve().parent
-PROTO_NAME = "bpt/proto/bpt.proto"
-DESCRIPTOR_NAME = "bpt.desc"
-STUB_NAME = "bpt_pb2.pyi"
+FOLDER = Path(__file__).resolve().parents[2]  # from which schemas are named
+SCHEMAS = ("bpt/proto/bpt.proto", "bpt/trace/perfetto_trace.proto")
 
 # The stub is protoc's own, down to its long lines and bare generics.
 _STUB_HEADER = b"""# Written by `python -m bpt.proto.compile`; do not edit.
@@ -35,36 +33,38 @@ _STUB_HEADER = b"""# Written by `python -m bpt.proto.compile`; do not edit.
 """
 
 
-def compile_schema(folder: Path) -> dict[str, bytes]:
-    """Compiles ``folder``/bpt.proto and returns the content of each generated file by its name.
+def compile_schema(schema: str, folder: Path = FOLDER) -> dict[Path, bytes]:
+    """Compiles ``folder``/``schema`` and returns the content of each generated file by its path.
 
-    ``folder`` must be the ``bpt/proto`` of a source tree or of an installed package: the schema is registered
-    under the name ``bpt/proto/bpt.proto``, which is searched from the folder two levels up.
-    Raises RuntimeError if the schema does not compile; protoc has then printed why.
+    The schema is registered under the name ``schema``.
+    Raises RuntimeError if it does not compile; protoc has then printed why.
     """
+    descriptor = Path(schema).with_suffix(".desc")
+    stub = descriptor.with_name(f"{descriptor.stem}_pb2.pyi")
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary)
         arguments = [
             "protoc",
-            f"--proto_path={folder.parent.parent}",
+            f"--proto_path={folder}",
             f"--proto_path={resources.files('grpc_tools') / '_proto'}",
-            f"--descriptor_set_out={out / DESCRIPTOR_NAME}",
+            f"--descriptor_set_out={out / descriptor.name}",
             f"--pyi_out={out}",
-            PROTO_NAME,
+            schema,
         ]
         if protoc.main(arguments) != 0:
-            raise RuntimeError(f"{folder / 'bpt.proto'} does not compile")
+            raise RuntimeError(f"{folder / schema} does not compile")
         return {
-            DESCRIPTOR_NAME: (out / DESCRIPTOR_NAME).read_bytes(),
-            STUB_NAME: _STUB_HEADER + (out / "bpt" / "proto" / STUB_NAME).read_bytes(),
+            folder / descriptor: (out / descriptor.name).read_bytes(),
+            folder / stub: _STUB_HEADER + (out / stub).read_bytes(),
         }
 
 
 def main() -> int:
-    """Writes the generated files next to the schema. Returns the exit status."""
-    for name, content in compile_schema(FOLDER).items():
-        (FOLDER / name).write_bytes(content)
-        print(f"{FOLDER / name}: {len(content)} bytes", file=sys.stderr)
+    """Writes the generated files next to their schema. Returns the exit status."""
+    for schema in SCHEMAS:
+        for path, content in compile_schema(schema).items():
+            path.write_bytes(content)
+            print(f"{path}: {len(content)} bytes", file=sys.stderr)
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -60,9 +60,9 @@ def phase_and_weights(second: int | Path | None, third: int | Path | None) -> tu
     return phase, None if weights is None else os.fspath(weights)
 
 
-def floats(value: npt.ArrayLike, what: str) -> npt.NDArray[np.float32]:
-    """``value`` as an array of float32; a UserError about ``what`` if it holds no numbers."""
+def floats(value: npt.ArrayLike, what: str, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.floating[Any]]:
+    """``value`` as an array of ``dtype``; a UserError about ``what`` if it holds no numbers."""
     try:
-        return np.asarray(value, np.float32)
+        return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise UserError(f"{what} must be an array of numbers: {error}") from None

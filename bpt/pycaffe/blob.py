@@ -23,7 +23,7 @@ class Mirrors(NamedTuple):
 
 
 class Blob(Single):
-    """A blob or a parameter of a Net: ``data`` and ``diff``, float32 arrays in its shape.
+    """A blob or a parameter of a Net: ``data`` and ``diff``, arrays in its shape and the net's precision.
 
     Both may be written to (``blob.data[...] = x``), for the next pass to use. An array that is kept over a pass
     shows afterwards what the pass has left.
@@ -82,7 +82,7 @@ def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
             raise UserError(f'blob "{name}" is not an input of the net ({inputs}): its shape follows from them')
         if shape != operator.shape(edge):
             operator.diffs.pop(edge, None)
-            operator.feed({edge: torch.zeros(shape)})
+            operator.feed({edge: torch.zeros(shape, dtype=operator.number)})
             for mirror in mirrors:
                 mirror.forget()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Array = npt.NDArray[np.float32]
+Array = npt.NDArray[np.floating[Any]]
 
 
 class Mirror:

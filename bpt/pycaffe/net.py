@@ -275,7 +275,7 @@ class Net(Single):
         return {name: self.blobs[name] for name in names}
 
     def _assign(self, array: Array, value: npt.ArrayLike, name: str) -> None:
-        given = floats(value, f'what is given for blob "{name}"')
+        given = floats(value, f'what is given for blob "{name}"', array.dtype)
         if given.shape != array.shape:
             remedy = f'; net.blobs["{name}"].reshape{given.shape} changes that' if name in self.inputs else ""
             raise UserError(f'blob "{name}" has shape {array.shape}, given {given.shape}{remedy}')

@@ -59,10 +59,15 @@ class BlobOperator(SegmentOperator):
         super().__init__(net, per_layer(net.graph), device, compute=compute, state=memory)
         self._closed = False
 
+    @property
+    def number(self) -> torch.dtype:
+        """Of all blobs."""
+        return self.net.context.precision.compute
+
     def data(self, edge: int) -> Tensor:
         """Data of a blob; zeros if nothing has written it yet."""
         if edge not in self.values:
-            self.feed({edge: torch.zeros(self.net.graph.edges[edge].shape)})
+            self.feed({edge: torch.zeros(self.net.graph.edges[edge].shape, dtype=self.number)})
         return self.values[edge]
 
     def diff(self, edge: int) -> Tensor:
@@ -70,7 +75,7 @@ class BlobOperator(SegmentOperator):
         if edge not in self.diffs:
             info = self.net.graph.edges[edge]
             start = info.loss_weight if info.consumer is None else 0.0  # else the pass adds it
-            self.diffs[edge] = torch.full(self.shape(edge), start, device=self.device)
+            self.diffs[edge] = torch.full(self.shape(edge), start, dtype=self.number, device=self.device)
         return self.diffs[edge]
 
     def shape(self, edge: int) -> tuple[int, ...]:

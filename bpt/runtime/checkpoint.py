@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bpt import state as snapshot
+from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule
 from bpt.plan.digest import file_digest
@@ -65,7 +66,8 @@ class Checkpoint:
 
         def write() -> str:
             parts = self.parallel.parts(net.graph)
-            return snapshot.write(self.plan, net, self.rule, saved, grid.in_replica, parts)
+            with grid.world.events.during(Activity.WRITE):
+                return snapshot.write(self.plan, net, self.rule, saved, grid.in_replica, parts)
 
         return outcome_of_first(grid.world, None if grid.replica else write)
 

@@ -17,6 +17,7 @@ from bpt.device import CPU, use_line
 from bpt.exchange import Exchange
 from bpt.execute.executor import Executor
 from bpt.execute.operator import SegmentOperator
+from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
@@ -166,6 +167,11 @@ class Runtime:
         self._share_weights()
         self.exchange: Exchange = parallel.exchange(self.net, operator.segments, self.device)
         self.events = self.world.events
+        self.events.layers_of = lambda segment: operator.segments[segment].describe(operator.net.graph)
+        for net in self.nets.values():
+            for layer in net.data_layers().values():
+                if isinstance(layer, PrefetchingDataLayer):
+                    layer.report_to(self.events)
         self.chunks = Chunks(parallel, operator, self.exchange, self.plan, fixed=self.plan.debug_info)
         self.tuner = Autotuner(self._tuned, self.chunks, self.device)
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)

@@ -9,7 +9,6 @@ import torch
 
 from bpt.balance import Balance, Uniform
 from bpt.comm.base import Communicator
-from bpt.errors import LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
@@ -58,13 +57,6 @@ def spread(
     staging = Staging.alone(graph, cuts) if cuts else outcome_of_first(world, None if world.rank else staged)
     keeps_batches = world.size > 1 and not is_dividable(graph)
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
-    try:
-        for each in (graph, *tests):
-            parallel.parts(each)
-    except LayerError:
-        raise
-    except PrototxtError as error:  # it knows of no place
-        raise PrototxtError(f"parallel_param: {error}", plan.origin("parallel_param", "num_shards")) from None
     if world.size > 1:
         LOG.info("Parallel: %s", parallel.described)
     if staging and param.num_stages > 1:

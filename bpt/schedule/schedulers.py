@@ -9,7 +9,7 @@ from typing import Protocol
 
 from bpt.schedule.instructions import Forward, Instruction
 from bpt.schedule.pipeline import Pipeline, delayed, instructions
-from bpt.schedule.pipeline.steps import Steps
+from bpt.schedule.pipeline.streams import Steps
 from bpt.schedule.synchronous import synchronous
 
 

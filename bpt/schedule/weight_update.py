@@ -6,7 +6,7 @@ Factors only; whoever holds tensors applies them. Accuracies Q_j are of the loca
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -74,22 +74,6 @@ def sgwu_factors(accuracies: Sequence[float]) -> tuple[float, ...]:
         return (1 / len(accuracies),) * len(accuracies)
     together = math.fsum(accuracies)
     return tuple(accuracy / together for accuracy in accuracies)
-
-
-def attenuation(base: int, newest: int, others: Iterable[int], normalizer: Normalizer = Normalizer.OTHERS) -> float:
-    """γ_j^(k), the time attenuation factor (Eq. 9): e^(k/(i-1)) / Σ_j' e^(k'/(i-1)).
-
-    Where Eq. 9 says nothing: k/(i-1) is 0 at the first version (i-1 = 0), and γ is 1 if there are no others.
-
-    Args:
-        base: k, the version that the submitted weights were trained from.
-        newest: i-1, the newest version; none of the bases is newer.
-        others: k', the versions that each of the other workers trains from.
-        normalizer: whether the sum includes the worker itself.
-    """
-    assert 0 <= base <= newest, (base, newest)
-    others = list(others)
-    return gamma(base, newest, math.fsum(recency(other, newest) for other in others), normalizer) if others else 1.0
 
 
 def recency(base: int, newest: int) -> float:

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable
 
 from bpt.comm.base import Buffer
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.links import Event, Submission, ToServer
 from bpt.server.messages import Progress
 from bpt.server.outcome import Outcome

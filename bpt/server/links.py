@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from bpt.comm.base import Buffer
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.messages import Progress
 from bpt.server.outcome import Outcome
 

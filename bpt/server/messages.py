@@ -12,8 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from bpt.comm.base import Buffer
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.outcome import Outcome
 from bpt.signals import Action
 

@@ -11,7 +11,9 @@ from types import MappingProxyType
 import torch
 
 from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.data.shipped import Spool
+from bpt.events.bus import EventBus
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import filter_layers
@@ -26,19 +28,22 @@ from bpt.solver.solver import Solver
 LOG = logging.getLogger("bpt")
 
 
-def server_solver(plan: RunPlan, device: torch.device, resume: str, seed: int | None) -> Solver:
+def server_solver(
+    plan: RunPlan, device: torch.device, resume: str, seed: int | None, events: EventBus | None = None
+) -> Solver:
     """Holds the global weights while they are tested or written. It trains nothing.
 
     Args:
         resume: see Solver.
         seed: of an earlier run that is repeated.
+        events: of this rank.
     """
     own = plan.standalone()
     if own.engine == pb.SolverParameter.AUTO:
         own = replace(own, engine=pb.SolverParameter.CONTIGUOUS)  # there are no iterations to try layouts in
     if seed is not None:
         own = own.with_seed(seed)
-    return Solver(own, device=device, resume=resume)
+    return Solver(own, device=device, world=SerialCommunicator(events), resume=resume)
 
 
 def worker_runtime(

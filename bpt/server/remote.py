@@ -11,8 +11,7 @@ from bpt.comm.base import Buffer, Communicator, Request
 from bpt.data.shipped import Parcel, Shipment, Spool
 from bpt.errors import LostRankError
 from bpt.events.event import Activity
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server import messages as wire
 from bpt.server.links import Event, Gone, Submission
 from bpt.server.messages import Kind, Progress

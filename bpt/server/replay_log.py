@@ -15,8 +15,7 @@ from bpt.errors import FileError, UserError, WriteError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import different_fields
 from bpt.proto.text import parse_text
-from bpt.schedule.outer.entries import from_line, to_line
-from bpt.schedule.outer.instructions import Instruction, Settled
+from bpt.schedule.outer.instructions import Instruction, Settled, from_line, to_line
 
 _TITLE = "bpt replay log"
 _FORMAT = 2

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 
 from bpt.errors import RunError
+from bpt.events.bus import EventBus
+from bpt.events.event import Activity
 from bpt.plan.spec import RunPlan
 from bpt.report.progress import Progress as ProgressBar
 from bpt.schedule.outer.base import OuterSchedule
@@ -42,6 +44,7 @@ class Server:
         server_update: of ASGD.
         log: for a replay.
         signals: of this process.
+        events: of this rank.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Server:
         server_update: ServerUpdate | None = None,
         log: ReplayLog | None = None,
         signals: SignalActions | None = None,
+        events: EventBus | None = None,
     ) -> None:
         self.stopped = False  # whether by a signal
         self.terminated = False  # whether by SIGTERM
@@ -71,6 +75,7 @@ class Server:
         self._server_update = server_update
         self._log = log
         self._signals = signals
+        self._events = events or EventBus()
         self._snapshot_at = -1
         self._reached = assignment.first  # the iteration that the newest version stands for
         self._epoch = 0.0
@@ -136,18 +141,21 @@ class Server:
         for instruction in instructions:
             match instruction:
                 case Merge(update):
-                    self._weights.merge(instruction)
+                    with self._events.during(Activity.MERGE):
+                        self._weights.merge(instruction)
                     self.version = update.version
                     self._monitor.merged(update, self._moved(update.worker))
                 case Average(workers):
-                    self._weights.average(instruction)
+                    with self._events.during(Activity.MERGE):
+                        self._weights.average(instruction)
                     self.version = instruction.version
                     self._monitor.averaged(instruction, [self._moved(worker) for worker in workers])
                 case Descend(update, progress):
                     assert self._server_update is not None
                     gradients = self._weights.take(update.worker)
                     iteration = self._assignment.iteration(progress * self._assignment.total)
-                    self._weights.newest = self._server_update.apply(self._weights.newest, gradients, iteration)
+                    with self._events.during(Activity.MERGE):
+                        self._weights.newest = self._server_update.apply(self._weights.newest, gradients, iteration)
                     self.version = update.version
                     self._monitor.merged(update, self._moved(update.worker))
                 case Send(order):

@@ -16,6 +16,7 @@ import torch
 from bpt.comm.base import Buffer, Communicator
 from bpt.data.shipped import Shipment
 from bpt.errors import UserError
+from bpt.events.bus import EventBus
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
 from bpt.plan.digest import net_digest
@@ -59,6 +60,7 @@ class Serving:
         plan: the run.
         resume: see Solver.
         recorded: the run to repeat.
+        events: of this rank.
 
     Attributes:
         solver: tests and writes.
@@ -69,13 +71,19 @@ class Serving:
     """
 
     def __init__(
-        self, plan: RunPlan, roles: Roles, device: torch.device, resume: str, recorded: RecordedRun | None
+        self,
+        plan: RunPlan,
+        roles: Roles,
+        device: torch.device,
+        resume: str,
+        recorded: RecordedRun | None,
+        events: EventBus | None = None,
     ) -> None:
         self._plan = plan
         parallel = plan.parallel_param
         self._roles = roles
         self._recorded = recorded
-        self.solver = server_solver(plan, device, resume, recorded.facts.seed if recorded else None)
+        self.solver = server_solver(plan, device, resume, recorded.facts.seed if recorded else None, events)
         net = self.solver.net
         self._samples = samples_of(net, parallel.exchange)
         self._flat = FlatWeights(net)
@@ -198,6 +206,7 @@ class Serving:
                 self._server_update,
                 log,
                 signals,
+                comm.events,
             )
             if signals:
                 stack.enter_context(signals)

@@ -55,7 +55,7 @@ def train(
 
     def serve() -> Assignment:
         nonlocal serving
-        serving = Serving(plan, roles, device, resume, read_log(replay) if replay else None)
+        serving = Serving(plan, roles, device, resume, read_log(replay) if replay else None, world.events)
         return serving.assignment
 
     assignment = outcome_of_first(world, serve if roles.serves else None)
@@ -97,5 +97,5 @@ def train(
 def _stages(roles: Roles, world: Communicator) -> Communicator:
     """The ranks that train one net together with this one, in order; a collective call."""
     if roles.stages == 1:
-        return SerialCommunicator()
+        return SerialCommunicator(world.events)
     return world.Split(0 if roles.worker is None else 1 + roles.worker)

@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from bpt.comm.base import Buffer
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.assignment import Assignment
 from bpt.server.links import ToServer
 from bpt.server.messages import Progress

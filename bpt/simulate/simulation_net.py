@@ -12,13 +12,13 @@ from bpt.layers import LAYERS, DataLayer
 from bpt.layers.batch_size import batch_of
 from bpt.layers.data import shipment_of
 from bpt.plan.dividing import violations_dealt_out
+from bpt.plan.net_file import make_input, reads_data
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse
 from bpt.proto import bpt_pb2 as pb
 
 _OF_IMAGE = 3  # dimensions
-_BATCH_SIZES = ("data_param", "hdf5_data_param", "volume_data_param")  # where the data layers have their batch_size
 _TRAINING = 3  # a training pass, as multiples of a forward pass: backward computes two gradients
 
 
@@ -113,14 +113,11 @@ def without_data(plan: NetPlan, shape: Shape) -> NetPlan:
     param = pb.NetParameter()
     param.CopyFrom(plan.source.param)
     for layer in param.layer:
-        if layer.type in LAYERS and issubclass(LAYERS[layer.type], DataLayer):
-            if layer.type == "Data" and len(shape) != _OF_IMAGE:
+        if reads_data(layer.type):
+            if LAYERS[layer.type].reads_images and len(shape) != _OF_IMAGE:
                 raise UsageError(
                     f'--shape {"x".join(map(str, shape))}: layer "{layer.name}" reads images, which have channels x '
                     "height x width: --shape 3x224x224, say"
                 )
-            size = next((getattr(layer, field).batch_size for field in _BATCH_SIZES if layer.HasField(field)), 0)
-            for number in range(len(layer.top)):
-                layer.input_param.shape.add(dim=(size, *shape) if number == 0 else (size,))
-            layer.type = "Input"
+            make_input(layer, shape)
     return replace(plan, source=replace(plan.source, param=param))

@@ -9,6 +9,7 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.device import CPU
+from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.plan.resolve import plan_of
@@ -117,7 +118,8 @@ class Solver:
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
-        return self.runtime.snapshot()
+        with self.runtime.events.during(Activity.SNAPSHOT):
+            return self.runtime.snapshot()
 
     def solve(self) -> None:
         """Train up to ``max_iter``, then snapshot and test as the solver says."""
@@ -141,7 +143,8 @@ class Solver:
         # The loss and scores after the last update, where the display falls on it.
         if plan.display and self.iter % plan.display == 0:
             # Caffe leaves debug_info as the last iteration had it.
-            runtime.losses.add(self.iter, runtime.look(self._debug))
+            with runtime.events.during(Activity.DISPLAY):
+                runtime.losses.add(self.iter, runtime.look(self._debug))
             LOG.info("Iteration %d, loss = %s", self.iter, number(runtime.losses.value))
         if plan.test_interval and self.iter % plan.test_interval == 0:
             self.test_all()
@@ -161,10 +164,11 @@ class Solver:
             self._debug = self._displays and plan.debug_info
             tuning = not runtime.tuner.settled
             loss = runtime.iterate(self._debug, observed=self.iter == last - 1)
-            if tuning and runtime.tuner.settled:
-                self._seen.start(self.iter)
-            if progress:
-                progress.advance(loss)
+            with runtime.events.during(Activity.BETWEEN):
+                if tuning and runtime.tuner.settled:
+                    self._seen.start(self.iter)
+                if progress:
+                    progress.advance(loss)
             action = runtime.status.action
             if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()
@@ -178,8 +182,11 @@ class Solver:
         return bool(self.plan.display) and self.iter % self.plan.display == 0
 
     def _show_if_due(self, loss: float) -> None:
-        if not self._displays:
-            return
+        if self._displays:
+            with self.runtime.events.during(Activity.DISPLAY):
+                self._show()
+
+    def _show(self) -> None:
         runtime = self.runtime
         LOG.info("%s", self._lap.line(self.iter, self.plan.display, runtime.losses.value))
         for line in output_lines(self.net.graph, runtime.train.outputs.whole(runtime.ran.values), "Train"):
@@ -195,7 +202,8 @@ class Solver:
 
     def test(self, index: int) -> Scores | None:
         """Test one test net and log its scores; ``None``: a signal has stopped it."""
-        return self._tester.test(index, self.iter)
+        with self.runtime.events.during(Activity.TEST):
+            return self._tester.test(index, self.iter)
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""

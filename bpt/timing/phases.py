@@ -11,11 +11,11 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.errors import PrototxtError
+from bpt.events.event import Activity
 from bpt.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
-from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
@@ -81,13 +81,13 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     runtime.run(WARM_UP)
     world = runtime.parallel.grid.world
     world.Barrier()
-    waited = _waited(runtime)
     start = time.perf_counter()
     with world.events.into(Totals()) as sink:
         runtime.run(iterations)
     total = time.perf_counter() - start
     totals = sink.take()
-    mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), _waited(runtime) - waited)
+    waited = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic())
+    mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), waited.seconds)
     ranks: list[RankTimes] = world.allgather(mine)
     LOG.info("Training, mean of %d iterations in ms:", iterations)
     for line in phase_table(ranks, iterations):
@@ -98,12 +98,6 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     for line in traffic_table(runtime.net.graph, operator.segments, ranks, iterations, packed, crossing):
         LOG.info("%s", line)
     return ranks
-
-
-def _waited(runtime: Runtime) -> float:
-    """Seconds that the training net has waited for batches."""
-    layers = runtime.net.data_layers().values()
-    return sum(layer.waited_in_all for layer in layers if isinstance(layer, PrefetchingDataLayer))
 
 
 def phase_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
@@ -178,6 +172,4 @@ def _what(graph: LayerGraph, segments: Sequence[Segment], crossing: Sequence[Tra
     if step.kind in (do.Send, do.Recv):
         transfer = crossing[step.number]
         return f"{graph.edges[transfer.edges[0]].blob}, {transfer.from_stage} to {transfer.to_stage}"
-    segment = segments[step.number]
-    first, last = graph.nodes[segment.start].name, graph.nodes[segment.end - 1].name
-    return first if first == last else f"{first} … {last}"
+    return segments[step.number].describe(graph)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpt.balance.allocation import Allocation
-from bpt.balance.idpa import Idpa, Rule, Udpa, mean_times, total_iterations
+from bpt.balance.idpa import Idpa, Rule, Udpa, total_iterations
 from bpt.data.sampler import Sampler
 from bpt.errors import RunError
 
@@ -75,11 +75,6 @@ def test_times_that_are_not_known() -> None:
     assert idpa.next([1.0, 1 / 3, None]).counts == (0, 6, 6)
     # Now it is measured, and the second not: speeds 1, 3, 2 of 36: 6, 18 and 12.
     assert idpa.next([1.0, None, 0.5]).counts == (3, 9, 0)
-
-
-def test_mean_times() -> None:
-    """Line 7 of Alg. 3.1 over the samples really trained: by the first batch's 10 it would be 6 and 3."""
-    assert mean_times([60.0, 30.0, None, 0.001], [40, 15, 10, 0]) == (1.5, 2.0, None, None)
 
 
 def test_slower_and_faster_nodes_are_followed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpt.comm.base import Communicator, coordinates
+from bpt.comm.base import Communicator
 from bpt.comm.grid import ProcessGrid
 from bpt.errors import UsageError
 from tests.doubles.thread_ranks import run_ranks
@@ -53,7 +53,3 @@ def test_ranks_that_do_not_divide_are_refused_with_the_arithmetic(
     with pytest.raises(UsageError) as caught:
         run_ranks(ranks, lambda comm: ProcessGrid.make(comm, stages, shards))
     assert str(caught.value) == message
-
-
-def test_coordinates() -> None:
-    assert [coordinates(rank, (2, 1, 2)) for rank in range(4)] == [(0, 0, 0), (0, 0, 1), (1, 0, 0), (1, 0, 1)]

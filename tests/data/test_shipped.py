@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from bpt.data import shipped
 from bpt.data.lmdb_file import LmdbSource, Record
 from bpt.data.sampler import Sampler
-from bpt.data.shipped import Header, Parcel, Shipment, Spool, SpoolSource, pack, spool_of, unpack
+from bpt.data.shipped import Header, Parcel, Shipment, Spool, SpoolSource, pack, spool_of
 from bpt.errors import DataError, FileError, WriteError
 from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images, write_records
@@ -22,6 +23,16 @@ from tests.data.lmdbs import write_images, write_records
 RECORDS = {f"{index:03d}".encode(): bytes([index]) * (index + 1) for index in range(20)}
 ITEMS = [Record(*item) for item in RECORDS.items()]
 FIRST = Header("server/db", 20, ITEMS[0])
+
+
+def unpack(parcel: Parcel) -> Iterator[tuple[int, Record]]:
+    """The records of a parcel with their indices."""
+    content = parcel.content.tobytes()
+    at = 0
+    for index, key, datum in parcel.table.tolist():
+        end = at + key + datum
+        yield index, Record(content[at : at + key], content[at + key : end])
+        at = end
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request, coordinates
+from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.pieces import flat, runs
 from bpt.comm.window import SLACK, Call, Memory, Window, aligned
 from bpt.events.bus import EventBus
@@ -91,6 +91,10 @@ class ThreadCommunicator(Communicator):
         self._group = group
 
     @property
+    def world_ranks(self) -> Sequence[int]:
+        return self._group.members
+
+    @property
     def host(self) -> str:
         hosts = self._group.hosts
         return hosts[self.rank] if hosts else super().host
@@ -109,7 +113,7 @@ class ThreadCommunicator(Communicator):
         members = sorted((rank for rank in range(self.size) if colors[rank][0] == color), key=lambda r: colors[r][1])
         own = self._subgroup(members)
         with self._group.together(self.rank, ("Split",), own) as groups:  # that of the first one counts
-            return ThreadCommunicator(members.index(self.rank), groups[members[0]], self.events)
+            return self._adopt(ThreadCommunicator(members.index(self.rank), groups[members[0]], self.events))
 
     def Dup(self) -> ThreadCommunicator:
         return self.Split(0)
@@ -122,7 +126,7 @@ class ThreadCommunicator(Communicator):
         living, shrunk = group.survey(
             self.rank, "Shrink", None, lambda brought: (sorted(brought), self._subgroup(sorted(brought)))
         )
-        return ThreadCommunicator(living.index(self.rank), shrunk, self.events)
+        return self._adopt(ThreadCommunicator(living.index(self.rank), shrunk, self.events))
 
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))
@@ -230,7 +234,7 @@ class _Cartesian:
 
     def __init__(self, comm: ThreadCommunicator, dims: tuple[int, ...]) -> None:
         assert np.prod(dims) == comm.size
-        self.coords = coordinates(comm.rank, dims)
+        self.coords = tuple(int(place) for place in np.unravel_index(comm.rank, dims)) if dims else ()
         self._comm = comm.Dup()
         self._dims = dims
 

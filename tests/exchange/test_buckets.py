@@ -160,16 +160,11 @@ def test_gradients_that_are_not_needed_are_dropped() -> None:
 
 def test_double_precision() -> None:
     """As ``bpt check`` computes."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        small, large = (nn.Parameter(torch.full((size,), 1 / 3)) for size in (2, 12))
-        bucket = bucket_of(small, large)
-        small.grad = torch.full((2,), 1 / 7)
-        gradients = [message.copy() for message in bucket.pack_gradients()]
-        weights = bucket.pack_weights()
-    finally:
-        torch.set_default_dtype(before)
+    small, large = (nn.Parameter(torch.full((size,), 1 / 3, dtype=torch.float64)) for size in (2, 12))
+    bucket = bucket_of(small, large)
+    small.grad = torch.full((2,), 1 / 7, dtype=torch.float64)
+    gradients = [message.copy() for message in bucket.pack_gradients()]
+    weights = bucket.pack_weights()
     assert [each.dtype for each in (*gradients, *weights)] == [np.float64] * 4
     assert [each.tolist() for each in gradients] == [[1 / 7] * 2, [0.0] * 12]
     assert [each.tolist() for each in weights] == [[1 / 3] * 2, [1 / 3] * 12]

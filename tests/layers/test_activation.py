@@ -1,10 +1,17 @@
+"""Element-wise activations."""
+
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
 
+from bpt.errors import LayerError
+from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients
-from tests.one_layer import flops_of, one_layer
+from tests.layers.refusals import check_refusal
+from tests.one_layer import error_of, flops_of, one_layer
 
 BODIES = [
     'type: "ReLU"',
@@ -65,3 +72,100 @@ def test_swish_with_beta_zero_is_half() -> None:
 
 def test_flops() -> None:
     assert flops_of('type: "ReLU"', (2, 3, 4)) == 24
+
+
+def test_by_hand() -> None:
+    x = torch.tensor([-2.0, 0.0, 3.0], requires_grad=True)
+    top = one_layer('type: "AbsVal"', (3,))(x)
+    assert top.tolist() == [2, 0, 3]
+    top.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [-1, 0, 1]
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 1, 2)])
+def test_gradients_of_absval(shape: tuple[int, ...]) -> None:
+    check_gradients('type: "AbsVal"', shape)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_any_number(dtype: torch.dtype) -> None:
+    numbers = [-800.0, -30.0, 0.0, 21.0, 49.0, 51.0, 800.0]
+    x = torch.tensor(numbers, dtype=dtype, requires_grad=True)
+    top = one_layer('type: "BNLL"', (7,))(x)
+    expected = [max(n, 0) + math.log1p(math.exp(-abs(n))) for n in numbers]
+    torch.testing.assert_close(
+        top, torch.tensor(expected, dtype=dtype), rtol=1e-6 if dtype.itemsize == 4 else 0, atol=0
+    )
+    top.sum().backward()
+    slopes = [1 / (1 + math.exp(-n)) if n > -100 else 0 for n in numbers]
+    torch.testing.assert_close(x.grad, torch.tensor(slopes, dtype=dtype))
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 1, 2)])
+def test_gradients_of_bnll(shape: tuple[int, ...]) -> None:
+    check_gradients('type: "BNLL"', shape)
+
+
+def test_the_gradient_passes_at_the_bounds() -> None:
+    x = torch.tensor([-2.0, -1, 0.5, 2, 3], requires_grad=True)
+    top = one_layer('type: "Clip" clip_param { min: -1 max: 2 }', (5,))(x)
+    assert top.tolist() == [-1, -1, 0.5, 2, 2]
+    top.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 1, 2)])
+def test_gradients_of_clip(shape: tuple[int, ...]) -> None:
+    check_gradients('type: "Clip" clip_param { min: -0.9 max: 0.7 }', shape)
+
+
+def test_refusals() -> None:
+    check_refusal('§type: "Clip" top: "y"', "needs clip_param { min max }", a=(2,))
+    for least in ("2", "nan"):
+        body = f'type: "Clip" top: "y" clip_param {{ §min: {least} max: 1 }}'
+        check_refusal(body, f"min {least} must be at most max 1", a=(2,))
+
+
+@pytest.mark.parametrize(("settings", "expected"), [("", [0.0, 0, 1, 1]), ("threshold: 1", [0.0, 0, 0, 1])])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_is_not_above(settings: str, expected: list[float], dtype: torch.dtype) -> None:
+    x = torch.tensor([-1.0, 0, 1, 2], dtype=dtype, requires_grad=True)
+    top = one_layer(f'type: "Threshold" threshold_param {{ {settings} }}', (4,))(x)
+    assert torch.equal(top, torch.tensor(expected, dtype=dtype))
+    assert not top.requires_grad
+
+
+def test_training_through_it_is_refused() -> None:
+    net = """
+        layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "a" inner_product_param { num_output: 3 } }
+        layer { name: "L" type: "Threshold" bottom: "a" top: "y" }
+        layer { name: "loss" type: "Reduction" bottom: "y" top: "loss" loss_weight: 1 }"""
+    with pytest.raises(LayerError, match=r'^layer "L": Threshold cannot give bottom "a" a diff'):
+        graph_of(net)
+
+
+@pytest.mark.parametrize("settings", ["", "channel_shared: true"])
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3, 5), (2, 3, 2, 1)])
+def test_gradients_of_prelu(settings: str, shape: tuple[int, ...]) -> None:
+    check_gradients(f'type: "PReLU" prelu_param {{ {settings} }}', shape)
+
+
+@pytest.mark.parametrize(("settings", "slopes"), [("", [0.25, 0.25]), ("filler { value: 0.5 }", [0.5, 0.5])])
+def test_start(settings: str, slopes: list[float]) -> None:
+    layer = one_layer(f'type: "PReLU" prelu_param {{ {settings} }}', (1, 2))
+    assert layer.blobs[0].tolist() == slopes
+
+
+def test_gradient_at_zero_is_the_slope() -> None:
+    x = torch.zeros(1, 2, requires_grad=True)
+    layer = one_layer('type: "PReLU"', (1, 2))
+    layer(x).sum().backward()
+    assert x.grad.tolist() == [[0.25, 0.25]]
+    assert layer.blobs[0].grad.tolist() == [0, 0]
+
+
+def test_a_bottom_without_channels() -> None:
+    assert error_of('type: "PReLU"', (3,)) == "needs a bottom of at least 2 axes (N, channels), not shape (3,)"

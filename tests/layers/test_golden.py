@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from bpt.layers import LAYERS
+from bpt.precision import FLOAT64
 from tests.golden_cases import GOLDEN, LayerRun, recorded
 
 KINDS = sorted(path.stem for path in (GOLDEN / "layers").glob("*.json"))
@@ -15,9 +17,24 @@ CASES = [
     for case in recorded(kind)[0]
     if case["id"] != "01_train_random"  # Dropout's mask is random; see test_dropout.py
 ]
+SINGLE = {
+    "TanH-01_inplace_large",  # where tanh(x) is almost 1, Caffe's 1 - tanh(x)² is rounding
+}
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_layer_is_caffes(kind: str, case: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(GOLDEN / "layers")  # InfogainLoss names the file of its matrix by a relative path
     LayerRun.prepare(kind, case).check()
+
+
+@pytest.mark.parametrize(("kind", "case"), [case for case in CASES if case.id not in SINGLE])
+def test_layer_computes_in_double_precision(kind: str, case: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every blob, diff, parameter and gradient; with the numbers of Caffe, which recorded in single precision."""
+    monkeypatch.chdir(GOLDEN / "layers")
+    run = LayerRun.prepare(kind, case, FLOAT64)
+    run.check()
+    blobs = [*run.operator.values.values(), *run.operator.diffs.values()]
+    params = list(run.operator.net.parameters())
+    gradients = [param.grad for param in params if param.grad is not None]
+    assert {tensor.dtype for tensor in (*blobs, *params, *gradients)} == {torch.float64}

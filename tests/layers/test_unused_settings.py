@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from bpt.layers import LAYERS
-from bpt.proto.fields import settings_of
+from bpt.layers.unused_settings import settings_of
 from tests.one_layer import one_layer
 
 

@@ -18,7 +18,8 @@ from bpt.comm.base import Communicator
 from bpt.comm.launch import world
 from bpt.errors import BptError
 from bpt.plan.resolve import read_plan
-from bpt.plan.spec import BalanceSpec, RunPlan
+from bpt.plan.spec import RunPlan
+from bpt.precision import FLOAT32, FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.rank_facts import facts
 
@@ -53,11 +54,11 @@ def uneven(source: RunPlan, comm: Communicator, folder: Path) -> RunPlan:
     if comm.rank == 0:
         write_profile(Profile(now, speeds, 1, graph.name, ""), str(path))
     comm.Barrier()
-    return source.with_parallel(balance_param=BalanceSpec(profile=str(path)))
+    return source.with_parallel(balance_param=replace(source.parallel_param.balance_param, profile=str(path)))
 
 
 def run_case(
-    comm: Communicator, folder: Path, dtype: torch.dtype, net: str, batch: int, solver: str, parallel: str
+    comm: Communicator, folder: Path, precision: Precision, net: str, batch: int, solver: str, parallel: str
 ) -> Sequence[Compared]:
     path = folder / f"solver_{net}_{batch}_{comm.size}.prototxt"
     if comm.rank == 0:
@@ -67,7 +68,7 @@ def run_case(
     source = replace(source, engine=pb.SolverParameter.CONTIGUOUS)
     if source.parallel_param.balance == pb.ParallelParameter.STATIC:
         source = uneven(source, comm, folder)
-    return compare(source, CPU, comm, 10 if dtype == torch.float64 else 1, dtype)
+    return compare(source, CPU, comm, 10 if precision is FLOAT64 else 1, precision)
 
 
 def main() -> None:
@@ -76,7 +77,7 @@ def main() -> None:
     comm = world()
     for case in cases:
         try:
-            double, single = (run_case(comm, folder, dtype, *case) for dtype in (torch.float64, torch.float32))
+            double, single = (run_case(comm, folder, precision, *case) for precision in (FLOAT64, FLOAT32))
         except BptError as error:
             print(f"rank {comm.rank}: {case}: {error}", file=sys.stderr, flush=True)
             comm.Abort(1)

@@ -11,7 +11,7 @@ from bpt.errors import BptError
 from bpt.proto import blobs
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary
-from bpt.proto.blobs import array_to_blob, blob_shape, blob_to_array, diff_to_array
+from bpt.proto.blobs import array_to_blob, blob_shape, blob_to_array
 from tests.proto.golden import GOLDEN, INPUTS
 
 
@@ -24,10 +24,7 @@ def test_recorded_weights() -> None:
         assert values.dtype == np.float32
         assert values.flags.writeable
         assert values.tolist() == np.reshape(list(blob.data), values.shape).tolist()
-        diff = diff_to_array(blob)
-        assert diff is not None
-        assert diff.ravel().tolist() == list(blob.diff)
-        assert array_to_blob(values, diff) == blob
+        assert array_to_blob(values, np.reshape(list(blob.diff), values.shape)) == blob
 
 
 def test_old_shape() -> None:
@@ -50,13 +47,8 @@ def test_scalar_and_empty() -> None:
 
 
 def test_double_precision_is_rounded() -> None:
-    blob = pb.BlobProto(shape={"dim": [2]}, double_data=[0.1, 2], double_diff=[0.3, 4])
+    blob = pb.BlobProto(shape={"dim": [2]}, double_data=[0.1, 2])
     assert blob_to_array(blob).tolist() == np.array([0.1, 2], np.float32).tolist()
-    assert diff_to_array(blob).tolist() == np.array([0.3, 4], np.float32).tolist()
-
-
-def test_no_diff() -> None:
-    assert diff_to_array(array_to_blob(np.ones(3))) is None
 
 
 @pytest.mark.parametrize(
@@ -78,9 +70,6 @@ def test_shape_that_does_not_match(blob: pb.BlobProto, message: str) -> None:
 
 
 def test_diff_that_does_not_match() -> None:
-    blob = pb.BlobProto(shape={"dim": [2]}, data=[1, 2], diff=[1])
-    with pytest.raises(BptError, match="needs 2 values, but has 1"):
-        diff_to_array(blob)
     with pytest.raises(BptError, match="a blob has shape 2, but its diff 1 x 2"):
         array_to_blob(np.ones(2), np.ones((1, 2)))
 

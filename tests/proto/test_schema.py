@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 import bpt.proto
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.compile import DESCRIPTOR_NAME, FOLDER, compile_schema
+from bpt.proto.compile import SCHEMAS, compile_schema
 from bpt.proto.fields import is_message, is_own, is_repeated
 
 SCHEMA = Path(__file__).with_name("caffe_schema.tsv")
@@ -162,11 +162,12 @@ def test_no_message_contains_itself() -> None:
     assert max(depth(message, ()) for message in all_messages().values()) < 10
 
 
-def test_compiled_schema_is_up_to_date() -> None:
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_compiled_schema_is_up_to_date(schema: str) -> None:
     """If this fails, run ``make proto``."""
-    fresh = FileDescriptorSet.FromString(compile_schema(FOLDER)[DESCRIPTOR_NAME])
-    committed = FileDescriptorSet.FromString((FOLDER / DESCRIPTOR_NAME).read_bytes())
-    assert fresh == committed
+    (descriptor,) = (path for path in compile_schema(schema) if path.suffix == ".desc")
+    fresh = FileDescriptorSet.FromString(compile_schema(schema)[descriptor])
+    assert fresh == FileDescriptorSet.FromString(descriptor.read_bytes())
 
 
 def test_schema_is_installed_with_the_package() -> None:

@@ -72,6 +72,17 @@ class TestStep:
         solver.step(2)
         np.testing.assert_allclose(weight, expected - 2 * RATE * numbers(2, 3, seed=2).sum(0), rtol=1e-5)
 
+    def test_in_double_precision(self, tmp_path: Path) -> None:
+        write(tmp_path, FIXED + "precision: FLOAT64", "solver.prototxt")
+        solver = bpt.get_solver("solver.prototxt")
+        solver.net.blobs["x"].data[...] = 1 / 3
+        weights = solver.net.params["ip"][0].data.copy()
+        solver.step(1)
+        data = {blob.data.dtype for blob in solver.net.blobs.values()}
+        assert data | {blob.diff.dtype for blob in solver.net.blobs.values()} == {np.dtype(np.float64)}
+        expected = weights - float(np.float32(RATE)) * 2 / 3
+        np.testing.assert_allclose(solver.net.params["ip"][0].data, expected, rtol=1e-14)
+
     def test_a_diff_is_what_the_step_has_subtracted(self) -> None:
         """As in Caffe, whose Net::Update subtracts diff from data; pycaffe's users plot it."""
         solver = bpt.get_solver("solver.prototxt")

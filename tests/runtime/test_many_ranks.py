@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from bpt.balance.profile import Profile, RankSpeed, write_profile
 from bpt.balance.speed import Estimate
@@ -174,12 +173,8 @@ def test_the_last_loss_of_a_tree_is_of_the_last_weights() -> None:
 
 
 def test_double_precision_shows_no_difference_at_all() -> None:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        expected, run = train(1), train(3, TREE)
-    finally:
-        torch.set_default_dtype(before)
+    double = "precision: FLOAT64"
+    expected, run = train(1, double), train(3, double, TREE)
     losses = [line for line in run.lines if line.words.endswith((", loss = N", "Test loss: N"))]
     assert len(losses) == 4 + 3  # displayed, and of tests
     assert [line for line in expected.lines if line in losses] == losses  # all six digits

@@ -1,8 +1,12 @@
-"""The paper's AlexNet on four GPUs (CGDP, Tables 2 and 3), as costs of the model. Seconds."""
+"""Of the papers: AlexNet on four GPUs (CGDP, Tables 2 and 3) as costs in seconds; equations as written."""
 
 from __future__ import annotations
 
-from bpt.schedule.cost_model import Costs, LayerCost
+import math
+from collections.abc import Iterable, Sequence
+
+from bpt.schedule.cost_model import Costs, LayerCost, synchronisation_time
+from bpt.schedule.weight_update import Normalizer, gamma, recency
 
 # Table 3, from layer 8 down to layer 1: parameters in millions; copy to the CPU, accumulation, copy back in
 # milliseconds.
@@ -38,3 +42,25 @@ def alexnet() -> Costs:
         for (name, millions, d2h, accumulate, bc), work in zip(TABLE_3, MULTIPLICATIONS, strict=True)
     )
     return Costs(layers, per_chunk=(BACKWARD_CGDP - BACKWARD_ORIGDP) / len(layers))
+
+
+def attenuation(base: int, newest: int, others: Iterable[int], normalizer: Normalizer = Normalizer.OTHERS) -> float:
+    """γ_j^(k), the time attenuation factor (Eq. 9): e^(k/(i-1)) / Σ_j' e^(k'/(i-1)).
+
+    Where Eq. 9 says nothing: k/(i-1) is 0 at the first version (i-1 = 0), and γ is 1 if there are no others.
+
+    Args:
+        base: k, the version that the submitted weights were trained from.
+        newest: i-1, the newest version; none of the bases is newer.
+        others: k', the versions that each of the other workers trains from.
+        normalizer: whether the sum includes the worker itself.
+    """
+    assert 0 <= base <= newest, (base, newest)
+    others = list(others)
+    return gamma(base, newest, math.fsum(recency(other, newest) for other in others), normalizer) if others else 1.0
+
+
+def simplified_overhead(costs: Costs, lengths: Sequence[int]) -> float:
+    """Eq. 2: T_O if all exchange but that of the last chunk is hidden: the sum of t_as, and the last t_aa + t_bc."""
+    last = list(costs.chunked(lengths))[-1:]
+    return synchronisation_time(costs, lengths) + sum(chunk.aa + chunk.bc for chunk in last)

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from bpt.schedule.versions import Versions
-from bpt.schedule.weight_update import Normalizer, Update, attenuation
+from bpt.schedule.weight_update import Normalizer, Update
+from tests.schedule.paper import attenuation
 
 
 def test_three_workers_by_hand() -> None:

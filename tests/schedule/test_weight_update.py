@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.weight_update import Normalizer, Update, attenuation, gamma, recency, sgwu_factors
+from bpt.schedule.weight_update import Normalizer, Update, gamma, recency, sgwu_factors
+from tests.schedule.paper import attenuation
 
 
 def test_sgwu_factors() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bpt.errors import DataError
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.colocated import Colocated
 from bpt.server.links import Event, Submission, ToServer
 from bpt.server.messages import Progress

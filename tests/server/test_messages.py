@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server import messages as wire
 from bpt.server.messages import Kind, Progress
 from bpt.server.outcome import Outcome

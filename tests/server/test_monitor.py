@@ -12,8 +12,7 @@ from bpt.optim.spec import OptimSpec
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
-from bpt.schedule.outer.instructions import Average, Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Average, Order, Report, Settled
 from bpt.schedule.weight_update import Update
 from bpt.server.monitor import Monitor
 

@@ -17,8 +17,7 @@ from bpt.data.lmdb_file import Record
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Shipment, Spool
 from bpt.errors import DataError, LostRankError
-from bpt.schedule.outer.instructions import Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.links import Event, Gone, Submission
 from bpt.server.messages import LENGTH, Progress
 from bpt.server.remote import RemoteServer, RemoteWorker

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import FileError, UserError, WriteError
-from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
-from bpt.schedule.outer.messages import Order
+from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Order, Send, Settled
 from bpt.schedule.weight_update import Update
 from bpt.server.replay_log import RecordedRun, RunFacts, check_replay, read_log, remarks, writing
 

@@ -66,6 +66,19 @@ def test_a_shape_stands_for_the_data(tmp_path: Path) -> None:
     assert facts_of(source.with_parallel(ship_data=True), 100, (1, 28, 28)) == replace(facts, record=784)
 
 
+def test_a_shape_stands_for_image_files_and_windows(tmp_path: Path) -> None:
+    """Their batch size was not found: a batch of none."""
+    with_data = facts_of(digits(tmp_path), samples=100)
+    old = 'type: "Data" top: "x" top: "y" data_param { source: "SOURCE" batch_size: 20 backend: LMDB }'
+    assert old in DIGITS
+    for kind, field in (("ImageData", "image_data_param"), ("WindowData", "window_data_param")):
+        new = f'type: "{kind}" top: "x" top: "y" {field} {{ source: "nowhere" batch_size: 20 }}'
+        source = small_solver(tmp_path, net=DIGITS.replace(old, new))
+        assert facts_of(source, samples=100, shape=(1, 28, 28)) == with_data
+        with pytest.raises(UserError, match='layer "data" reads images'):
+            facts_of(source, samples=100, shape=(28, 28))
+
+
 def test_nothing_says_how_many_samples_there_are(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="say how many samples there are: --samples N"):
         facts_of(small_solver(tmp_path))

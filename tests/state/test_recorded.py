@@ -13,7 +13,7 @@ import torch
 
 from bpt import state as snapshot
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.blobs import blob_to_array, diff_to_array
+from bpt.proto.blobs import blob_to_array
 from tests.golden_cases import assert_close
 from tests.solver.training import SNAPSHOTS
 from tests.state.recorded import NAMES, bring, built, caffe_class, trainer
@@ -107,11 +107,8 @@ def same_blobs(ours: list[pb.BlobProto], recorded: list[pb.BlobProto], what: str
     for index, (mine, blob) in enumerate(zip(ours, recorded, strict=True)):
         assert [f.name for f, _ in mine.ListFields()] == [f.name for f, _ in blob.ListFields()]
         same_values(blob_to_array(mine), blob_to_array(blob), f"{what}/{index}")
-        recorded_diff = diff_to_array(blob)
-        if recorded_diff is not None:
-            diff = diff_to_array(mine)
-            assert diff is not None
-            same_values(diff, recorded_diff, f"{what}/{index} diff")
+        if blob.diff:
+            same_values(np.array(mine.diff), np.array(blob.diff), f"{what}/{index} diff")
 
 
 def same_values(ours: np.ndarray, recorded: np.ndarray, what: str) -> None:

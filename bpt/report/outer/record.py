@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bpt.balance.quantities import balance_index, bytes_moved, waiting_time, waiting_times
+from bpt.balance.quantities import balance_index, bytes_moved, waiting_time
 
 
 @dataclass(frozen=True)
@@ -176,12 +176,8 @@ class RunRecord:
         """How many nodes were lost."""
         return sum(not math.isnan(row.lost) for row in self.nodes)
 
-    def waiting_times(self) -> tuple[float, ...]:
-        """Seconds that each of ``workers`` would wait if all waited for the slowest in each pass, as under SGWU."""
-        return waiting_times(self.durations())
-
     def waiting_time(self) -> float:
-        """The same of the whole cluster (Eq. 8)."""
+        """Seconds that all ``workers`` would wait if all waited for the slowest in each pass, as under SGWU (Eq. 8)."""
         return waiting_time(self.durations())
 
     def balance_index(self) -> float:

@@ -24,7 +24,7 @@ from bpt.plan.spec import RunPlan
 from bpt.proto.atomic import atomic_file
 from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.rank_facts import facts
-from bpt.schedule.chunk_search import Trial
+from bpt.schedule.chunks import Trial
 
 LOG = logging.getLogger("bpt")
 

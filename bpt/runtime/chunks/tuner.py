@@ -19,10 +19,8 @@ from bpt.runtime.chunks.calibration import Calibration, Kind, kinds_of, layers_o
 from bpt.runtime.chunks.choice_file import ChoiceFile, Setting
 from bpt.runtime.chunks.layer_costs import Measured, measured
 from bpt.runtime.parallel import Parallel
-from bpt.schedule.chunk_search import CandidateSearch, ChunkSearch, Search
-from bpt.schedule.chunks import chunks, describe
-from bpt.schedule.cost_model import backward_time
-from bpt.schedule.proposal import candidates
+from bpt.schedule.chunks import CandidateSearch, ChunkSearch, Search, chunks, describe
+from bpt.schedule.cost_model import backward_time, candidates
 
 LOG = logging.getLogger("bpt")
 

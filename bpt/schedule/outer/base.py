@@ -15,8 +15,7 @@ from fractions import Fraction
 
 from bpt.balance.allocation import Allocation, Run, size
 from bpt.balance.idpa import Idpa, total_iterations
-from bpt.schedule.outer.instructions import Cut, Instruction, Lost, Send
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Cut, Instruction, Lost, Order, Report, Send
 
 ENOUGH = 0.25  # the part of a pass after which its own speed tells more than that of the pass before
 

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from bpt.balance.idpa import Idpa, Rule, Udpa
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.agwu import Agwu
-from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.outer_rules import violations_of_data
-from bpt.schedule.outer.sgwu import Sgwu
+from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
 from bpt.schedule.weight_update import Normalizer
 
 if TYPE_CHECKING:

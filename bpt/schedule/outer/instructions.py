@@ -1,13 +1,78 @@
-"""What an OuterSchedule yields: what to do to the global weights, and what to tell whom. In the order of execution."""
+"""What an OuterSchedule yields: what to do to the global weights, and what to tell whom. In the order of execution.
+
+And what a worker and the server tell each other (weights and samples travel beside), and instructions as lines of text,
+for the log that a run leaves and a replay reads.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from bpt.schedule.outer.messages import Order
+from bpt.balance.allocation import Run
+from bpt.errors import UserError
 from bpt.schedule.weight_update import Update
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker tells when it submits its weights or, under ASGD, gradients.
+
+    Attributes:
+        worker: from 0.
+        passes: how often it has gone through its own samples by now (local epochs).
+        iterations: of training since its last order.
+        samples: that it trained since then.
+        seconds: that it computed since then.
+        waited: seconds from its last submission until it could go on.
+        accuracy: Q, of these samples; 1 if the net does not classify or Q is not to count.
+        loss: mean over these iterations; NaN if there were none.
+    """
+
+    worker: int
+    passes: Fraction
+    iterations: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    accuracy: float = 1.0
+    loss: float = math.nan
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker is to do next.
+
+    Attributes:
+        worker: from 0.
+        version: of the newest global weights.
+        until: train until so many passes are done, all together, and submit then.
+        passes: that it has done, or missed, by now.
+        runs: samples that it gets, beside those that it has; a new pass begins with them.
+        iterations: submit after so many iterations already (ASGD); 0: only at the end of a pass.
+        weights: whether the global weights come with the order; otherwise the worker goes on with its own.
+        stop: there is nothing more to train.
+        batch: a, the newest batch of samples that has been handed out; for reports.
+    """
+
+    worker: int
+    version: int
+    until: Fraction = Fraction(0)
+    passes: Fraction = Fraction(0)
+    runs: tuple[Run, ...] = ()
+    iterations: int = 0
+    weights: bool = True
+    stop: bool = False
+    batch: int = 0
+
+    def __str__(self) -> str:
+        if self.stop:
+            return f"stop {self.worker}"
+        return f"worker {self.worker}: version {self.version}, to pass {float(self.until):g}, runs {list(self.runs)}"
 
 
 @dataclass(frozen=True)
@@ -96,3 +161,41 @@ class Settled:
 
 
 Instruction: TypeAlias = Merge | Average | Descend | Send | Lost | Cut | Settled
+
+
+Fields = Mapping[str, Any]
+
+
+def to_line(instruction: Instruction) -> str:
+    """One line of JSON; numbers are exact."""
+    return json.dumps({type(instruction).__name__: asdict(instruction)}, default=str)
+
+
+def from_line(line: str) -> Instruction:
+    """What ``to_line`` has written.
+
+    Raises:
+        UserError: it is something else; the message does not say where.
+    """
+    try:
+        ((name, fields),) = json.loads(line).items()
+        return _MAKERS[name](fields)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise UserError(f"this is no instruction of a replay log: {line.strip()[:80]!r}") from error
+
+
+def _order(fields: Fields) -> Order:
+    runs = tuple((int(start), int(stop)) for start, stop in fields["runs"])
+    passes = {name: Fraction(fields[name]) for name in ("until", "passes")}
+    return Order(**{**fields, **passes, "runs": runs})
+
+
+_MAKERS: dict[str, Callable[[Fields], Instruction]] = {
+    "Merge": lambda fields: Merge(Update(**fields["update"])),
+    "Descend": lambda fields: Descend(Update(**fields["update"]), Fraction(fields["progress"])),
+    "Average": lambda fields: Average(tuple(fields["workers"]), tuple(fields["factors"]), fields["version"]),
+    "Send": lambda fields: Send(_order(fields["order"])),
+    "Cut": lambda fields: Cut(fields["worker"], Fraction(fields["passes"]), fields["iterations"]),
+    "Settled": lambda fields: Settled(**fields),
+    "Lost": lambda fields: Lost(tuple(fields["workers"]), fields["taken_over"]),
+}

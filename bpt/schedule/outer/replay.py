@@ -8,8 +8,18 @@ from dataclasses import replace
 from fractions import Fraction
 
 from bpt.balance.allocation import size
-from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import (
+    Average,
+    Cut,
+    Descend,
+    Instruction,
+    Lost,
+    Merge,
+    Order,
+    Report,
+    Send,
+    Settled,
+)
 
 
 def _as_it_went(instructions: Iterable[Instruction]) -> list[Instruction]:

@@ -1,9 +1,8 @@
 """Schedules of pipelines: what each stage does with its micro-batches, and when. Arithmetic only."""
 
-from bpt.schedule.pipeline.delayed import delayed
 from bpt.schedule.pipeline.model import Block, Flow, Pipeline
 from bpt.schedule.pipeline.simulation import DeadlockError, EqualTimes, Event, Times, Trace, simulate
-from bpt.schedule.pipeline.streams import instructions, streams
+from bpt.schedule.pipeline.streams import delayed, instructions, streams
 
 __all__ = [
     "Block",

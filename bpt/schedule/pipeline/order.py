@@ -1,4 +1,4 @@
-"""The order of work on each stage: a list scheduler over all stages.
+"""The order of work on each stage: a list scheduler over all stages, with GPIPE, ONE_F_ONE_B or SEQUENTIAL.
 
 It runs the blocks of all stages on one clock, forward in time 1, backward in time 2, messages and draws in none. As
 soon as a stage is idle, it begins the task that the rule prefers among those whose inputs are there. So the order in
@@ -8,11 +8,155 @@ which each stage works is one in which the whole has been run once: it cannot de
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
+from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.pipeline.model import Pipeline
-from bpt.schedule.pipeline.progress import Progress, Task
-from bpt.schedule.pipeline.rules import Rule
+
+
+class Task(NamedTuple):
+    """All segments of a block, forward or backward, for a micro-batch."""
+
+    block: int
+    micro: int
+    backward: bool
+
+
+class Progress:
+    """Counts what has run, and knows what must have run before a task.
+
+    Each block takes the micro-batches in their order, forward and backward. So gradients add up in one order,
+    whatever the schedule, and the messages of a flow are sent and received in one order.
+
+    Attributes:
+        forward: for each block, how many micro-batches have run forward.
+        backward: for each block, how many of these have run backward, too.
+        drawn: how many micro-batches stage 0 has drawn.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.on = [pipeline.blocks_on(stage) for stage in range(pipeline.depth)]
+        count = len(pipeline.blocks)
+        self.forward = [0] * count
+        self.backward = [0] * count
+        self.drawn = 0
+        # For each block those whose forward must come before its own, and those whose backward must.
+        self._below: list[set[int]] = [set() for _ in range(count)]
+        self._above: list[set[int]] = [set() for _ in range(count)]
+        self._find_needs()
+
+    def _find_needs(self) -> None:
+        block_of = [number for number, block in enumerate(self.pipeline.blocks) for _ in block.segments]
+        for flow in self.pipeline.flows:
+            if flow.source is not None:
+                source, target = block_of[flow.source], block_of[flow.target]
+                self._below[target].add(source)
+                if flow.diff:
+                    self._above[source].add(target)
+        # What blocks of one stage hand to each other is no flow, so they go in the order of the net.
+        for blocks in self.on:
+            for lower, upper in pairwise(blocks):
+                self._below[upper].add(lower)
+                self._above[lower].add(upper)
+
+    @property
+    def done(self) -> bool:
+        """Whether all has run."""
+        return min(self.backward) == self.pipeline.micros
+
+    def in_flight(self, block: int) -> int:
+        """Micro-batches that ``block`` keeps for their backward."""
+        return self.forward[block] - self.backward[block]
+
+    def next(self, stage: int) -> list[Task]:
+        """What a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
+        tasks = []
+        for block in self.on[stage]:
+            micro = self.forward[block]
+            if micro < self.pipeline.micros and all(self.forward[below] > micro for below in self._below[block]):
+                tasks.append(Task(block, micro, backward=False))
+            micro = self.backward[block]
+            if self.in_flight(block) and all(self.backward[above] > micro for above in self._above[block]):
+                tasks.append(Task(block, micro, backward=True))
+        return tasks
+
+    def undrawn(self, task: Task) -> bool:
+        """Whether ``task`` needs a batch that is not drawn yet."""
+        return task.micro >= self.drawn
+
+    def complete(self, task: Task) -> None:
+        """Note that ``task`` has run."""
+        counts = self.backward if task.backward else self.forward
+        assert counts[task.block] == task.micro, task
+        counts[task.block] += 1
+
+
+class Rule(Protocol):
+    """Decides for one stage at a time; of the tasks allowed, that with the least ``rank`` is run."""
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        """Whether ``task`` may run now, as far as the policy goes."""
+        ...
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        """The order of preference."""
+        ...
+
+
+class GPipe:
+    """All forward passes, then all backward passes (Huang et al. 2019, *GPipe*, section 2.3).
+
+    With several passes (iter_size) this holds for each of them, so the memory is that of one. Of the blocks of a
+    stage, that from which the way is longest goes first.
+    """
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        size = progress.pipeline.micro_batches
+        number = task.micro // size
+        blocks = progress.on[progress.pipeline.blocks[task.block].stage]
+        if task.backward:
+            return all(progress.forward[block] >= (number + 1) * size for block in blocks)
+        return all(progress.backward[block] >= number * size for block in blocks)
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        return (-task.block if task.backward else task.block,)
+
+
+class OneForwardOneBackward:
+    """1F1B: backward passes first, which frees memory (Narayanan et al. 2019, *PipeDream*, with a flush).
+
+    Of n blocks, block i keeps n - i micro-batches at most. Older micro-batches go first, and of one, the block nearest
+    to its backward: this frees memory as well. Passes (iter_size) follow each other without a gap.
+    """
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        return task.backward or progress.in_flight(task.block) < len(progress.pipeline.blocks) - task.block
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        return (not task.backward, task.micro, -task.block)
+
+
+class Sequential:
+    """One micro-batch after the other goes through the whole net; nothing overlaps.
+
+    Nothing but messages holds a stage up: one that waits for no diff goes on to the next micro-batch.
+    """
+
+    def allows(self, task: Task, progress: Progress) -> bool:
+        return task.backward or min(progress.backward) == task.micro
+
+    def rank(self, task: Task) -> tuple[int, ...]:
+        return (not task.backward, task.block)
+
+
+RULES: dict[int, Rule] = {
+    pb.PipelineParameter.GPIPE: GPipe(),
+    pb.PipelineParameter.ONE_F_ONE_B: OneForwardOneBackward(),
+    pb.PipelineParameter.SEQUENTIAL: Sequential(),
+}
+
 
 FORWARD, BACKWARD = 1, 2
 

@@ -9,19 +9,81 @@ Two stages of a segment each and two micro-batches, where flow 0 leads from stag
                  R0.0 F1.0 B1.0 s0.0  R0.1 F1.1 B1.1 s0.1 X1 W U
 
 These three are exact: gradients are those of all micro-batches, at the same weights.
+
+Delayed gradients: batches overlap although there are no micro-batches (Hybrid / GABRA, Eq. 1 and 2). In iteration t
+stage i of n (from 0) runs batch t forward, and backward the batch whose diff has come down to it by then: batch
+t - (n-1-i). So no stage waits for those above it, and the last one uses gradients of the current batch. Two stages of a
+segment each, iterations 0 to 2::
+
+    D0 F0.0 S0.0            D1 F0.1 S0.1 r0.0 B0.0 X0 W U        D2 F0.2 S0.2 r0.1 B0.1 X0 W U
+    R0.0 F1.0 B1.0 s0.0 …   R0.1 F1.1 B1.1 s0.1 X1 W U           R0.2 F1.2 B1.2 s0.2 X1 W U
+
+This is not synchronous SGD: the weights have changed between the forward and the backward of a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.instructions import Broadcast, Instruction, Update, Wait
-from bpt.schedule.pipeline.delayed import delayed
-from bpt.schedule.pipeline.model import Pipeline
-from bpt.schedule.pipeline.order import DrawTask, Order, orders
-from bpt.schedule.pipeline.rules import RULES
-from bpt.schedule.pipeline.steps import Steps
+from bpt.schedule.instructions import (
+    Backward,
+    Broadcast,
+    Draw,
+    Exchange,
+    Forward,
+    Instruction,
+    Recv,
+    Send,
+    Update,
+    Wait,
+)
+from bpt.schedule.pipeline.model import Flow, Pipeline
+from bpt.schedule.pipeline.order import RULES, DrawTask, Order, orders
+
+
+class Steps:
+    """Yields the instructions of a pipeline's tasks, with the messages that belong to them."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._overlap = pipeline.overlap
+        self._into: defaultdict[int, list[Flow]] = defaultdict(list)
+        self._out_of: defaultdict[int | None, list[Flow]] = defaultdict(list)
+        for flow in sorted(pipeline.flows, key=lambda flow: flow.index):
+            self._into[flow.target].append(flow)
+            self._out_of[flow.source].append(flow)
+
+    def draw(self, micros: range) -> Iterator[Instruction]:
+        """A batch is drawn, and its parts are sent to the other stages that read it."""
+        yield Draw(micros.start)
+        for micro in micros:
+            yield from (Send(flow.index, micro) for flow in self._out_of[None])
+
+    def forward(self, segments: Iterable[int], micro: int) -> Iterator[Instruction]:
+        """Segments run forward, from the bottom up."""
+        for segment in segments:
+            yield from (Recv(flow.index, micro) for flow in self._into[segment])
+            yield Forward(segment, micro)
+            yield from (Send(flow.index, micro) for flow in self._out_of[segment])
+
+    def backward(self, segments: range, micro: int, last: bool) -> Iterator[Instruction]:
+        """Segments run backward, from the top down.
+
+        Args:
+            last: this is their last micro-batch, after which their gradients may be exchanged.
+        """
+        for segment in reversed(segments):
+            yield from (Recv(flow.index, micro, diff=True) for flow in self._out_of[segment] if flow.diff)
+            yield Backward(segment, micro)
+            yield from (Send(flow.index, micro, diff=True) for flow in self._into[segment] if flow.diff)
+            if last and self._overlap:
+                yield Exchange(segment)
+
+    def exchange(self, segments: Iterable[int]) -> Iterator[Instruction]:
+        """The exchanges that follow all backward passes, where they do not overlap."""
+        if not self._overlap:
+            yield from map(Exchange, sorted(segments, reverse=True))
 
 
 def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]:
@@ -65,3 +127,33 @@ def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[I
     yield from steps.exchange(segment for segment, its in enumerate(pipeline.stages) if its == stage)
     yield Wait()
     yield Update()
+
+
+def delayed(pipeline: Pipeline, stage: int, iteration: int, first: int = 0) -> list[Instruction]:
+    """One iteration of one stage. The number of a batch, in the place of a micro-batch's, is its iteration's.
+
+    In the first n-1-i iterations of a run nothing has come back to stage i; it then updates nothing.
+
+    Args:
+        pipeline: contiguous; one pass and one micro-batch.
+        first: the iteration at which this run began; gradients of earlier ones are lost.
+    """
+    assert pipeline.contiguous and pipeline.micros == 1, pipeline
+    assert 0 <= first <= iteration, (first, iteration)
+    return list(_yield_delayed(pipeline, stage, iteration, first))
+
+
+def _yield_delayed(pipeline: Pipeline, stage: int, iteration: int, first: int) -> Iterator[Instruction]:
+    steps = Steps(pipeline)
+    segments = pipeline.blocks[stage].segments
+    if pipeline.broadcast:
+        yield Broadcast()
+    if stage == 0:
+        yield from steps.draw(range(iteration, iteration + 1))
+    yield from steps.forward(segments, iteration)
+    batch = iteration - (pipeline.depth - 1 - stage)
+    if batch >= first:
+        yield from steps.backward(segments, batch, last=True)
+        yield from steps.exchange(segments)
+        yield Wait()
+        yield Update()

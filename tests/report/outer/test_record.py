@@ -15,7 +15,6 @@ def test_durations_and_waiting() -> None:
     record = small_run()
     assert record.workers == (0, 1)
     assert record.durations() == [[2.0, 4.0], [3.0, 4.0], [3.0, 3.0]]
-    assert record.waiting_times() == (3.0, 0.0)
     assert record.waiting_time() == 3.0
     assert record.balance_index() == pytest.approx(19 / 22)
     assert record.balance_indices() == pytest.approx([3 / 4, 3.5 / 4, 1.0])

@@ -19,7 +19,7 @@ from bpt.device import CPU
 from bpt.errors import BptError, FileError, WriteError
 from bpt.plan.digest import net_digest
 from bpt.runtime.chunks.choice_file import ChoiceFile, Setting
-from bpt.schedule.chunk_search import Trial
+from bpt.schedule.chunks import Trial
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
 from tests.runtime.parallels import NET

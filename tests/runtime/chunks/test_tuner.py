@@ -17,9 +17,8 @@ from bpt.runtime.chunks import tuner as under_test
 from bpt.runtime.chunks.calibration import Kind
 from bpt.runtime.chunks.layer_costs import Measured
 from bpt.runtime.chunks.tuner import CANDIDATES, Chunks
-from bpt.schedule.chunk_search import CandidateSearch, ChunkSearch
-from bpt.schedule.cost_model import LayerCost
-from bpt.schedule.proposal import candidates
+from bpt.schedule.chunks import CandidateSearch, ChunkSearch
+from bpt.schedule.cost_model import LayerCost, candidates
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import assert_same_lines, set_up, train

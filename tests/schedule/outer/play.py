@@ -12,13 +12,10 @@ from fractions import Fraction
 
 from bpt.balance.allocation import Run, size
 from bpt.balance.idpa import Idpa, Rule, Udpa
-from bpt.schedule.outer.agwu import Agwu
-from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.instructions import Instruction, Lost, Send
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Instruction, Lost, Order, Report, Send
 from bpt.schedule.outer.replay import Replay
-from bpt.schedule.outer.sgwu import Sgwu
+from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
 
 BATCH = 5  # samples of an iteration
 

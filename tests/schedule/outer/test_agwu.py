@@ -9,9 +9,8 @@ import pytest
 
 from bpt.balance.allocation import size
 from bpt.balance.idpa import Idpa, Udpa
-from bpt.schedule.outer.agwu import Agwu
-from bpt.schedule.outer.instructions import Lost, Merge, Send
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Lost, Merge, Order, Report, Send
+from bpt.schedule.outer.strategies import Agwu
 from bpt.schedule.weight_update import Normalizer, Update
 from tests.schedule.outer.play import Play
 

@@ -7,10 +7,9 @@ from fractions import Fraction
 import pytest
 
 from bpt.balance.idpa import Idpa, Udpa
-from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.base import Node, State
-from bpt.schedule.outer.instructions import Cut, Descend, Send
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import Cut, Descend, Order, Report, Send
+from bpt.schedule.outer.strategies import Asgd
 from tests.schedule.outer.play import BATCH, Play
 
 

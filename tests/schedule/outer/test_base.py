@@ -9,11 +9,9 @@ import pytest
 
 from bpt.balance.idpa import Idpa, Udpa
 from bpt.errors import RunError
-from bpt.schedule.outer.agwu import Agwu
 from bpt.schedule.outer.base import State
-from bpt.schedule.outer.instructions import Cut, Descend, Lost, Merge, Send
-from bpt.schedule.outer.messages import Order, Report
-from bpt.schedule.outer.sgwu import Sgwu
+from bpt.schedule.outer.instructions import Cut, Descend, Lost, Merge, Order, Report, Send
+from bpt.schedule.outer.strategies import Agwu, Sgwu
 from tests.schedule.outer.play import BALANCES, Play, conserved, random_schedule
 
 

@@ -12,8 +12,8 @@ from bpt.plan.resolve import read_plan
 from bpt.plan.spec import InnerSpec, ParallelSpec, PipelineSpec, RunPlan
 from bpt.plan.violations import refuse, unused, violations
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.agwu import Agwu
 from bpt.schedule.outer.exchanges import make_schedule
+from bpt.schedule.outer.strategies import Agwu
 from tests.solver.training import solver_of
 
 

@@ -10,11 +10,20 @@ from fractions import Fraction
 import pytest
 
 from bpt.balance.idpa import Udpa
-from bpt.schedule.outer.agwu import Agwu
-from bpt.schedule.outer.asgd import Asgd
-from bpt.schedule.outer.instructions import Average, Cut, Descend, Instruction, Lost, Merge, Send, Settled
-from bpt.schedule.outer.messages import Order, Report
+from bpt.schedule.outer.instructions import (
+    Average,
+    Cut,
+    Descend,
+    Instruction,
+    Lost,
+    Merge,
+    Order,
+    Report,
+    Send,
+    Settled,
+)
 from bpt.schedule.outer.replay import Replay
+from bpt.schedule.outer.strategies import Agwu, Asgd
 from tests.schedule.outer.play import Play, random_schedule
 
 EXCHANGES = ["SGWU", "AGWU", "ASGD"]

@@ -8,9 +8,8 @@ import pytest
 
 from bpt.balance.idpa import Idpa, Udpa
 from bpt.schedule.outer.base import State
-from bpt.schedule.outer.instructions import Average, Cut, Lost, Send
-from bpt.schedule.outer.messages import Order, Report
-from bpt.schedule.outer.sgwu import Sgwu
+from bpt.schedule.outer.instructions import Average, Cut, Lost, Order, Report, Send
+from bpt.schedule.outer.strategies import Sgwu
 from tests.schedule.outer.play import Play
 
 

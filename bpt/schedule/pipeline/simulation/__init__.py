@@ -1,8 +1,6 @@
 """A virtual clock for pipelines: plays the instructions of all stages, and finds deadlocks and bubbles."""
 
-from bpt.schedule.pipeline.simulation.clock import simulate
-from bpt.schedule.pipeline.simulation.deadlock import DeadlockError
-from bpt.schedule.pipeline.simulation.times import EqualTimes, Times
-from bpt.schedule.pipeline.simulation.trace import Event, Trace
+from bpt.schedule.pipeline.simulation.clock import DeadlockError, simulate
+from bpt.schedule.pipeline.simulation.trace import EqualTimes, Event, Times, Trace
 
 __all__ = ["DeadlockError", "EqualTimes", "Event", "Times", "Trace", "simulate"]

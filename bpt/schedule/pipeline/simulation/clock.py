@@ -1,15 +1,121 @@
-"""Plays the instructions of a pipeline's stages on a virtual clock."""
+"""Plays the instructions of a pipeline's stages on a virtual clock, and tells why a pipeline stands still.
+
+Messages between stages have channels, in which they keep their order, and links, on which they take their time.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from bpt.schedule.instructions import Backward, Exchange, Forward, Instruction, Recv, Send, Update, Wait
-from bpt.schedule.pipeline.simulation.channel import Network
-from bpt.schedule.pipeline.simulation.deadlock import explain
-from bpt.schedule.pipeline.simulation.times import Times
-from bpt.schedule.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event, Trace
+from bpt.schedule.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event, Times, Trace
+
+
+class DeadlockError(ValueError):
+    """No stage can go on, and some have not reached their ends. The message says who waits for what."""
+
+
+def explain(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network) -> DeadlockError:
+    """The error for stages that stand before their instructions ``steps``."""
+    stages = (_describe(streams, steps, network, stage) for stage in range(len(streams)))
+    return DeadlockError(f"deadlock: {'; '.join(stages)}")
+
+
+def _describe(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network, stage: int) -> str:
+    step, stream = steps[stage], streams[stage]
+    if step == len(stream):
+        return f"stage {stage} has done all of its {step} instructions"
+    awaited = stream[step]
+    assert isinstance(awaited, Recv), awaited  # nothing else can stop a stage
+    what = f"the {'diff' if awaited.diff else 'values'} of flow {awaited.transfer}, micro-batch {awaited.micro}"
+    cause = _cause(streams, steps, network, awaited)
+    return f"stage {stage} waits at {awaited} (instruction {step}) for {what}, {cause}"
+
+
+def _cause(streams: Sequence[Sequence[Instruction]], steps: Sequence[int], network: Network, awaited: Recv) -> str:
+    ahead = network.next(awaited)
+    if ahead is not None:
+        return f"but {ahead} was sent before it and is not received yet"
+    wanted = Send(awaited.transfer, awaited.micro, awaited.diff)
+    for stage, stream in enumerate(streams):
+        if wanted in stream[steps[stage] :]:
+            return f"which stage {stage} sends later (instruction {stream.index(wanted, steps[stage])})"
+    return "which no stage is going to send"
+
+
+class Channel(NamedTuple):
+    """What a communicator tells messages apart by, besides the ranks: the flow, and whether it is the diff."""
+
+    flow: int
+    diff: bool
+
+
+class Message(NamedTuple):
+    """A message that is there at ``arrival`` (seconds)."""
+
+    send: Send
+    arrival: float
+
+
+def channel_of(message: Send | Recv) -> Channel:
+    return Channel(message.transfer, message.diff)
+
+
+class Network:
+    """All messages under way.
+
+    A message starts when it is sent and the one before it on its link has passed; each pair of stages has a link in
+    each direction. A channel is first in, first out, as a communicator's messages of one tag are.
+    """
+
+    def __init__(self, streams: Sequence[Sequence[Instruction]]) -> None:
+        self._readers = _ends(streams, Recv)
+        writers = _ends(streams, Send)
+        for channel in self._readers.keys() & writers.keys():
+            assert self._readers[channel] != writers[channel], f"stage {writers[channel]} sends {channel} to itself"
+        self._free: defaultdict[tuple[int, int | None], float] = defaultdict(float)
+        self._queues: defaultdict[Channel, deque[Message]] = defaultdict(deque)
+
+    def reader(self, send: Send) -> int | None:
+        """The stage that receives such messages; ``None``: none does."""
+        return self._readers.get(channel_of(send))
+
+    def send(self, stage: int, send: Send, now: float, seconds: float) -> tuple[float, float]:
+        """``stage`` sends a message that takes ``seconds``; when it starts and when it is there."""
+        link = stage, self.reader(send)
+        start = max(now, self._free[link])
+        end = self._free[link] = start + seconds
+        self._queues[channel_of(send)].append(Message(send, end))
+        return start, end
+
+    def receive(self, recv: Recv) -> float | None:
+        """When the message is there; ``None``: it is not the next one of its channel, or not sent yet."""
+        queue = self._queues[channel_of(recv)]
+        if not queue or queue[0].send.micro != recv.micro:
+            return None
+        return queue.popleft().arrival
+
+    def next(self, recv: Recv) -> Send | None:
+        """What has been sent and would have to be received first."""
+        queue = self._queues[channel_of(recv)]
+        return queue[0].send if queue else None
+
+    def left(self) -> Iterable[Send]:
+        """What has been sent and not received."""
+        return (message.send for channel in sorted(self._queues) for message in self._queues[channel])
+
+
+def _ends(streams: Sequence[Sequence[Instruction]], kind: type[Send] | type[Recv]) -> dict[Channel, int]:
+    """The stage at this end of each channel."""
+    ends: dict[Channel, int] = {}
+    for stage, stream in enumerate(streams):
+        for instruction in stream:
+            if isinstance(instruction, kind):
+                end = ends.setdefault(channel_of(instruction), stage)
+                assert end == stage, f"stages {end} and {stage} are at the same end of {channel_of(instruction)}"
+    return ends
 
 
 def simulate(streams: Sequence[Sequence[Instruction]], times: Times) -> Trace:

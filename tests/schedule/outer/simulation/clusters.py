@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from bpt.balance.idpa import Idpa, Udpa
-from bpt.schedule.outer.agwu import Agwu
-from bpt.schedule.outer.asgd import Asgd
 from bpt.schedule.outer.base import OuterSchedule
-from bpt.schedule.outer.instructions import Instruction, Send
-from bpt.schedule.outer.messages import Order, Report
-from bpt.schedule.outer.sgwu import Sgwu
+from bpt.schedule.outer.instructions import Instruction, Order, Report, Send
 from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
+from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
 
 SCHEDULES = {"SGWU": Sgwu, "AGWU": Agwu, "ASGD": Asgd}
 

@@ -7,9 +7,9 @@ from statistics import fmean, stdev
 
 import pytest
 
-from bpt.schedule.outer.messages import Order
+from bpt.schedule.outer.instructions import Order
 from bpt.schedule.outer.simulation.cluster import Node
-from bpt.schedule.outer.simulation.worker import Worker
+from bpt.schedule.outer.simulation.simulator import Worker
 
 
 def worker(batch: int = 10, number: int = 0, **node: object) -> Worker:

@@ -1,0 +1,114 @@
+"""The page docs/combinations.md: what combines with what, as the rules of the strategies have it.
+
+``make combinations`` writes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from bpt.optim.spec import OptimSpec
+from bpt.plan.spec import BalanceSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
+from bpt.plan.violations import violations
+from bpt.proto import bpt_pb2 as pb
+
+_Parallel, _Pipeline, _Inner = pb.ParallelParameter, pb.PipelineParameter, pb.InnerParameter
+EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "SGWU", "AGWU", "ASGD")
+BALANCES = ("UNIFORM", "STATIC", "IDPA")
+TOPOLOGIES: Mapping[str, tuple[int, int]] = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "both": (2, 2)}
+"""Words of the page → num_stages, num_shards."""
+INNER = ("LIBRARY", "TASK_DAG")
+SCHEDULES = ("GPIPE", "SEQUENTIAL", "ONE_F_ONE_B", "DELAYED")
+
+_HEAD = """\
+# What combines with what
+
+Made by `make combinations` from the rules that `bpt train` goes by (`bpt/plan/violations.py`), with two stages and two
+shards where there are some. ✓: it combines. A number: it does not, for the reason below; of several the first.
+
+*plain*: each rank, or each computing node of SGWU, AGWU and ASGD, has the whole net. *stages*: it is cut into a
+pipeline (`num_stages`). *shards*: its fully connected layers are split (`num_shards`). *both*: each stage is of several
+shards. DAG: `inner_param { engine: TASK_DAG }`; otherwise LIBRARY. A net may say more: layers that want whole batches,
+or that cannot be split, are refused by name.
+"""
+
+
+class Combination(NamedTuple):
+    """Values of ``parallel_param``, by their names in the schema; ``topology`` is one of TOPOLOGIES."""
+
+    exchange: str
+    balance: str = "UNIFORM"
+    topology: str = "plain"
+    inner: str = "LIBRARY"
+    schedule: str = "GPIPE"
+
+    @property
+    def plan(self) -> RunPlan:
+        """A run like that, of nothing in particular."""
+        stages, shards = TOPOLOGIES[self.topology]
+        optim = OptimSpec(
+            base_lr=0.01, lr_policy="fixed", max_iter=1, given=frozenset(("base_lr", "lr_policy", "max_iter"))
+        )
+        parallel = ParallelSpec(
+            num_stages=stages,
+            num_shards=shards,
+            exchange=_Parallel.Exchange.Value(self.exchange),
+            balance=_Parallel.Balance.Value(self.balance),
+            balance_param=BalanceSpec(profile="speeds.json" if self.balance == "STATIC" else ""),
+            pipeline_param=PipelineSpec(schedule=_Pipeline.Schedule.Value(self.schedule)),
+            inner_param=InnerSpec(engine=_Inner.Engine.Value(self.inner)),
+        )
+        return RunPlan(optim=optim, parallel_param=parallel)
+
+    @property
+    def reason(self) -> str:
+        """Why there is no such run; "": there is."""
+        return next((violation.message.removeprefix("parallel_param: ") for violation in violations(self.plan)), "")
+
+
+def page() -> str:
+    """The whole text."""
+    reasons: dict[str, int] = {}
+
+    def cell(combination: Combination) -> str:
+        if not (reason := combination.reason):
+            return "✓"
+        if combination.plan.is_outer:  # what is said of one of them holds for all
+            reason = reason.replace(f"exchange: {combination.exchange}", "exchange: SGWU, AGWU or ASGD")
+        return str(reasons.setdefault(reason, len(reasons) + 1))
+
+    columns = [(topology, inner) for topology in TOPOLOGIES for inner in INNER]
+    head = ["exchange", "balance", *(topology + ", DAG" * (inner == "TASK_DAG") for topology, inner in columns)]
+    rows = [
+        [exchange, balance, *(cell(Combination(exchange, balance, *column)) for column in columns)]
+        for exchange in EXCHANGES
+        for balance in BALANCES
+    ]
+    pipelines = [(topology, inner) for topology, (stages, _) in TOPOLOGIES.items() if stages > 1 for inner in INNER]
+    schedule_head = ["schedule", "stages of", *EXCHANGES]
+    schedules = [
+        [
+            schedule,
+            f"{'shards' if topology == 'both' else 'ranks'}{', DAG' * (inner == 'TASK_DAG')}",
+            *(cell(Combination(exchange, "UNIFORM", topology, inner, schedule)) for exchange in EXCHANGES),
+        ]
+        for schedule in SCHEDULES
+        for topology, inner in pipelines
+    ]
+    lines = [_HEAD, *_table(head, rows), ""]
+    lines += ["The orders of micro-batches in a pipeline (`pipeline_param { schedule }`):", ""]
+    lines += [*_table(schedule_head, schedules), "", "## Why not", ""]
+    lines += [f"{number}. {reason}" for reason, number in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{' --- |' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
