@@ -32,6 +32,10 @@ submissions; reports of the run go to <snapshot_prefix>_run/.
 
 Ctrl-C (under mpirun, SIGINT to a rank) writes both and stops with status 0, unless --sigint_effect says otherwise;
 SIGTERM does so with status 1.
+
+--trace shows what every rank does when; open the file at ui.perfetto.dev:
+
+  mpirun -n 4 bpt train --solver solver.prototxt --trace trace.json.gz
 """
 EFFECTS = ("snapshot", "stop", "none")
 

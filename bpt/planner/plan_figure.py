@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -122,9 +121,8 @@ def bars(plan: Plan) -> Iterable[Bar]:
         for event in plan.chosen.trace.events:
             if event.stage != stage or event.stream != COMPUTE or event.end <= event.start:
                 continue
-            label = re.fullmatch(r"([FBU])(?:\d+(?:\.(\d+))?)?", event.label)
-            assert label, event
-            kind, micro = label[1], label[2] or ""
+            kind, number = event.instruction.letter, getattr(event.instruction, "micro", None)
+            micro = "" if number is None else str(number)
             joins = last is not None and (last.kind, last.micro, last.end) == (kind, micro, event.start)
             if last is not None and not joins:
                 yield last

@@ -14,6 +14,7 @@ from bpt import state as snapshot
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU, use_line
+from bpt.events.event import Activity
 from bpt.exchange import Exchange
 from bpt.execute.executor import Executor
 from bpt.execute.operator import SegmentOperator
@@ -224,7 +225,8 @@ class Runtime:
             self._take_over_inputs()
             self.tuner.start()
             self.loss = self._train(self.executor, debug)
-            self.tuner.end()
+            with self.events.during(Activity.BETWEEN):
+                self.tuner.end()
         self.iteration += 1
         return self.loss
 

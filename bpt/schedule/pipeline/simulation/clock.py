@@ -229,4 +229,4 @@ class _Stage:
         self.now = max(moment, self.now)
 
     def _note(self, stream: str, instruction: Instruction, start: float, end: float) -> None:
-        self.events.append(Event(self._number, stream, str(instruction), start, end))
+        self.events.append(Event(self._number, stream, instruction, start, end))

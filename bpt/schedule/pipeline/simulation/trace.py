@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from bpt.schedule.instructions import Instruction
+
 
 class Times(Protocol):
     """Seconds; forward, backward and transfer of one micro-batch."""
@@ -54,13 +56,18 @@ COMPUTE, EXCHANGE = "compute", "exchange"  # streams; the others are links, "to 
 
 
 class Event(NamedTuple):
-    """What a stream of a stage did from ``start`` to ``end`` (seconds). The label is the instruction's: ``F0.2``."""
+    """What a stream of a stage did from ``start`` to ``end`` (seconds)."""
 
     stage: int
     stream: str
-    label: str
+    instruction: Instruction
     start: float
     end: float
+
+    @property
+    def label(self) -> str:
+        """As the instruction prints: ``F0.2``."""
+        return str(self.instruction)
 
 
 @dataclass(frozen=True)
