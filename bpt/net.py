@@ -231,7 +231,7 @@ class Net(nn.Module):
                 if keep is not None and edge not in keep:
                     del values[edge]
             if not bottoms:
-                tops = tuple(self._typed(place(top)) for top in tops)
+                tops = tuple(self.typed(place(top)) for top in tops)
             del bottoms
             values.update(zip(node.tops, tops, strict=True))
 
@@ -247,10 +247,10 @@ class Net(nn.Module):
             else:
                 with torch.no_grad():
                     tops = _call(self.layer(node), node, ())
-            values.update(zip(node.tops, (self._typed(place(top)) for top in tops), strict=True))
+            values.update(zip(node.tops, (self.typed(place(top)) for top in tops), strict=True))
         return values
 
-    def _typed(self, top: Tensor) -> Tensor:
+    def typed(self, top: Tensor) -> Tensor:
         """What a layer without bottoms has read or drawn, which is float32, in the run's precision."""
         return top.to(self.context.precision.compute) if top.dtype == torch.float32 else top
 

@@ -35,13 +35,6 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD",
             "use one of them, or balance: STATIC, which divides each batch",
         )
-    if parallel.balance == STATIC and parallel.num_stages > 1:
-        yield Violation(
-            BALANCE,
-            f"balance: STATIC gives shares to ranks by their speed, but with num_stages: {parallel.num_stages} a "
-            "pipeline trains a share",
-            "place layers by speed instead: pipeline_param { devices: … }",
-        )
     if parallel.balance == STATIC and not parallel.balance_param.profile:
         yield Violation(
             BALANCE,

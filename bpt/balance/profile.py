@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bpt.balance.batch_shares import Static
-from bpt.balance.speed import Estimate, SpeedFunction
+from bpt.balance.speed import Estimate, SpeedFunction, pipelined
 from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.proto import bpt_pb2 as pb
@@ -148,14 +148,20 @@ def _differences(then: Facts, now: Facts) -> Iterator[str]:
             yield f"rank {number} {', '.join(changes)}"
 
 
-def static_from(profile: Profile, ranks: Sequence[int] | None = None) -> Static:
+def static_from(
+    profile: Profile, sharers: Iterable[Sequence[int]] | None = None, parts: Sequence[float] = (1.0,)
+) -> Static:
     """STATIC balance by the speeds in ``profile``.
 
     Args:
-        ranks: those that share the batch, by their number in the profile; by default all.
+        sharers: the ranks of each that gets a share of the batch, by their number in the profile: one, or those of a
+            pipeline, stage by stage; by default each rank is one.
+        parts: of the net's work, that each stage does.
     """
-    speeds = profile.speeds if ranks is None else [profile.speeds[rank] for rank in ranks]
-    return Static([speed.function for speed in speeds])
+    functions = [speed.function for speed in profile.speeds]
+    if sharers is None:
+        return Static(functions)
+    return Static([pipelined([functions[rank] for rank in ranks], parts) for ranks in sharers])
 
 
 FORMAT = 1

@@ -23,12 +23,6 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             ("debug_info",),
             "debug_info: true looks at every layer, and those that are split over ranks (num_shards) are nowhere whole",
         )
-    if parallel.inner_param.engine == TASK_DAG and parallel.num_shards > 1:
-        yield Violation(
-            ENGINE,
-            f"inner_param {{ engine: TASK_DAG }} does not go with num_shards: {parallel.num_shards}",
-            "leave one of them out",
-        )
     yield from beyond(
         parallel.inner_param,
         "num_threads",

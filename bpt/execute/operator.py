@@ -283,7 +283,7 @@ class SegmentOperator:
             state,
             run,
             lambda diff: self._compute_back(index, state, {block.top: diff}),
-            lambda: self._starting_diff(state, block.top, state.values[block.top]),
+            lambda: self._starting_diff(state, block.top, state.values.get(block.top)),
         )
 
     def backward(self, index: int, micro: int | None = None) -> None:
@@ -305,7 +305,8 @@ class SegmentOperator:
         add_gradients(self.net, state.weights)
         if micro is not None:
             for edge in self.segments[index].inputs:
-                state.values.pop(edge, None)
+                if not self.net.graph.edges[edge].loss_weight:  # it tells the shape of a diff that starts there
+                    state.values.pop(edge, None)
             for edge in self.segments[index].outputs:
                 state.diffs.pop(edge, None)
 
@@ -314,7 +315,7 @@ class SegmentOperator:
     ) -> dict[int, Tensor]:
         return self.compute.backward(self.segments[index], state.segments.pop(index), diffs, state.weights)
 
-    def _starting_diff(self, state: MicroBatchState, edge: int, top: Tensor) -> Tensor | None:
+    def _starting_diff(self, state: MicroBatchState, edge: int, top: Tensor | None) -> Tensor | None:
         """The diff that flows into ``edge`` from behind; ``None`` if nothing does.
 
         A loss starts with its weight. What a later segment hands back is added to it, as it would be if
@@ -324,6 +325,7 @@ class SegmentOperator:
         info = self.net.graph.edges[edge]
         if not info.loss_weight or (diff is not None and info.consumer is None):
             return diff
+        assert top is not None, edge
         weight = torch.full_like(top, info.loss_weight)
         return weight if diff is None else diff + weight
 

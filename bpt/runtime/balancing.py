@@ -14,6 +14,7 @@ from bpt.events.totals import Totals, seconds_computing
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.batch_size import batch_of
 from bpt.plan.spec import RunPlan
+from bpt.plan.staging import Staging
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import resolve_path
 from bpt.runtime.agreement import outcome_of_first
@@ -23,8 +24,13 @@ from bpt.runtime.rank_facts import facts
 LOG = logging.getLogger("bpt")
 
 
-def static_balance(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, device: torch.device) -> Static:
+def static_balance(
+    plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, device: torch.device, staging: Staging | None = None
+) -> Static:
     """STATIC, from the profile that the solver names; a collective call. Only the first rank reads it.
+
+    Args:
+        staging: which stage runs which layers, if there are several. A pipeline is as fast as its slowest stage.
 
     Raises:
         FileError: the profile is missing or damaged, or was not measured for this run; it says what differs.
@@ -39,8 +45,24 @@ def static_balance(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, device: 
         return profile
 
     profile = outcome_of_first(grid.world, None if grid.world.rank else read)
-    masters_only = parallel.fc_param.scheme == pb.FcParameter.MASTER_SLAVE and grid.shards > 1
-    return static_from(profile, range(0, grid.world.size, grid.shards) if masters_only else None)
+    masters_only = parallel.fc_param.scheme == pb.FcParameter.MASTER_SLAVE
+    parts = _parts(graph, staging, grid.stages)
+    sharers = (
+        [(replica * grid.stages + stage) * grid.shards + shard for stage in range(grid.stages)]
+        for replica in range(grid.replicas)
+        for shard in range(1 if masters_only else grid.shards)
+    )
+    return static_from(profile, sharers, parts)
+
+
+def _parts(graph: LayerGraph, staging: Staging | None, stages: int) -> list[float]:
+    """The part of the net's operations that each stage does."""
+    if staging is None:
+        return [1.0]
+    flops = [0] * stages
+    for node, stage in zip(graph.nodes, staging.of_layers, strict=True):
+        flops[stage] += node.flops
+    return [own / sum(flops) if sum(flops) else 1 / stages for own in flops]
 
 
 class SeenBalance:
@@ -84,7 +106,8 @@ class SeenBalance:
             return
         shares = parallel.shares(self._batch)
         balance = parallel.balance
-        predicted = balance.predicted_seconds(shares) if isinstance(balance, Static) else None
+        alone = parallel.grid.stages == 1  # of a stage the prediction is not: it is of the slowest one
+        predicted = balance.predicted_seconds(shares) if isinstance(balance, Static) and alone else None
         seen = None if computing is None else parallel.samples.allgather(computing)
         for line in lines(shares, predicted, seen, parallel.ranks_with_samples):
             LOG.info("%s", line)

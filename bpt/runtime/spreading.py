@@ -51,10 +51,10 @@ def spread(
     def staged() -> Staging | None:
         return stage(plan, graph, grid.replicas)
 
+    staging = Staging.alone(graph, cuts) if cuts else outcome_of_first(world, None if world.rank else staged)
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:
-        balance = static_balance(plan, graph, grid, device)
-    staging = Staging.alone(graph, cuts) if cuts else outcome_of_first(world, None if world.rank else staged)
+        balance = static_balance(plan, graph, grid, device, staging if grid.stages > 1 else None)
     keeps_batches = world.size > 1 and not is_dividable(graph)
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
     if world.size > 1:

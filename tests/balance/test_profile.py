@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from bpt.balance.profile import Facts, RankFacts, check, read_profile, static_from, work_digest, write_profile
-from bpt.balance.speed import SpeedFunction
+from bpt.balance.profile import (
+    Facts,
+    RankFacts,
+    RankSpeed,
+    check,
+    read_profile,
+    static_from,
+    work_digest,
+    write_profile,
+)
+from bpt.balance.speed import Estimate, SpeedFunction
 from bpt.errors import FileError, WriteError
 from bpt.share import Share
 from tests.balance.profiles import FACTS, PROFILE
@@ -107,7 +116,7 @@ def test_balance_by_the_measured_speeds() -> None:
 
 
 def test_balance_of_some_of_the_ranks() -> None:
-    assert static_from(PROFILE, [1]).functions == static_from(PROFILE).functions[1:]
+    assert static_from(PROFILE, [[1]]).functions == static_from(PROFILE).functions[1:]
 
 
 CONTENT: dict[str, Any] = {
@@ -245,3 +254,12 @@ def test_not_a_profile(tmp_path: Path, text: str | bytes, message: str) -> None:
 )
 def test_damaged(tmp_path: Path, content: object, message: str) -> None:
     assert complaint(tmp_path / "speed.json", content) == f": {message}"
+
+
+def test_pipelines_are_as_fast_as_their_slowest_stage() -> None:
+    """Of two pipelines the first has a rank twice as fast behind one that does three quarters of the work."""
+    fast, slow = (RankSpeed({10: Estimate(seconds, 0.0, 3)}, 100) for seconds in (1.0, 2.0))
+    profile = replace(PROFILE, speeds=(fast, slow, slow, fast))
+    one, other = static_from(profile, [[0, 1], [2, 3]], [0.75, 0.25]).functions
+    assert (one.seconds(10), other.seconds(10)) == (0.75, 1.5)  # max(0.75 · 1, 0.25 · 2), max(0.75 · 2, 0.25 · 1)
+    assert one.cap == other.cap == 133  # 100 / 0.75

@@ -58,6 +58,12 @@ def differing(found: list[Compared], tolerance: float = TOLERANCE) -> list[str]:
 ALL = ["conv/0", "conv/1", "ip/0", "ip/1"]
 PARALLEL = {
     "alone": (1, ""),
+    "stages of shards": (8, "parallel_param { num_stages: 2 num_shards: 2 pipeline_param { micro_batches: 2 } }"),
+    "stages of shards, as tasks": (
+        4,
+        "parallel_param { num_stages: 2 num_shards: 2 fc_param { scheme: MASTER_SLAVE } "
+        "pipeline_param { schedule: ONE_F_ONE_B } inner_param { engine: TASK_DAG num_threads: 2 } }",
+    ),
     "allreduce": (3, "iter_size: 2 clip_gradients: 0.5"),
     "tree": (2, "parallel_param { exchange: TREE }"),
     "peers": (2, "clip_gradients: 0.5 parallel_param { num_shards: 2 }"),

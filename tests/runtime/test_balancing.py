@@ -25,7 +25,7 @@ TEXT = SOLVER + 'parallel_param { balance: STATIC\n  balance_param { profile: "s
 
 
 def facts_of(solver: RunPlan, ranks: int) -> Facts:
-    alone = facts(solver, solver.runtime.train.graph(), CPU, SerialCommunicator())
+    alone = facts(solver, solver.train.graph(), CPU, SerialCommunicator())
     return replace(alone, ranks=alone.ranks * ranks)
 
 
@@ -37,7 +37,7 @@ def write(solver: RunPlan, now: Facts) -> None:
 
 def balances(solver: RunPlan, ranks: int = 2) -> list[Static]:
     def rank(comm: Communicator) -> Static:
-        return static_balance(solver, solver.runtime.train.graph(), ProcessGrid.make(comm), CPU)
+        return static_balance(solver, solver.train.graph(), ProcessGrid.make(comm), CPU)
 
     return run_ranks(ranks, rank)
 

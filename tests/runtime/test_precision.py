@@ -12,7 +12,7 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.exchange.buckets import Bucket, Message
 from bpt.net import Net
-from bpt.proto.sources import read_solver
+from bpt.plan.resolve import read_plan
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import Saved, set_up, train
@@ -35,10 +35,10 @@ def trained(ranks: int, *overrides: str) -> Numbers:
     """The loss of the fifth iteration, the weights after it, and the moments, on the first rank."""
 
     def run(comm: Communicator) -> Numbers:
-        with Solver(read_solver("solver.prototxt", (*overrides, "test_interval: 100")), world=comm) as solver:
+        with Solver(read_plan("solver.prototxt", (*overrides, "test_interval: 100")), world=comm) as solver:
             solver.step(5)
             named = {f"{layer}/{blob}": value for (layer, blob), value in solver.net.values_by_name().items()}
-            named |= {f"history {number}": value for number, value in enumerate(solver.rule.history)}
+            named |= {f"history {number}": value for number, value in enumerate(solver.runtime.rule.history)}
             found = {name: value.detach().numpy().copy() for name, value in named.items()}
             return {**found, "loss": np.array(solver.loss)}
 
@@ -135,7 +135,7 @@ def updated_slowly(rule: str) -> np.ndarray:
 
     def run(comm: Communicator) -> np.ndarray:
         overrides = (DOUBLE, rule, "clip_gradients: 0.01", "test_interval: 100", "snapshot_diff: true")
-        with Solver(read_solver("solver.prototxt", overrides), world=comm) as solver:
+        with Solver(read_plan("solver.prototxt", overrides), world=comm) as solver:
             solver.step(5)
             return solver.net.values_by_name()["fc", 0].detach().numpy().copy()
 

@@ -118,7 +118,7 @@ layer { name: "mixing" type: "HDF5Output" bottom: "conv" bottom: "ip" include { 
     (message,) = set(run_ranks(2, run))
     assert 'layer "mixing": ' in message
     with Solver(source) as alone:
-        assert len(alone.tests) == 1
+        assert len(alone.runtime.tests) == 1
 
 
 def test_a_layer_that_cannot_be_split(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class TaskDagCompute:
         self.inner: int = pb.InnerParameter.TASK_DAG
         self.timelines: dict[tuple[int, str], Timeline] = {}
         self._net = net
-        self._place = place
+        self._place: Place = lambda top: net.typed(place(top))
         self._library = LibraryCompute(net, place)
         self._plans: dict[tuple[object, ...], Plan] = {}
         share_heap()

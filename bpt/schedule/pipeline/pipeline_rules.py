@@ -52,13 +52,6 @@ def _numbers(plan: RunPlan) -> Iterator[Violation]:
 def _combinations(plan: RunPlan) -> Iterator[Violation]:
     parallel = plan.parallel_param
     stages = f"num_stages: {parallel.num_stages}"
-    if parallel.num_shards > 1:
-        yield Violation(
-            (PARALLEL, "num_shards"),
-            f"num_shards: {parallel.num_shards} does not go with {stages}: a fully connected layer on a stage of its "
-            "own is on no other rank already",
-            "leave num_shards out",
-        )
     if plan.debug_info:
         yield Violation(
             ("debug_info",), f"debug_info: true looks at every layer, and with {stages} no rank has them all"
@@ -89,9 +82,10 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
     if optim.clip_gradients >= 0:
         why = "updates stages with gradients of different iterations, which have no norm together"
         yield refused(why, "leave clip_gradients out", "clip_gradients")
-    if parallel.inner_param.engine != pb.InnerParameter.LIBRARY:
-        why = "computes by copies of weights, of which inner_param { engine } knows nothing"
-        yield refused(why, "set LIBRARY", PARALLEL, "inner_param", "engine")
+    if parallel.num_shards > 1:
+        shards = f"num_shards: {parallel.num_shards}"
+        why = f"has no stage wait for others, but {shards} has ranks wait for each other in each pass"
+        yield refused(why, "leave num_shards out", PARALLEL, "num_shards")
     if parallel.exchange == pb.ParallelParameter.CGDP and not parallel.cgdp_param.chunk_size:
         why = "has batches under way when a search for chunks would cut the net anew"
         yield refused(why, "set cgdp_param { chunk_size }", PARALLEL, "cgdp_param")
