@@ -32,9 +32,9 @@ from bpt.comm.launch import launched, launchers_rank, world
 from bpt.errors import BptError, LostRankError, UserError
 
 # Seconds that a failed rank gives the others to fail, too: a record that cannot be read is seen by one rank only.
-PATIENCE = 1.0
+GRACE = 1.0
 # What a user did wrong all ranks see, but on a busy node one may be behind, by as long as the first one took.
-PATIENCE_WITH_USERS = (3.0, 7.0)  # at least, at most
+GRACE_WITH_USERS = (3.0, 7.0)  # at least, at most
 # Seconds after which a rank aborts the job although a lower one should have.
 LAST = 3.0
 
@@ -75,10 +75,10 @@ class Failure:
         sys.stderr.write(f"{self.trace}error: {who}{self.message}\n")
         sys.stderr.flush()
 
-    def patience(self, took: float) -> float:
+    def grace(self, took: float) -> float:
         """Seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
-        least, most = PATIENCE_WITH_USERS
-        return min(max(least, took), most) if self.status == UserError.exit_status else PATIENCE
+        least, most = GRACE_WITH_USERS
+        return min(max(least, took), most) if self.status == UserError.exit_status else GRACE
 
     @property
     def digest(self) -> int:
@@ -116,7 +116,7 @@ def tell_before_start(error: BptError) -> int:
     """
     rank = launchers_rank()
     if rank:
-        time.sleep(PATIENCE)
+        time.sleep(GRACE)
     Failure.of(error).tell(f"rank {rank} (host {socket.gethostname()}): " if rank else "")
     return error.exit_status
 
@@ -152,7 +152,7 @@ def run_on(comm: Communicator, command: Callable[[Communicator], None]) -> int:
     if not tolerant:
         notices.listen()
     notices.send(failure)
-    return notices.settle(failure, failure.patience(time.monotonic() - start))
+    return notices.settle(failure, failure.grace(time.monotonic() - start))
 
 
 def _is_tolerant(comm: Communicator) -> bool:
@@ -210,9 +210,9 @@ class _Notices:
         self._all_within(math.inf)
         self._comm.Agree(1)
 
-    def settle(self, failure: Failure, patience: float) -> int:
-        """Let one rank tell. Return the exit status if all are at their end within ``patience`` seconds, else abort."""
-        if not self._all_within(patience) and not (self._comm.rank != self._first and self._all_within(LAST)):
+    def settle(self, failure: Failure, grace: float) -> int:
+        """Let one rank tell. Return the exit status if all are at their end within ``grace`` seconds, else abort."""
+        if not self._all_within(grace) and not (self._comm.rank != self._first and self._all_within(LAST)):
             failure.tell(self._name)
             time.sleep(0.1)  # the message is still on its way to the launcher
             self._comm.Abort(failure.status)

@@ -25,7 +25,7 @@ from bpt.share import Share
 _F = np.float32  # Caffe computes in the precision of its blobs; rounding decides about pixels
 
 
-class Cut(NamedTuple):
+class WarpedWindow(NamedTuple):
     """A warped window (C, h, w), and where its upper left corner comes in the crop; around it there is nothing."""
 
     pixels: Pixels
@@ -49,7 +49,7 @@ class WindowCrop:
         self._pad = context_pad
         self._square = square
 
-    def __call__(self, image: Pixels, window: Window, mirror: bool) -> Cut:
+    def __call__(self, image: Pixels, window: Window, mirror: bool) -> WarpedWindow:
         """The crop of ``window`` out of its ``image`` (C, H, W); with ``mirror`` flipped left to right.
 
         Raises:
@@ -71,9 +71,9 @@ class WindowCrop:
                 f"{image.shape[2]} × {image.shape[1]} pixels"
             )
         if min(height, width) < 1:
-            return Cut(np.empty((len(image), 0, 0), np.uint8), 0, 0)
+            return WarpedWindow(np.empty((len(image), 0, 0), np.uint8), 0, 0)
         pixels = resize(image[:, y1 : y2 + 1, x1 : x2 + 1], height, width)
-        return Cut(pixels[:, :, ::-1] if mirror else pixels, top, left)
+        return WarpedWindow(pixels[:, :, ::-1] if mirror else pixels, top, left)
 
     def _widened(self, window: Window) -> tuple[tuple[int, int], tuple[int, int]]:
         """The window with its context, perhaps beyond the image: first and last column, first and last row."""

@@ -87,11 +87,11 @@ def check_links(ranks: Ranks, measured: Measured) -> Section:
 
 
 def _remarks(ranks: Ranks, links: tuple[Link, ...]) -> Iterator[Finding]:
-    apart = [link for link in links if ranks.hosts[link.one] != ranks.hosts[link.other]]
-    fastest = max((link.bandwidth for link in apart), default=0.0)
+    between_hosts = [link for link in links if ranks.hosts[link.one] != ranks.hosts[link.other]]
+    fastest = max((link.bandwidth for link in between_hosts), default=0.0)
     for link in links:
         one, other = (f"rank {rank} on host {ranks.hosts[rank]}" for rank in (link.one, link.other))
-        if link not in apart:
+        if link not in between_hosts:
             if link.latency > _SAME_HOST_LATE:
                 yield note(
                     f"{one} and rank {link.other} there: {link.latency * 1e6:.0f} µs a message are many on one host",

@@ -161,8 +161,8 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
     c_w = work.weights
     server = server_copies(work, len(roles.workers), gradients) if roles.serves else 0
     on_device, in_main = _of_rank(roles, *worker_copies(work, gradients))
-    apart = device.type == "cuda"
-    needs = ranks.world.allgather((int((server + in_main + on_device * (not apart)) * c_w), Memory(CPU).room))
+    on_gpu = device.type == "cuda"
+    needs = ranks.world.allgather((int((server + in_main + on_device * (not on_gpu)) * c_w), Memory(CPU).room))
     found = False
     for host, members in ranks.by_host.items():
         need, room = sum(needs[rank][0] for rank in members), min(needs[rank][1] for rank in members)
@@ -173,7 +173,7 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
                 "that are free",
                 "start fewer ranks there; rank 0 holds two copies for every worker, so give it a host with much memory",
             )
-    devices = ranks.world.allgather((int(on_device * c_w), Memory(device).room) if apart else (0, 0))
+    devices = ranks.world.allgather((int(on_device * c_w), Memory(device).room) if on_gpu else (0, 0))
     short = [rank for rank, (need, room) in enumerate(devices) if need > room]
     if short:
         found = True

@@ -141,14 +141,14 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
     if parallel.samples.size == micro_batches == 1:
         return
     layers = ((node, LAYERS[node.type]) for node in graph.nodes)
-    apart = [
+    by_itself = [
         f'{node.type} "{node.name}"'
         for node, layer in layers
         if layer.normalises_by_batch(node.spec) and not layer.syncs(node.spec, parallel.param.sync_batch_norm)
     ]
-    if not apart:
+    if not by_itself:
         return
-    which = apart[0] + (f" and {len(apart) - 1} more" if len(apart) > 1 else "")
+    which = by_itself[0] + (f" and {len(by_itself) - 1} more" if len(by_itself) > 1 else "")
     if micro_batches > 1:
         yield note(
             f"{which}: each of {micro_batches} micro-batches is normalised by itself, as a pass of iter_size "

@@ -25,8 +25,8 @@ class LateStatus(Status):
     """
 
     def __init__(self, world: Communicator, signals: SignalActions | None, lag: int) -> None:
-        self._apart = CommThread(world)
-        super().__init__(world, self._apart, signals)
+        self._own_thread = CommThread(world)
+        super().__init__(world, self._own_thread, signals)
         self._lag = lag
         self._under_way: deque[Future[Floats]] = deque()
 
@@ -49,7 +49,7 @@ class LateStatus(Status):
 
     def close(self) -> None:
         """See Status."""
-        self._apart.close()
+        self._own_thread.close()
 
 
 def _sum(comm: Communicator, sums: Floats, under_way: Future[Floats]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from bpt.errors import FileError, UserError
 from bpt.explain.explained_net import ExplainedNet, explained_net, find_layer, layer_of
 from bpt.explain.grad_cam import Explanation, grad_cam, spread
-from bpt.explain.model_input import Rule, Subject, check_outputs, peak, prefix_of, rule_of
+from bpt.explain.model_input import Preprocessing, Subject, check_outputs, peak, prefix_of, preprocessing_of
 from bpt.explain.subjects import Picture, Scan
 from bpt.graph.layer_graph import Edge
 from bpt.net import Net
@@ -38,7 +38,7 @@ class Request:
         layer: whose maps; by the name of the layer or of its top.
         chosen: which class, from 0.
         output: how the written files' names begin.
-        intensity, mean, scale: what is done to the input's numbers; see ``rule_of``.
+        intensity, mean, scale: what is done to the input's numbers; see ``preprocessing_of``.
     """
 
     model: str
@@ -64,8 +64,8 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
     check_matplotlib()
     explained = explained_net(request.model, request.level, request.stages)
     layer = find_layer(explained, request.layer)
-    rule = rule_of(explained, request.intensity, request.mean, request.scale)
-    subject = _read(request.input, explained, rule)
+    preprocessing = preprocessing_of(explained, request.intensity, request.mean, request.scale)
+    subject = _read(request.input, explained, preprocessing)
     prefix = prefix_of(request.output, request.input)
     outputs = subject.outputs(prefix)
     check_outputs(outputs, request.input)
@@ -94,7 +94,7 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
     yield f"Wrote {' and '.join(map(str, outputs))}"
 
 
-def _read(path: str, net: ExplainedNet, rule: Rule) -> Subject:
+def _read(path: str, net: ExplainedNet, preprocessing: Preprocessing) -> Subject:
     if net.axes not in SUBJECTS:
         raise UserError(
             f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; '
@@ -103,7 +103,7 @@ def _read(path: str, net: ExplainedNet, rule: Rule) -> Subject:
     if os.path.isfile(path) and path.lower().endswith(VOLUMES) != (net.axes == 3):
         wanted = "an image" if net.axes == 2 else f"a volume ({' or '.join(VOLUMES)})"
         raise FileError(path, f'is not what the net takes: its input "{net.input.blob}" {net.input.shape} is {wanted}')
-    return SUBJECTS[net.axes](path, net.input.shape[1:], rule)
+    return SUBJECTS[net.axes](path, net.input.shape[1:], preprocessing)
 
 
 def _load(explained: ExplainedNet, weights: Sequence[str], device: torch.device) -> Net:

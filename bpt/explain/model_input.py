@@ -23,7 +23,7 @@ Sample = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Rule:
+class Preprocessing:
     """``(normalise(x) - mean) · scale``: an ``Intensity`` of the sample by itself, then a fixed transformation.
 
     Attributes:
@@ -65,7 +65,9 @@ class Rule:
         return f"{', '.join(parts)} ({self.source})"
 
 
-def rule_of(net: ExplainedNet, intensity: str = "", mean: Sequence[float] = (), scale: float | None = None) -> Rule:
+def preprocessing_of(
+    net: ExplainedNet, intensity: str = "", mean: Sequence[float] = (), scale: float | None = None
+) -> Preprocessing:
     """What flags say; without any the net's data layer; and Z_SCORE for a net with an Input layer.
 
     Args:
@@ -77,18 +79,19 @@ def rule_of(net: ExplainedNet, intensity: str = "", mean: Sequence[float] = (), 
     """
     if intensity or mean or scale is not None:
         means = np.asarray(mean, np.float32) if mean else None
-        return Rule(Intensity.Value(intensity or "RAW"), means, 1.0 if scale is None else scale, "as the flags say")
+        factor = 1.0 if scale is None else scale
+        return Preprocessing(Intensity.Value(intensity or "RAW"), means, factor, "as the flags say")
     data = net.data
     if data.type == "Input":
-        return Rule(pb.VolumeDataParameter.Z_SCORE, source="the default; the net does not say")
+        return Preprocessing(pb.VolumeDataParameter.Z_SCORE, source="the default; the net does not say")
     said = f'as layer "{data.name}" says'
     if data.type == "VolumeData":
-        return Rule(data.param.volume_data_param.intensity, source=said)
+        return Preprocessing(data.param.volume_data_param.intensity, source=said)
     param = data.param.transform_param
     values: Array | None = np.array(param.mean_value, np.float32) if param.mean_value else None
     if param.HasField("mean_file"):
         values = _centre(read_mean(param.mean_file), net)
-    return Rule(pb.VolumeDataParameter.RAW, values, param.scale, said)
+    return Preprocessing(pb.VolumeDataParameter.RAW, values, param.scale, said)
 
 
 def _centre(mean: Sample, net: ExplainedNet) -> Sample:

@@ -18,7 +18,7 @@ from bpt.data.image import decode_image
 from bpt.data.nifti import import_nibabel, open_nifti, read_nifti
 from bpt.data.volume_source import resample
 from bpt.errors import DataError, FileError, UserError
-from bpt.explain.model_input import Rule, Sample, Subject
+from bpt.explain.model_input import Preprocessing, Sample, Subject
 from bpt.graph.spec import Shape
 from bpt.proto.atomic import atomic_file
 from bpt.proto.files import UnreadableError, read_bytes
@@ -102,14 +102,14 @@ class Scan(Subject):
     Args:
         path: the file.
         shape: the net's input, (channels, D, H, W).
-        rule: what is done to intensities.
+        preprocessing: what is done to intensities.
 
     Raises:
         UserError: the net takes more than one channel; nibabel is missing.
         FileError: the file cannot be used.
     """
 
-    def __init__(self, path: str, shape: Shape, rule: Rule) -> None:
+    def __init__(self, path: str, shape: Shape, preprocessing: Preprocessing) -> None:
         channels, *box = shape
         if channels != 1:
             raise UserError(f"the net's input has {channels} channels, a scan one")
@@ -118,7 +118,7 @@ class Scan(Subject):
         self._orientation = self._orientations.io_orientation(self._image.affine)
         self._voxels = read_nifti(path)
         self._path = path
-        self.sample = rule(resample(self._voxels, tuple(box))[np.newaxis], path)
+        self.sample = preprocessing(resample(self._voxels, tuple(box))[np.newaxis], path)
         # The inverse of what resample does: the centres of the first and the last voxel stay where they are.
         self.positions = tuple(
             np.arange(m) * (n - 1) / (m - 1) if m > 1 else np.array([(n - 1) / 2])
@@ -126,7 +126,7 @@ class Scan(Subject):
         )
         own, seen = self._image.shape[:3], "×".join(map(str, box))
         zooms = " × ".join(f"{zoom:g}" for zoom in self._image.header.get_zooms()[:3])
-        self.told = f"{path}: {'×'.join(map(str, own))} voxels of {zooms} mm; the net sees {seen}, {rule}"
+        self.told = f"{path}: {'×'.join(map(str, own))} voxels of {zooms} mm; the net sees {seen}, {preprocessing}"
 
     def outputs(self, prefix: str) -> tuple[Path, ...]:
         return Path(f"{prefix}.nii.gz"), Path(f"{prefix}.png")
@@ -203,14 +203,14 @@ class Picture(Subject):
     Args:
         path: the file.
         shape: the net's input, (channels, H, W).
-        rule: what is done to the pixels' values, 0 … 255.
+        preprocessing: what is done to the pixels' values, 0 … 255.
 
     Raises:
         UserError: the net takes neither 1 nor 3 channels; Pillow is missing.
         FileError: the file cannot be used.
     """
 
-    def __init__(self, path: str, shape: Shape, rule: Rule) -> None:
+    def __init__(self, path: str, shape: Shape, preprocessing: Preprocessing) -> None:
         channels, *box = shape
         if channels not in CHANNELS:
             raise UserError(f"the net's input has {channels} channels; an image has 1 (grey) or 3 (colour)")
@@ -225,11 +225,11 @@ class Picture(Subject):
         if list(pixels.shape[1:]) != box:
             # Smoothed where it shrinks, as in any program that resizes images.
             sample = functional.interpolate(sample[None], tuple(box), mode="bilinear", antialias=True)[0]
-        self.sample = rule(sample.numpy(), path)
+        self.sample = preprocessing(sample.numpy(), path)
         # The inverse: both grids of pixels cover the same rectangle.
         self.positions = tuple((np.arange(m) + 0.5) * n / m - 0.5 for m, n in zip(pixels.shape[1:], box, strict=True))
         height, width = pixels.shape[1:]
-        self.told = f"{path}: {height}×{width} pixels; the net sees {'×'.join(map(str, box))}, {rule}"
+        self.told = f"{path}: {height}×{width} pixels; the net sees {'×'.join(map(str, box))}, {preprocessing}"
 
     def outputs(self, prefix: str) -> tuple[Path, ...]:
         return (Path(f"{prefix}.png"),)

@@ -1,4 +1,4 @@
-"""Segments: runs of consecutive layers that execute as one unit, one autograd island each."""
+"""Segments: runs of consecutive layers that execute as one unit, each with an autograd graph of its own."""
 
 from __future__ import annotations
 

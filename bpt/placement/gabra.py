@@ -60,7 +60,7 @@ def spread(objective: Objective, count: int, rng: np.random.Generator) -> Ints:
     return genes
 
 
-def population(objective: Objective, size: int, seeds: Ints, rng: np.random.Generator) -> Ints:
+def first_population(objective: Objective, size: int, seeds: Ints, rng: np.random.Generator) -> Ints:
     """(K, n), 1 ≤ K ≤ size: different chromosomes within the limits, ``seeds`` (S, n) first.
 
     Random ones that exceed a limit are repaired by local search, and left out where that fails; if none is left, the
@@ -111,7 +111,7 @@ def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
     time under STEP_TIME. With the probability ``crossover`` their child has the first half of the one's genes and the
     second half of the other's (Alg. 3; its second offspring is the same with the parents exchanged, who are drawn
     alike), else it is like the first. Then a random run of its genes is inverted. A child that is there already is
-    skipped; another one takes the place of the worst, or is added where the first population is small (``_Herd``).
+    skipped; another one takes the place of the worst, or is added where the first population is small.
 
     The paper leaves open, or we do otherwise:
 
@@ -136,16 +136,16 @@ def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
     """
     _check(param)
     rng = np.random.default_rng(param.seed)
-    genes = population(objective, param.population, start[None], rng)
+    genes = first_population(objective, param.population, start[None], rng)
     refine = isinstance(objective, StepTime)
-    herd = _Herd(objective, genes, param.population)
+    population = _Population(objective, genes, param.population)
     if refine:
-        herd.refine(rng, most=8, rounds=20)
+        population.refine(rng, most=8, rounds=20)
     few, rounds = (4, 12) if is_small(objective.loads) else (1, 3)
-    convergence = [herd.best_fitness]
-    while len(convergence) <= param.generations and not herd.perfect:
+    convergence = [population.best_fitness]
+    while len(convergence) <= param.generations and not population.perfect:
         count = min(BATCH, param.generations + 1 - len(convergence))
-        children = _children(herd, count, param.crossover, rng)
+        children = _children(population, count, param.crossover, rng)
         scores = score(objective, children)
         unfit = np.flatnonzero(scores >= UNFIT)
         if len(unfit):
@@ -154,15 +154,15 @@ def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
         if refine:
             children[:few], scores[:few] = improved(objective, children[:few], rng, rounds)
         for child, value in zip(children, scores.tolist(), strict=True):
-            herd.take(child, value)
-            convergence.append(herd.best_fitness)
-    if refine and not herd.perfect:
-        herd.refine(rng, most=4, rounds=200, patience=12)
-        convergence[-1] = herd.best_fitness
-    return Evolution(herd.genes[np.argsort(herd.scores, kind="stable")], tuple(convergence))
+            population.take(child, value)
+            convergence.append(population.best_fitness)
+    if refine and not population.perfect:
+        population.refine(rng, most=4, rounds=200, idle_rounds=12)
+        convergence[-1] = population.best_fitness
+    return Evolution(population.genes[np.argsort(population.scores, kind="stable")], tuple(convergence))
 
 
-class _Herd:
+class _Population:
     """A population with its scores and fitness; ``best`` is the row of the best chromosome.
 
     It grows to ``size`` first, where fewer chromosomes within the limits were found at the start: else a child would
@@ -213,27 +213,27 @@ class _Herd:
         self.scores[row] = value
         self.fitness[row] = self.objective.fitness_of(np.array([value]))[0]
 
-    def refine(self, rng: np.random.Generator, most: int, rounds: int, patience: int = 3) -> None:
+    def refine(self, rng: np.random.Generator, most: int, rounds: int, idle_rounds: int = 3) -> None:
         """Local search on the best ones; each takes its own place, unless it became like another."""
         loads = self.objective.loads
         each = (len(loads.readers) + loads.n) * loads.m
         rows = np.argsort(self.scores, kind="stable")[: max(1, min(most, WORK // (32 * each)))]
-        found, scores = improved(self.objective, self.genes[rows], rng, rounds, patience)
+        found, scores = improved(self.objective, self.genes[rows], rng, rounds, idle_rounds)
         for row, genes, value in zip(rows.tolist(), found, scores.tolist(), strict=True):
             if genes.tobytes() not in self.known:
                 self._replace(row, genes, value)
 
 
-def _children(herd: _Herd, count: int, crossover: float, rng: np.random.Generator) -> Ints:
+def _children(population: _Population, count: int, crossover: float, rng: np.random.Generator) -> Ints:
     """(count, n): roulette, crossover, mutation, and no device left without a partition."""
-    n = herd.genes.shape[1]
-    first, second = _roulette(herd.fitness, count, rng), _roulette(herd.fitness, count, rng)
-    children = herd.genes[first]
+    n = population.genes.shape[1]
+    first, second = _roulette(population.fitness, count, rng), _roulette(population.fitness, count, rng)
+    children = population.genes[first]
     crossed = rng.random(count) < crossover
     middle = n // 2
-    children[crossed, middle:] = herd.genes[second[crossed], middle:]
+    children[crossed, middle:] = population.genes[second[crossed], middle:]
     _invert(children, rng)
-    fill(children, herd.objective.loads.m, rng)
+    fill(children, population.objective.loads.m, rng)
     return children
 
 

@@ -75,7 +75,7 @@ SOME = 64  # otherwise so many of it
 
 
 def improved(
-    objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int, patience: int = 3
+    objective: Objective, genes: Ints, rng: np.random.Generator, rounds: int, idle_rounds: int = 3
 ) -> tuple[Ints, Floats]:
     """Change each chromosome for the better until no change is found, or for so many rounds.
 
@@ -85,7 +85,7 @@ def improved(
 
     Args:
         genes: (K, n); not changed.
-        patience: a chromosome is done after so many rounds in a row without a better one among those drawn.
+        idle_rounds: a chromosome is done after so many rounds in a row without a better one among those drawn.
 
     Returns:
         The best chromosomes that were met, (K, n), and their scores (K,).
@@ -99,7 +99,7 @@ def improved(
     complete = _neighbourhood(n, m) if is_small(objective.loads) else None
     idle = np.zeros(len(genes), dtype=np.int64)
     for _ in range(rounds):
-        rows = np.flatnonzero(idle < (1 if complete else patience))
+        rows = np.flatnonzero(idle < (1 if complete else idle_rounds))
         if not len(rows):
             break
         changed = complete.of(genes[rows]) if complete else _drawn(objective, genes[rows], rng)

@@ -21,16 +21,16 @@ Command = Callable[[Communicator], None]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all ranks fail, none may run out of patience because the machine is busy."""
-    monkeypatch.setattr(failure, "PATIENCE", 60)
-    monkeypatch.setattr(failure, "PATIENCE_WITH_USERS", (60, 60))
+    monkeypatch.setattr(failure, "GRACE", 60)
+    monkeypatch.setattr(failure, "GRACE_WITH_USERS", (60, 60))
     monkeypatch.setattr(Communicator, "host", "node7")
 
 
 @pytest.fixture
 def _hasty(_patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests where some ranks never fail."""
-    monkeypatch.setattr(failure, "PATIENCE", 0.4)
-    monkeypatch.setattr(failure, "PATIENCE_WITH_USERS", (0.4, 0.5))
+    monkeypatch.setattr(failure, "GRACE", 0.4)
+    monkeypatch.setattr(failure, "GRACE_WITH_USERS", (0.4, 0.5))
 
 
 def fail_with(error: BaseException) -> None:
@@ -113,11 +113,11 @@ def test_a_bug_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> Non
 def test_ranks_may_be_as_late_with_a_mistake_of_the_user_s_as_the_first_one_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failure, "PATIENCE", 1)
-    monkeypatch.setattr(failure, "PATIENCE_WITH_USERS", (3, 7))
+    monkeypatch.setattr(failure, "GRACE", 1)
+    monkeypatch.setattr(failure, "GRACE_WITH_USERS", (3, 7))
     mistake, lost = Failure("no such file", status=2), Failure("record 7", status=1)
-    assert [mistake.patience(took) for took in (0, 2, 5, 100)] == [3, 3, 5, 7]
-    assert [lost.patience(took) for took in (0, 100)] == [1, 1]
+    assert [mistake.grace(took) for took in (0, 2, 5, 100)] == [3, 3, 5, 7]
+    assert [lost.grace(took) for took in (0, 100)] == [1, 1]
 
 
 def test_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

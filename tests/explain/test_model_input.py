@@ -10,7 +10,7 @@ import pytest
 
 from bpt.data.transform import write_mean
 from bpt.errors import FileError, LayerError, UsageError
-from bpt.explain.model_input import Rule, check_outputs, peak, prefix_of, rule_of
+from bpt.explain.model_input import Preprocessing, check_outputs, peak, prefix_of, preprocessing_of
 from bpt.proto import bpt_pb2 as pb
 from tests.data.lmdbs import write_images
 from tests.explain.explain_nets import conv, explained, input_layer, pool, scores
@@ -21,42 +21,43 @@ BODY = (conv("c", "data", 2, 1), pool("c"), scores("pool", 2))
 
 
 @pytest.mark.parametrize(
-    ("rule", "wanted"),
+    ("preprocessing", "wanted"),
     [
-        (Rule(Kinds.RAW), [1, 3, 5, 7]),
-        (Rule(Kinds.MIN_MAX), [0, 1 / 3, 2 / 3, 1]),
-        (Rule(Kinds.Z_SCORE), [-3 / 5**0.5, -1 / 5**0.5, 1 / 5**0.5, 3 / 5**0.5]),
-        (Rule(Kinds.RAW, np.array([1.0], np.float32), 0.5), [0, 1, 2, 3]),
-        (Rule(Kinds.RAW, X / 2), [0.5, 1.5, 2.5, 3.5]),
+        (Preprocessing(Kinds.RAW), [1, 3, 5, 7]),
+        (Preprocessing(Kinds.MIN_MAX), [0, 1 / 3, 2 / 3, 1]),
+        (Preprocessing(Kinds.Z_SCORE), [-3 / 5**0.5, -1 / 5**0.5, 1 / 5**0.5, 3 / 5**0.5]),
+        (Preprocessing(Kinds.RAW, np.array([1.0], np.float32), 0.5), [0, 1, 2, 3]),
+        (Preprocessing(Kinds.RAW, X / 2), [0.5, 1.5, 2.5, 3.5]),
     ],
 )
-def test_rules(rule: Rule, wanted: list[float]) -> None:
-    found = rule(X, "x")
+def test_rules(preprocessing: Preprocessing, wanted: list[float]) -> None:
+    found = preprocessing(X, "x")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-6)
 
 
 def test_a_mean_for_each_channel() -> None:
-    found = Rule(Kinds.RAW, np.array([1, 2], np.float32), 2.0)(np.concatenate([X, X]), "x")
+    found = Preprocessing(Kinds.RAW, np.array([1, 2], np.float32), 2.0)(np.concatenate([X, X]), "x")
     np.testing.assert_array_equal(found, np.concatenate([(X - 1) * 2, (X - 2) * 2]))
     with pytest.raises(UsageError, match="2 means for the 1 channels of scan; give one, or one each"):
-        Rule(Kinds.RAW, np.array([1, 2], np.float32))(X, "scan")
+        Preprocessing(Kinds.RAW, np.array([1, 2], np.float32))(X, "scan")
 
 
 def test_equal_voxels() -> None:
     with pytest.raises(FileError, match="scan: all its voxels are 1: Z_SCORE has nothing to divide by"):
-        Rule(Kinds.Z_SCORE)(np.ones((1, 2, 2), np.float32), "scan")
+        Preprocessing(Kinds.Z_SCORE)(np.ones((1, 2, 2), np.float32), "scan")
 
 
 def test_who_says_the_rule(tmp_path: Path) -> None:
     plain = explained(tmp_path, input_layer(1, 1, 4, 4, 4), *BODY)
-    assert str(rule_of(plain)) == "intensity Z_SCORE (the default; the net does not say)"
-    assert str(rule_of(plain, "MIN_MAX")) == "intensity MIN_MAX (as the flags say)"
-    assert str(rule_of(plain, mean=(1, 2.5), scale=0.5)) == "intensity RAW, less 1, 2.5, times 0.5 (as the flags say)"
+    assert str(preprocessing_of(plain)) == "intensity Z_SCORE (the default; the net does not say)"
+    assert str(preprocessing_of(plain, "MIN_MAX")) == "intensity MIN_MAX (as the flags say)"
+    told = str(preprocessing_of(plain, mean=(1, 2.5), scale=0.5))
+    assert told == "intensity RAW, less 1, 2.5, times 0.5 (as the flags say)"
     volumes = 'layer { name: "scans" type: "VolumeData" top: "data" volume_data_param { shape: 4 intensity: MIN_MAX } }'
     net = explained(tmp_path, volumes, *BODY)
-    assert str(rule_of(net)) == 'intensity MIN_MAX (as layer "scans" says)'
-    assert str(rule_of(net, "RAW")) == "intensity RAW (as the flags say)"
+    assert str(preprocessing_of(net)) == 'intensity MIN_MAX (as layer "scans" says)'
+    assert str(preprocessing_of(net, "RAW")) == "intensity RAW (as the flags say)"
 
 
 def test_images_rule(tmp_path: Path) -> None:
@@ -69,14 +70,14 @@ def test_images_rule(tmp_path: Path) -> None:
       data_param {{ source: "{tmp_path}/lmdb" backend: LMDB batch_size: 2 scale: 9 }} }}"""
     net = explained(tmp_path, data, *BODY)
     assert net.input.shape == (1, 1, 4, 4)
-    rule = rule_of(net)
-    assert str(rule) == 'intensity RAW, less the mean image, times 0.5 (as layer "images" says)'
-    np.testing.assert_array_equal(rule.mean, mean[:, 1:5, 1:5])
+    preprocessing = preprocessing_of(net)
+    assert str(preprocessing) == 'intensity RAW, less the mean image, times 0.5 (as layer "images" says)'
+    np.testing.assert_array_equal(preprocessing.mean, mean[:, 1:5, 1:5])
     values = explained(tmp_path, data.replace(param, "mean_value: 3 scale: 0.5"), *BODY)
-    assert str(rule_of(values)) == 'intensity RAW, less 3, times 0.5 (as layer "images" says)'
+    assert str(preprocessing_of(values)) == 'intensity RAW, less 3, times 0.5 (as layer "images" says)'
     write_mean(tmp_path / "mean.binaryproto", mean[:, :3])
     with pytest.raises(LayerError, match=re.escape("the mean image has shape (1, 3, 6), the net's input (1, 4, 4)")):
-        rule_of(net)
+        preprocessing_of(net)
 
 
 def test_peak() -> None:

@@ -20,11 +20,11 @@ from bpt.data.volume_source import VolumeSource
 from bpt.errors import FileError, UserError, WriteError
 from bpt.explain import subjects
 from bpt.explain.grad_cam import spread
-from bpt.explain.model_input import Rule
+from bpt.explain.model_input import Preprocessing
 from bpt.explain.subjects import Panel, Picture, Scan, draw
 from bpt.proto import bpt_pb2 as pb
 
-RAW = Rule(pb.VolumeDataParameter.RAW)
+RAW = Preprocessing(pb.VolumeDataParameter.RAW)
 AFFINE = np.array([[2, 0, 0, -6], [0, 3, 0, -9], [0, 0, 4, -8], [0, 0, 0, 1.0]])
 VOXELS = np.random.default_rng(3).integers(-500, 900, (5, 7, 4)).astype(np.int16)
 AXES = ("RAS", "LPS", "PIR", "SAL")
@@ -44,7 +44,7 @@ def test_the_net_sees_what_volume_data_gives_it(tmp_path: Path, axes: str) -> No
     (tmp_path / "list.txt").write_text("scan.nii.gz 1\n")
     for kind in (pb.VolumeDataParameter.RAW, pb.VolumeDataParameter.Z_SCORE):
         theirs = VolumeSource(str(tmp_path / "list.txt"), "", (6, 3, 4), kind).read(0)
-        scan = Scan(str(path), (1, 6, 3, 4), Rule(kind))
+        scan = Scan(str(path), (1, 6, 3, 4), Preprocessing(kind))
         np.testing.assert_array_equal(scan.sample, theirs[None])
 
 

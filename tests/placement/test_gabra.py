@@ -14,7 +14,7 @@ from bpt.errors import PrototxtError
 from bpt.placement.allocate import allocate
 from bpt.placement.block import fastest_cut
 from bpt.placement.exact import best_placement
-from bpt.placement.gabra import _children, _Herd, _invert, _roulette, evolve, good_placement
+from bpt.placement.gabra import _children, _invert, _Population, _roulette, evolve, good_placement
 from bpt.placement.loads import Loads
 from bpt.placement.objective import Profit, StepTime, score
 from bpt.placement.partition import partitions
@@ -138,7 +138,7 @@ def test_convergence_never_falls_and_the_seed_decides() -> None:
 
 def test_a_start_that_is_alone_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no random chromosome fits, the population grows from the one there is."""
-    monkeypatch.setattr("bpt.placement.gabra.population", lambda objective, size, seeds, rng: seeds)
+    monkeypatch.setattr("bpt.placement.gabra.first_population", lambda objective, size, seeds, rng: seeds)
     param = pb.GabraParameter(generations=64, population=8)
     for seed in range(12):
         problem = random_problem(seed, 12, 4)
@@ -165,13 +165,13 @@ def test_more_generations_than_placements() -> None:
     assert len(evolution.convergence) == 101  # children that are there already are skipped
 
 
-def herd(*genes: list[int]) -> _Herd:
+def population_of(*genes: list[int]) -> _Population:
     problem = chain([1] * len(genes[0]), [Device("a"), Device("b"), Device("c")])
-    return _Herd(StepTime(Loads(problem, problem.cuts)), np.array(genes))
+    return _Population(StepTime(Loads(problem, problem.cuts)), np.array(genes))
 
 
 def test_midpoint_crossover() -> None:
-    family = herd([0, 0, 1, 2, 0], [1, 2, 2, 2, 0])
+    family = population_of([0, 0, 1, 2, 0], [1, 2, 2, 2, 0])
     halves = {(0, 0, 1, 2, 0), (0, 0, 2, 2, 0), (1, 2, 1, 2, 0), (1, 2, 2, 2, 0)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bpt.placement.gabra._invert", lambda children, rng: None)
@@ -199,7 +199,7 @@ def test_roulette() -> None:
 
 
 def test_a_child_replaces_the_worst_or_is_skipped() -> None:
-    family = herd([0, 1, 2, 0], [0, 0, 1, 2])
+    family = population_of([0, 1, 2, 0], [0, 0, 1, 2])
     family.scores[:] = [3, 5]
     family.take(np.array([0, 1, 2, 0]), 1.0)  # known
     family.take(np.array([0, 0, 0, 0]), 1e101)  # not allowed
