@@ -15,9 +15,8 @@ from bpt.fillers import fill
 from bpt.graph.layer_graph import LayerGraph, Node, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.layers import LAYERS, DataLayer, Layer
-from bpt.layers.blobs_in_text import blobs_in_text
 from bpt.layers.filter import behind_filters, refit
-from bpt.layers.unused_settings import notice_unused_settings
+from bpt.layers.layer_text import blobs_in_text, notice_unused_settings
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import ShardRotation
 

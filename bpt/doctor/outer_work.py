@@ -19,7 +19,7 @@ from bpt.doctor.texts import errors_of
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.part import Part
 from bpt.layers import LAYERS, DataLayer
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
 from bpt.net import Net
 from bpt.optim.rules import UPDATE_RULES

@@ -13,7 +13,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
 from bpt.graph.spec import count
 from bpt.layers import LAYERS
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.optim.rules import UPDATE_RULES
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import NetPlan

@@ -9,7 +9,7 @@ from torch import Tensor
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
-from bpt.layers.indices import row_indices
+from bpt.layers.labels import row_indices
 
 
 @LAYERS.register("BatchReindex")

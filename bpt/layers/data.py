@@ -13,7 +13,7 @@ from bpt.data.transform import Transform
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
-from bpt.layers.notice import notice
+from bpt.layers.layer_text import notice
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
 from bpt.proto import bpt_pb2 as pb

@@ -10,7 +10,7 @@ from torch.nn import functional
 from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
-from bpt.layers.indices import row_indices
+from bpt.layers.labels import row_indices
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "embed_param"

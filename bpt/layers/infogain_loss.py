@@ -14,10 +14,9 @@ from bpt.errors import BptError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS
-from bpt.layers.clip_forward import clip_forward
 from bpt.layers.labels import by_class, check_label_count, class_indices
-from bpt.layers.loss import Loss
-from bpt.layers.notice import notice
+from bpt.layers.layer_text import notice
+from bpt.layers.loss import Loss, clip_forward
 from bpt.layers.softmax import softmax_axis
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary

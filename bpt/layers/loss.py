@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import Family, Layer
 from bpt.proto import bpt_pb2 as pb
+
+
+def clip_forward(x: Tensor, least: float) -> Tensor:
+    """``max(x, least)`` with the gradient of ``x``, also below ``least``."""
+    clipped: Tensor = _ClipForward.apply(x, least)  # type: ignore[no-untyped-call]
+    return clipped
+
+
+class _ClipForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, least: float) -> Tensor:
+        return x.clamp(min=least)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, diff: Tensor) -> tuple[Tensor, None]:
+        return diff, None
 
 
 class Loss(Layer):

@@ -13,7 +13,7 @@ from bpt.context import PassContext
 from bpt.errors import UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
-from bpt.layers.notice import notice
+from bpt.layers.layer_text import notice
 from bpt.layers.prefetching import batch_size_of
 from bpt.share import Share, whole_batch
 

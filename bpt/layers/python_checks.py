@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 
 from bpt.graph.spec import LayerSpec
-from bpt.layers.notice import notice
+from bpt.layers.layer_text import notice
 
 
 def check_forward(spec: LayerSpec, module: nn.Module) -> None:

@@ -17,7 +17,7 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, coun
 from bpt.kernels.linear import linear
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import Family, Layer
-from bpt.layers.notice import notice
+from bpt.layers.layer_text import notice
 from bpt.layers.tracing import is_traced
 from bpt.proto import bpt_pb2 as pb
 

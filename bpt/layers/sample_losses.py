@@ -11,9 +11,8 @@ from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS
-from bpt.layers.clip_forward import clip_forward
 from bpt.layers.labels import class_indices
-from bpt.layers.loss import Loss
+from bpt.layers.loss import Loss, clip_forward
 from bpt.proto import bpt_pb2 as pb
 
 LEAST = 1e-20  # Caffe never takes the log of less (kLOG_THRESHOLD)

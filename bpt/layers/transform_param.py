@@ -6,7 +6,7 @@ from bpt.data.prefetch import ALONE, Workers, how_many
 from bpt.data.transform import Transform
 from bpt.errors import UserError
 from bpt.graph.spec import LayerSpec
-from bpt.layers.notice import notice
+from bpt.layers.layer_text import notice
 
 MOST_WORKERS = 256
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")

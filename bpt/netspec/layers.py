@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from bpt.errors import UserError, did_you_mean
 from bpt.layers import LAYERS
-from bpt.layers.unused_settings import settings_of
+from bpt.layers.layer_text import settings_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import field_by_name, fields_of, is_message, is_repeated
 from bpt.proto.tokens import BadValueError, to_enum

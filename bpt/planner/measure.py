@@ -11,7 +11,7 @@ import torch
 from bpt.errors import FileError
 from bpt.execute.layout import LayoutChoice
 from bpt.graph.segments import cut
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.plan.dividing import violations_in_micro_batches
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.plan.stage_placement import DELAYED

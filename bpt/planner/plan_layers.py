@@ -9,7 +9,7 @@ from dataclasses import replace
 from bpt.errors import PrototxtError
 from bpt.exchange import exchange_rules
 from bpt.graph.spec import Shape
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.placement.allocate import allocate
 from bpt.placement.problem import Device, Placement, Problem
 from bpt.plan.dividing import violations_in_micro_batches, violations_in_training

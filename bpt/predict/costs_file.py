@@ -11,7 +11,7 @@ from typing import Any
 import bpt
 from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.proto.atomic import atomic_file
 from bpt.proto.files import Place, read_json
 

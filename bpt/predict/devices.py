@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bpt.balance.profile import read_profile, work_digest
 from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.placement.problem import Device, Link, costs_of
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.measured_costs import PATH, by_layer, file_of, read_costs_of

@@ -12,7 +12,7 @@ from bpt.balance.profile import Profile, check, read_profile, static_from
 from bpt.comm.grid import ProcessGrid
 from bpt.events.totals import Totals, seconds_computing
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
 from bpt.proto import bpt_pb2 as pb

@@ -29,7 +29,7 @@ from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.segments import Segment, cut, starts_by_chunks, starts_by_size
 from bpt.graph.stages import borders, part_of
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.net import Net
 from bpt.optim.shard_info import ShardInfo
 from bpt.plan.spec import ParallelSpec

@@ -17,7 +17,7 @@ from bpt.comm.base import Buffer, Communicator
 from bpt.data.shipped import Shipment
 from bpt.errors import UserError
 from bpt.events.bus import EventBus
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
 from bpt.plan.digest import net_digest
 from bpt.plan.spec import RunPlan

@@ -9,7 +9,7 @@ from bpt.errors import PrototxtError, UsageError, UserError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape, count
 from bpt.layers import LAYERS, DataLayer
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
 from bpt.plan.dividing import violations_dealt_out
 from bpt.plan.net_file import make_input, reads_data

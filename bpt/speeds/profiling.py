@@ -14,7 +14,7 @@ from bpt.balance.profile import Profile, static_from, write_profile
 from bpt.comm.base import Communicator
 from bpt.errors import FileError, PrototxtError, UserError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.plan.dividing import violations_measured
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.plan.violations import refuse, violations_in_step

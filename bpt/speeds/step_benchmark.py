@@ -17,7 +17,7 @@ from bpt.execute.layout import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule, make_rule
 from bpt.plan.spec import RunPlan

@@ -19,7 +19,7 @@ from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
 from bpt.events.totals import Totals, phase_seconds, seconds_computing
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
 from scripts.benches.balance import SIDES

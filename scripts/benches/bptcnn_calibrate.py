@@ -24,7 +24,7 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Buffer, Communicator
 from bpt.comm.cores import power, share_cores
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.metrics import LocalAccuracy
 from bpt.plan.resolve import resolve
 from bpt.plan.spec import ParallelSpec

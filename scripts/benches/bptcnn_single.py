@@ -13,7 +13,7 @@ from dataclasses import replace
 from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.metrics import ScoreWatch
 from bpt.plan.resolve import resolve
 from bpt.proto.sources import SolverSource, read_solver

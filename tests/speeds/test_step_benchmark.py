@@ -11,7 +11,7 @@ from bpt.device import CPU
 from bpt.execute.layout import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
-from bpt.layers.batch_size import batch_of
+from bpt.layers.base import batch_of
 from bpt.layers.data import Data
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
