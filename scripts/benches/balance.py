@@ -1,7 +1,7 @@
 """balance STATIC against UNIFORM on unlike hosts: same net, same batch, in turn in one job, on ``scripts/testbed``.
 
 First the speeds of the hosts are measured as a user does it, by ``bpt time --solver S --profile speed.json``. Then one
-job trains in turn with equal shares (UNIFORM) and with shares by these speeds (STATIC): ``balance_worker.py``.
+job trains in turn with equal shares (UNIFORM) and with shares by these speeds (STATIC).
 
     achieved speed-up = time of an iteration with UNIFORM / with STATIC
     ideal speed-up    = max_p t_p(B / P) / (B / sum_p s_p)
@@ -23,28 +23,30 @@ for each other in every layer. The layout is set (CHANNELS_LAST), so that no tri
 from __future__ import annotations
 
 import argparse
-import json
-import signal
-import subprocess
-import sys
+import math
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bpt.balance import imbalance
 from bpt.balance.profile import read_profile, static_from
+from bpt.comm.base import Communicator
+from bpt.events.totals import Totals, phase_seconds, seconds_computing
+from bpt.layers.base import batch_of
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net, read_solver
+from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
-from scripts.testbeds import bed, cgroups
+from bpt.solver.solver import Solver
+from scripts.benches.harness.launch import PROTOTXT, ROOT
+from scripts.benches.harness.nets import reading_net
+from scripts.benches.harness.testbed import TESTBED, call, end_by_signals, on_testbed, run_on_hosts
+from scripts.benches.harness.turns import in_turn
 
 HELP = "balance STATIC against UNIFORM on a fast and a slow host of scripts/testbed (Linux, root)"
-ROOT = Path(__file__).resolve().parents[2]
-TESTBED = ROOT / "scripts" / "testbed"
-WORKER = Path(__file__).with_name("balance_worker.py")
 SHAPES = {"resnet20": "3x32x32", "staticlb_cifar10": "3x32x32", "staticlb_mnist": "1x28x28"}
 # Such that an iteration takes half a second or more. A host of a quarter of a core needs 10 to 20 ms for the exchange,
 # and stands still for 7.5 ms at a time, so that shorter iterations are uneven.
@@ -52,6 +54,8 @@ BATCHES = {"resnet20": 512, "staticlb_cifar10": 4096, "staticlb_mnist": 8192}
 IMAGES = 16384
 SIDES = ("UNIFORM", "STATIC")
 HOSTS, BANDWIDTH = "a:1.0,b:0.25", "1gbit"
+WARM_UP = 3  # iterations of each side before the first turn
+FEWEST = 3  # iterations of a turn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,22 +158,12 @@ def report(
 
 def write_solver(name: str, batch: int, data: Path, folder: Path) -> Path:
     """The solver of the network ``name`` of ``prototxt/``, for training alone on the images in ``data``."""
-    param = read_solver(ROOT / "prototxt" / name / "solver.prototxt").param
+    param = read_solver(PROTOTXT / name / "solver.prototxt").param
     param.snapshot_after_train = False
-    net = read_net(ROOT / "prototxt" / name / "train_val.prototxt").param
-    kept = [layer for layer in net.layer if not any(rule.phase == pb.TEST for rule in layer.include)]
-    del net.layer[:]
-    net.layer.extend(kept)
-    images = next(layer for layer in net.layer if layer.type == "Data")
-    images.data_param.source = str(data)
-    images.data_param.batch_size = batch
-    if images.transform_param.HasField("mean_file"):  # of other images
-        images.transform_param.ClearField("mean_file")
-        images.transform_param.mean_value.append(128)
     tests = "test_net", "test_iter", "test_state", "test_interval"
     for field in ("net", *tests, "snapshot", "display", "stepvalue", "parallel_param"):
         param.ClearField(field)
-    param.net_param.CopyFrom(net)
+    param.net_param.CopyFrom(reading_net(name, data, batch))
     param.lr_policy, param.base_lr = "fixed", 1e-4  # so low that weights stay what they are, whatever the data
     param.max_iter = 10**6
     param.random_seed = 1
@@ -190,40 +184,16 @@ def make_images(shape: str, folder: Path) -> Path:
     return made / "train_lmdb"
 
 
-def call(script: Path, *words: str) -> None:
-    """Run a script of ours; if it fails, it has said why."""
-    if subprocess.run([sys.executable, str(script), *words], stdout=subprocess.DEVNULL, check=False).returncode:
-        sys.exit(f"{script.name} {words[0]} failed; see above")
-
-
-@contextmanager
-def test_bed(hosts: str | None, bandwidth: str | None) -> Iterator[str]:
-    """A test bed, told in words. One that is up serves, if no other is asked for; else one is made, and removed."""
-    present = None if hosts or bandwidth else bed.load()
-    if present:
-        groups = cgroups.find()
-        if busy := [host.name for host in present.hosts if cgroups.processes(groups.host(host.name))]:
-            sys.exit(f"the test bed that is up is in use ({', '.join(busy)}); see scripts/testbed status")
-        yield f"test bed: {present} (was up)"
-        return
-    call(TESTBED, "up", "--hosts", hosts or HOSTS, "--bandwidth", bandwidth or BANDWIDTH)
-    try:
-        yield f"test bed: hosts {hosts or HOSTS}; bandwidth {bandwidth or BANDWIDTH}"
-    finally:
-        call(TESTBED, "down")
-
-
 def measure(name: str, arguments: argparse.Namespace, folder: Path) -> None:
     """Profile one net, train it with both balances, and print what came out."""
     batch = arguments.batch or BATCHES[name]
     solver = write_solver(name, batch, make_images(SHAPES[name], folder), folder)
-    path, answer = folder / f"{name}.json", folder / f"{name}.times.json"
+    path = folder / f"{name}.json"
     call(TESTBED, "run", "--", "bpt", "time", "--solver", str(solver), "--profile", str(path))
-    words = [str(WORKER), str(solver), str(arguments.rounds), str(arguments.seconds), str(answer)]
-    call(TESTBED, "run", "--", "python", *words)
+    order = {"solver": str(solver), "rounds": arguments.rounds, "seconds": arguments.seconds}
+    sides = outcomes(run_on_hosts("balance", order, folder))
     profile = read_profile(str(path))
     functions = static_from(profile).functions
-    sides = outcomes(answer.read_text())
     predicted = {
         side: [f.seconds(count) for f, count in zip(functions, outcome.shares, strict=True)]
         for side, outcome in sides.items()
@@ -232,9 +202,8 @@ def measure(name: str, arguments: argparse.Namespace, folder: Path) -> None:
         print(line, flush=True)
 
 
-def outcomes(text: str) -> dict[str, Outcome]:
-    """Side → outcome, from what the worker has written."""
-    read = json.loads(text)
+def outcomes(read: dict[str, Any]) -> dict[str, Outcome]:
+    """Side → outcome, from what the first rank has answered."""
     return {
         side: Outcome(
             tuple(read[side]["shares"]),
@@ -245,12 +214,49 @@ def outcomes(text: str) -> dict[str, Outcome]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for number in (signal.SIGTERM, signal.SIGHUP):  # or else the test bed would stay
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    end_by_signals()
+    hosts, bandwidth = arguments.hosts or HOSTS, arguments.bandwidth or BANDWIDTH
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder.resolve() if arguments.folder else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        with test_bed(arguments.hosts, arguments.bandwidth) as words:
+        with on_testbed(hosts, bandwidth, any_will_do=not (arguments.hosts or arguments.bandwidth)) as words:
             print(words, flush=True)
             for name in arguments.nets.split(","):
                 measure(name, arguments, folder)
+
+
+def work(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
+    """A rank: each side's shares and turns; see Outcome."""
+    sides: dict[str, Any] = {}
+    solvers: dict[str, Solver] = {}
+    iterations: dict[str, int] = {}
+    for side in SIDES:
+        source = read_solver(order["solver"], [f"parallel_param {{ balance: {side} }}"])
+        solvers[side] = solver = Solver(source, world=world)
+        solver.step(1)
+        slowest = max(world.allgather(train(solver, world, WARM_UP)["seconds"]))
+        iterations[side] = max(FEWEST, math.ceil(order["seconds"] / slowest))
+        shares = solver.runtime.parallel.shares(batch_of(solver.net.graph))
+        sides[side] = {"shares": [share.count for share in shares], "turns": []}
+    for side in in_turn(SIDES, order["rounds"]):
+        solvers[side].step(1)  # does not count: data were read ahead meanwhile, caches are the other side's
+        sides[side]["turns"].append(train(solvers[side], world, iterations[side]))
+    return sides
+
+
+def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any]:
+    """Train so many iterations; the time of one, and what each rank did in it."""
+    world.Barrier()
+    totals = solver.runtime.events.add(Totals())
+    start = time.perf_counter()
+    solver.step(iterations)
+    world.Barrier()  # until the last rank has done its update, too
+    seconds = (time.perf_counter() - start) / iterations
+    solver.runtime.events.remove(totals)
+    taken = totals.take()
+    phases = phase_seconds(taken)
+    return {
+        "seconds": seconds,
+        "computing": world.allgather(seconds_computing(taken) / iterations),
+        "exchange": world.allgather(phases["exchange"] / iterations),
+    }

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -33,19 +33,17 @@ from bpt.balance.profile import Profile, RankSpeed, write_profile
 from bpt.balance.speed import Estimate
 from bpt.check.comparison import compare
 from bpt.comm.base import Communicator
-from bpt.data.datum import encode_datum
-from bpt.data.lmdb_file import LmdbWriter
 from bpt.device import CPU
 from bpt.errors import UserError
 from bpt.plan.resolve import resolve
 from bpt.plan.spec import RunPlan
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net, read_solver
+from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
 from bpt.runtime.rank_facts import facts
 from bpt.server import train
-from scripts.benches.harness.launch import PROTOTXT, JobError, run_worker
-from scripts.make_synthetic import images
+from scripts.benches.harness.arguments import explain, some_of
+from scripts.benches.harness.launch import JobError, run_worker
+from scripts.benches.harness.nets import reading_net, solver_param, write_images
 from tests.doubles.thread_ranks import run_ranks
 
 HELP = "which combinations of exchange, balance, stages, shards and inner layer work, and why others do not"
@@ -55,6 +53,7 @@ LAYOUTS = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "stages x shards
 INNERS = ("LIBRARY", "TASK_DAG")
 RESULTS = WORKS, REFUSED, FAILED = "works", "refused", "FAILED"
 SAMPLES, BATCH, CHECKED, TRAINED = 23, 10, 3, 7  # of the data set, of a batch; iterations
+RATE = 0.01
 TOLERANCE = 1e-5
 TIMEOUT = 120.0  # seconds of a combination
 
@@ -115,28 +114,13 @@ HEAD = f"{'exchange':<10}{'balance':<9}{'layout':<17}{'inner':<10}{'ranks':>5} {
 ALL = tuple(itertools.starmap(Combination, itertools.product(IN_STEP + OUTER, BALANCES, LAYOUTS, INNERS)))
 
 
-def some_of(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """Names of these, separated by commas, for argparse."""
-    names = list(known)
-
-    def chosen(text: str) -> list[str]:
-        words = text.split(",")
-        for word in words:
-            if word not in names:
-                raise argparse.ArgumentTypeError(f'no "{word}" here; there are {", ".join(names)}')
-        return words
-
-    return chosen
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, __doc__)
     for flag, known in (
         ("exchange", IN_STEP + OUTER), ("balance", BALANCES), ("layout", LAYOUTS), ("inner", INNERS),
     ):  # fmt: skip
-        parser.add_argument(f"--{flag}", type=some_of(known), help=f"of {', '.join(known)}, by commas (default: all)")
-    parser.add_argument("--only", type=some_of(RESULTS), help="lines to print: works, refused, FAILED (default: all)")
+        parser.add_argument(f"--{flag}", type=some_of(known, flag), help=f"of {', '.join(known)} (default: all)")
+    parser.add_argument("--only", type=some_of(RESULTS, "result"), help="which lines to print (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="tried at the same time (default %(default)s)")
     parser.add_argument("--mpirun", action="store_true", help="ranks are processes of mpirun; takes many times as long")
 
@@ -246,19 +230,8 @@ def own_folder(combination: Combination, folder: Path) -> Path:
 
 def write_files(folder: Path) -> None:
     """LeNet's solver, and images for it."""
-    net = read_net(PROTOTXT / "lenet" / "train_val.prototxt").param
-    kept = [layer for layer in net.layer if not any(rule.phase == pb.TEST for rule in layer.include)]
-    data = kept[0].data_param
-    data.source, data.batch_size = f"{folder}/images", BATCH
-    del net.layer[:]
-    net.layer.extend(kept)
-    with LmdbWriter(folder / "images") as writer:
-        for image, label in images(SAMPLES, (1, 28, 28), 10, seed=1, part=0):
-            writer.put(encode_datum(image, label))
-    param = pb.SolverParameter(
-        net_param=net, base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0005, max_iter=TRAINED,
-        random_seed=7, engine=pb.SolverParameter.CONTIGUOUS,
-    )  # fmt: skip
+    net = reading_net("lenet", write_images(folder / "images", "lenet", SAMPLES), BATCH)
+    param = solver_param(net, RATE, max_iter=TRAINED, engine="CONTIGUOUS")
     (folder / "solver.prototxt").write_text(to_text(param))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from PIL import Image
@@ -25,7 +25,8 @@ from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.solver.solver import Solver
 from scripts.benches.data_loader import loader
-from scripts.benches.sides import solver_source
+from scripts.benches.harness.sides import solver_source
+from scripts.benches.harness.turns import ratio
 
 HELP = "images from files and an LMDB against torch's DataLoader with Pillow; the wait for data in training"
 RESIZED, CROP, MEAN = 256, 227, 110.0
@@ -108,10 +109,7 @@ def speeds(sides: Sequence[Callable[[int], object]], batches: int, batch: int, r
 
 def row(name: str, ours: Sequence[float], theirs: Sequence[float]) -> str:
     """A line of the table. Turns that followed each other make a ratio."""
-    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
-    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    one, other = statistics.median(ours), statistics.median(theirs)
-    return f"{name:14} {one:>9.0f} {other:>13.0f} {statistics.median(ratios):>6.2f}  {low:.2f} - {high:.2f}"
+    return f"{name:14} {median(ours):>9.0f} {median(theirs):>13.0f} {ratio(ours, theirs)}"
 
 
 def waits(net: str, folder: Path, batch: int, workers: int, iterations: int) -> Iterator[tuple[float, float]]:
@@ -147,5 +145,5 @@ def run(arguments: argparse.Namespace) -> None:
             print(row(what, one, other), flush=True)
         if arguments.iterations:
             measured = list(waits(arguments.net, folder, 16, workers, arguments.iterations))
-            wait, total = (statistics.median(seconds) * 1e3 for seconds in zip(*measured, strict=True))
+            wait, total = (median(seconds) * 1e3 for seconds in zip(*measured, strict=True))
             print(f"{arguments.net} on these files, batches of 16: waits {wait:.2f} ms of {total:.0f} ms an iteration")

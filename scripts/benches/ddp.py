@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
-import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from bpt.comm.launch import world as mpi_world
+from bpt.proto import bpt_pb2 as pb
+from scripts.benches.harness.launch import environment, mpirun, worker
+from scripts.benches.harness.sides import Side, batch_of, bpt_side, plain_side, solver_source
+from scripts.benches.harness.turns import Side as Processes
+from scripts.benches.harness.turns import compete, serve_turns
+
 HELP = "bpt under mpirun against PyTorch's DistributedDataParallel over gloo"
-WORKER = Path(__file__).with_name("ddp_worker.py")
 BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16}
 ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2}  # a turn
 
@@ -26,68 +33,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exchange", default="ALLREDUCE", help="bpt's exchange (default %(default)s)")
 
 
-def mpirun(ranks: int) -> list[str]:
-    """The launcher beside this Python, or else on the PATH."""
-    beside = Path(sys.executable).with_name("mpirun")
-    return [str(beside) if beside.exists() else "mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-
-
-def as_root() -> dict[str, str]:
-    """What Open MPI wants to hear before it runs as root."""
-    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-    return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
-
-
-class Side:
+def start(kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> Processes:
     """The processes of one side. They sleep on a pipe each until they are told to train, so that nobody polls."""
-
-    def __init__(self, kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> None:
-        self._pipes = [folder / f"{kind}{rank}" for rank in range(arguments.ranks)]
-        for pipe in self._pipes:
-            os.mkfifo(pipe)
-        words = [str(WORKER), kind, net, str(BATCHES[net]), str(arguments.threads), str(folder), arguments.exchange]
-        environment = os.environ | as_root() | {"OMP_NUM_THREADS": str(arguments.threads)}
-        if kind == "bpt":
-            commands = [([*mpirun(arguments.ranks), sys.executable, *words], environment)]
-        else:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = str(probe.getsockname()[1])
-            meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(arguments.ranks)}
-            commands = [
-                ([sys.executable, *words], environment | meeting | {"RANK": str(rank)})
-                for rank in range(arguments.ranks)
-            ]
-        self._processes = [
-            subprocess.Popen(words, env=env, stdout=subprocess.PIPE if number == 0 else None, text=True)
-            for number, (words, env) in enumerate(commands)
-        ]
-        self._orders = [pipe.open("w") for pipe in self._pipes]
-        self.seconds: list[float] = []
-        self.layout = ""
-
-    def train(self, iterations: int, count: bool = True) -> None:
-        for orders in self._orders:
-            print(iterations, file=orders, flush=True)
-        answers = self._processes[0].stdout
-        assert answers
-        line = answers.readline()
-        if not line:
-            sys.exit("a side has ended; see above")
-        answer = json.loads(line)
-        self.layout = answer["layout"]
-        if count:
-            self.seconds += answer["seconds"]
-
-    def close(self) -> None:
-        for orders in self._orders:
-            orders.close()
-        for process in self._processes:
-            process.wait()
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
+    pipes = [folder / f"{kind}{rank}" for rank in range(arguments.ranks)]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    words = worker("ddp", kind, net, str(BATCHES[net]), str(arguments.threads), str(folder), arguments.exchange)
+    own = environment(arguments.threads)
+    if kind == "bpt":
+        commands = [([*mpirun(arguments.ranks), *words], own)]
+    else:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(arguments.ranks)}
+        commands = [(words, own | meeting | {"RANK": str(rank)}) for rank in range(arguments.ranks)]
+    processes = [
+        subprocess.Popen(words, env=env, stdout=subprocess.PIPE if number == 0 else None, text=True)
+        for number, (words, env) in enumerate(commands)
+    ]
+    return Processes(processes, [pipe.open("w") for pipe in pipes])
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -95,18 +60,39 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"{'net':<14} {'batch':>5} {'DDP ms':>10} {'bpt ms':>10} {'ratio':>6}  layout chosen")
     for net in arguments.nets.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            ddp, ours = (Side(kind, net, arguments, Path(folder)) for kind in ("ddp", "bpt"))
+            ddp, ours = (start(kind, net, arguments, Path(folder)) for kind in ("ddp", "bpt"))
             # Warm-up covers the iterations in which bpt chooses its layout.
-            for side in (ddp, ours):
-                side.train(24 if ITERATIONS[net] > 2 else 14, count=False)
-            for turn in range(arguments.rounds):
-                for side in (ddp, ours) if turn % 2 == 0 else (ours, ddp):
-                    side.train(ITERATIONS[net])
-            for side in (ddp, ours):
-                side.close()
-            ratio = ours.median / ddp.median
-            print(
-                f"{net:<14} {BATCHES[net]:>5} {ddp.median * 1e3:>10.2f} {ours.median * 1e3:>10.2f} {ratio:>6.3f}"
-                f"  {ours.layout}",
-                flush=True,
-            )
+            compete((ddp, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+        print(
+            f"{net:<14} {BATCHES[net]:>5} {ddp.median * 1e3:>10.2f} {ours.median * 1e3:>10.2f} "
+            f"{ours.median / ddp.median:>6.3f}  {ours.last['layout']}",
+            flush=True,
+        )
+
+
+def serve(kind: str, name: str, batch: str, threads: str, folder: str, exchange: str) -> None:
+    """A process of one side: it waits for numbers of iterations on its pipe."""
+    torch.set_num_threads(int(threads))
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0")))
+    with (Path(folder) / f"{kind}{rank}").open() as orders:
+        rank, (step, layout) = side_of(kind, name, int(batch), exchange)
+        serve_turns(orders, step, lambda: {"layout": layout()}, answers=rank == 0)
+    if kind == "ddp":
+        dist.destroy_process_group()
+
+
+def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]:
+    """This process's rank, and its side. Each rank has its part of the batch."""
+    if kind == "bpt":
+        world = mpi_world()
+        rank, size = world.rank, world.size
+    else:
+        dist.init_process_group("gloo")
+        rank, size = dist.get_rank(), dist.get_world_size()
+    rows = slice(rank * batch // size, (rank + 1) * batch // size)
+    data, label = (tensor[rows] for tensor in batch_of(name, batch))
+    if kind == "ddp":
+        return rank, plain_side(solver_source(name, len(data), "CONTIGUOUS"), data, label, DistributedDataParallel)
+    source = solver_source(name, batch, "AUTO")
+    source.param.parallel_param.MergeFrom(pb.ParallelParameter(exchange=exchange))
+    return rank, bpt_side(source, data, label, world)

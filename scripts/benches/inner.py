@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import subprocess
+import resource
 import sys
-from pathlib import Path
+from functools import partial
+from statistics import median
 from typing import Any
 
-from scripts.benches.inner_nets import BATCHES, CASES, LIBRARY, TASK_DAG, Trainer
+import torch
+from torch import Tensor
+
+from bpt.allocator import keep_freed_memory
+from bpt.execute.operator import SegmentOperator
+from bpt.execute.task_dag import TaskDagCompute
+from bpt.net import Net
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.task_dag import Timeline
+from bpt.solver.solver import Solver
+from scripts.benches.harness.nets import CASES
+from scripts.benches.harness.sides import batch_of, fed, solver_source
+from scripts.benches.harness.turns import Side, compete, serve_turns
 
 HELP = "TASK_DAG (bpt's tasks) against LIBRARY (torch's threads) within one process"
-WORKER = Path(__file__).with_name("inner_worker.py")
+LIBRARY, TASK_DAG = "LIBRARY", "TASK_DAG"
+BATCHES = {**dict.fromkeys(CASES, 16), "googlenet": 8, "lenet": 64, "cifar10_quick": 100, "alexnet": 16, "resnet20": 64}
 WARM_UP = 12  # iterations; they cover the choice of the layout
 TURN = 0.4  # seconds that a turn should take at least
 
@@ -27,32 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="also compare the gradients of one pass")
 
 
-class Side:
-    """Training under one inner engine, in a process of its own that goes on when asked."""
-
-    def __init__(self, name: str, kind: str, threads: int, batch: int, engine: str) -> None:
-        words = [name, kind, str(threads), str(batch), engine]
-        self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.seconds: list[float] = []
-        self.last: dict[str, Any] = {}
-
-    def train(self, iterations: int, count: bool = True) -> None:
-        assert self._process.stdin and self._process.stdout
-        print(iterations, file=self._process.stdin, flush=True)
-        self.last = json.loads(self._process.stdout.readline())
-        if count:
-            self.seconds += self.last["seconds"]
-
-    def close(self) -> None:
-        self._process.communicate()
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
-
-
 def run(arguments: argparse.Namespace) -> None:
     print(
         f"{'net':<14} {'batch':>5} {'LIBRARY ms':>11} {'TASK_DAG ms':>12} {'ratio':>6} {'memory':>7}  "
@@ -60,16 +46,12 @@ def run(arguments: argparse.Namespace) -> None:
     )
     for name in arguments.nets.split(","):
         batch = arguments.batch or BATCHES[name]
-        sides = [Side(name, kind, arguments.threads, batch, arguments.engine) for kind in (LIBRARY, TASK_DAG)]
+        words = arguments.threads, batch, arguments.engine
+        library, dag = sides = [Side.alone("inner", name, kind, *words) for kind in (LIBRARY, TASK_DAG)]
         for side in sides:
             side.train(WARM_UP, count=False)
-        iterations = max(1, round(TURN / statistics.median(sides[0].last["seconds"])))
-        for turn in range(arguments.rounds):
-            for side in sides if turn % 2 == 0 else sides[::-1]:
-                side.train(iterations)
-        for side in sides:
-            side.close()
-        library, dag = sides
+        iterations = max(1, round(TURN / median(library.last["seconds"])))
+        compete(sides, arguments.rounds, iterations)
         print(
             f"{name:<14} {batch:>5} {library.median * 1e3:>11.2f} {dag.median * 1e3:>12.2f} "
             f"{dag.median / library.median:>6.3f} {dag.last['peak_mib'] / library.last['peak_mib']:>7.3f}  "
@@ -98,3 +80,59 @@ def difference(name: str, threads: int, batch: int) -> float:
         float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-6))
         for ours, theirs in zip(dag, library, strict=True)
     )
+
+
+def serve(name: str, kind: str, threads: str, batch: str, engine: str) -> None:
+    """The process of a side."""
+    torch.set_num_threads(int(threads))
+    trainer = Trainer(name, kind, int(threads), int(batch), engine)
+
+    def facts() -> dict[str, Any]:
+        passes = [
+            {"seconds": t.seconds, "critical_path": t.critical_path[0], "balance": t.balance, "waiting": t.waiting,
+             "tasks": len(t.dag)} for t in trainer.timelines()
+        ]  # fmt: skip
+        layout = pb.SolverParameter.Engine.Name(trainer.operator.engine)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {"layout": layout, "peak_mib": peak, "passes": passes}
+
+    serve_turns(sys.stdin, trainer.step, facts)
+
+
+def make_operator(net: Net, device: torch.device, kind: str, threads: int) -> SegmentOperator:
+    """What runs ``net`` under the inner engine ``kind``."""
+    if kind == TASK_DAG:
+        return SegmentOperator(net, device=device, compute=partial(TaskDagCompute, threads=threads))
+    return SegmentOperator(net, device=device)
+
+
+class Trainer:
+    """Trains the network ``name`` on random samples, with ``threads`` threads.
+
+    Args:
+        kind: LIBRARY or TASK_DAG.
+        engine: the solver's field of this name: the blobs' layout.
+    """
+
+    def __init__(self, name: str, kind: str, threads: int, batch: int, engine: str = "AUTO") -> None:
+        keep_freed_memory()  # as the command line does
+        make = partial(make_operator, kind=kind, threads=threads)
+        self.solver = Solver(solver_source(name, batch, engine), make_operator=make)
+        self.operator = self.solver.runtime.train.operator
+        self.operator.feed(fed(self.solver.net.graph, *batch_of(name, batch)))
+
+    def step(self) -> None:
+        """One iteration."""
+        self.solver.step(1)
+
+    def gradients(self) -> list[Tensor]:
+        """Loss and gradients of one pass, of the weights as they are."""
+        self.operator.net.zero_grad()
+        self.operator.forward(0)
+        self.operator.backward(0)
+        return [self.operator.loss(), *(p.grad for p in self.operator.net.parameters() if p.grad is not None)]
+
+    def timelines(self) -> list[Timeline]:
+        """What the threads did in the last pass, forward and backward; none under LIBRARY."""
+        compute = self.operator.compute
+        return list(compute.timelines.values()) if isinstance(compute, TaskDagCompute) else []

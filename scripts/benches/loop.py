@@ -1,71 +1,113 @@
-"""bpt against a plain PyTorch training loop: same net, same batch, in alternation, each in its own process."""
+"""bpt against a plain PyTorch training loop: same net, same batch, in alternation, each in its own process.
+
+With --python it is bpt.get_solver(…).step(20) against the loop that the command line runs, both on the same images from
+an LMDB: what the Python face costs. Goal: at most 1.05.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import subprocess
+import resource
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-HELP = "bpt against a plain PyTorch training loop (eager, torch.optim.SGD)"
-WORKER = Path(__file__).with_name("worker.py")
+import torch
+
+import bpt
+from bpt.allocator import keep_freed_memory
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import read_solver
+from bpt.proto.text import to_text
+from bpt.solver.solver import Solver
+from scripts.benches.harness.arguments import explain
+from scripts.benches.harness.nets import reading_net, solver_param, write_images
+from scripts.benches.harness.sides import RATE, Side, batch_of, bpt_side, plain_side, solver_source
+from scripts.benches.harness.turns import Side as Process
+from scripts.benches.harness.turns import compete, serve_turns
+
+HELP = "bpt against a plain PyTorch training loop (eager, torch.optim.SGD); or its Python face against its command line"
 BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16, "googlenet": 8, "resnet20": 64}
 ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2, "googlenet": 2, "resnet20": 6}  # a turn
+BY_PYTHON = ("lenet", "cifar10_quick")
+STEP = 20  # iterations of a call
+GOAL = 1.05
+IMAGES = 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nets", default=",".join(BATCHES), help="which, separated by commas (default: all)")
+    explain(parser, __doc__)
+    parser.add_argument("--nets", help=f"which, separated by commas (default: all; --python: {','.join(BY_PYTHON)})")
     parser.add_argument("--rounds", type=int, default=12, help="turns of each side (default %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default %(default)s)")
     parser.add_argument("--engine", default="AUTO", help="bpt's engine: AUTO, CONTIGUOUS or CHANNELS_LAST")
-
-
-class Side:
-    """One of the two loops, in a process of its own that trains when asked."""
-
-    def __init__(self, kind: str, net: str, arguments: argparse.Namespace) -> None:
-        words = [kind, net, str(BATCHES[net]), str(arguments.threads), arguments.engine]
-        self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.seconds: list[float] = []
-        self.peak_mib = 0.0
-        self.layout = ""
-
-    def train(self, iterations: int, count: bool = True) -> None:
-        assert self._process.stdin and self._process.stdout
-        print(iterations, file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
-        self.peak_mib, self.layout = answer["peak_mib"], answer["layout"]
-        if count:
-            self.seconds += answer["seconds"]
-
-    def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
+    parser.add_argument("--python", action="store_true", help="get_solver(…).step(20) against the command line's loop")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    names = (arguments.nets or ",".join(BY_PYTHON if arguments.python else BATCHES)).split(",")
+    if arguments.python:
+        return by_python(names, arguments)
     print(f"{'net':<14} {'batch':>5} {'plain ms':>10} {'bpt ms':>10} {'ratio':>6} {'memory':>7}  layout chosen")
-    for net in arguments.nets.split(","):
-        plain, ours = Side("plain", net, arguments), Side("bpt", net, arguments)
+    for net in names:
+        words = net, BATCHES[net], arguments.threads, arguments.engine
+        plain, ours = (Process.alone("loop", kind, *words) for kind in ("plain", "bpt"))
         # Warm-up covers the iterations in which bpt chooses its layout.
-        for side in (plain, ours):
-            side.train(24 if ITERATIONS[net] > 2 else 14, count=False)
-        for turn in range(arguments.rounds):
-            for side in (plain, ours) if turn % 2 == 0 else (ours, plain):
-                side.train(ITERATIONS[net])
-        plain.close()
-        ours.close()
+        compete((plain, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
         print(
             f"{net:<14} {BATCHES[net]:>5} {plain.median * 1e3:>10.2f} {ours.median * 1e3:>10.2f} "
-            f"{ours.median / plain.median:>6.3f} {ours.peak_mib / plain.peak_mib:>7.3f}  {ours.layout}",
+            f"{ours.median / plain.median:>6.3f} {ours.last['peak_mib'] / plain.last['peak_mib']:>7.3f}  "
+            f"{ours.last['layout']}",
             flush=True,
         )
+    return None
+
+
+def by_python(names: Sequence[str], arguments: argparse.Namespace) -> None:
+    """The Python face against the command line's loop, in turns of one call each."""
+    print(f"{'net':<14} {'batch':>5} {'command ms':>10} {'python ms':>10} {'ratio':>6}  goal: at most {GOAL:g}")
+    with tempfile.TemporaryDirectory() as folder:
+        for net in names:
+            solver = write_solver(net, arguments.engine, Path(folder))
+            words = solver, BATCHES[net], arguments.threads, arguments.engine
+            command, python = (Process.alone("loop", kind, *words) for kind in ("command", "python"))
+            compete((command, python), arguments.rounds, 1, 2)  # the first calls settle the layout
+            ratio = python.median / command.median
+            print(
+                f"{net:<14} {BATCHES[net]:>5} {command.median / STEP * 1e3:>10.2f} {python.median / STEP * 1e3:>10.2f} "
+                f"{ratio:>6.3f}  {'reached' if ratio <= GOAL else 'missed'}",
+                flush=True,
+            )
+
+
+def write_solver(net: str, engine: str, folder: Path) -> Path:
+    """A solver's text for ``net``, and images for it."""
+    images = write_images(folder / f"{net}_images", net, IMAGES)
+    param = solver_param(reading_net(net, images, BATCHES[net]), RATE, engine=engine)
+    path = folder / f"{net}.prototxt"
+    path.write_text(to_text(param))
+    return path
+
+
+def serve(kind: str, net: str, batch: str, threads: str, engine: str) -> None:
+    """The process of a side: "bpt" or "plain"; with --python "command" or "python", and ``net`` is a solver's text."""
+    torch.set_num_threads(int(threads))
+    step, layout = make_side(kind, net, int(batch), engine)
+
+    def facts() -> dict[str, object]:
+        return {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "layout": layout()}
+
+    serve_turns(sys.stdin, step, facts)
+
+
+def make_side(kind: str, net: str, batch: int, engine: str) -> Side:
+    if kind == "python":
+        face = bpt.get_solver(net)
+        return lambda: face.step(STEP), lambda: ""
+    if kind == "command":
+        keep_freed_memory()
+        solver = Solver(read_solver(net))
+        return lambda: solver.step(STEP), lambda: pb.SolverParameter.Engine.Name(solver.runtime.train.operator.engine)
+    data, label = batch_of(net, batch)
+    return (bpt_side if kind == "bpt" else plain_side)(solver_source(net, batch, engine), data, label)

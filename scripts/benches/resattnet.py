@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import statistics
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from scripts.benches.ddp import as_root, mpirun
+from bpt.comm.base import Communicator
+from bpt.proto.sources import SolverSource, read_solver
+from bpt.solver.solver import Solver
+from scripts.benches.harness.launch import JobError, run_worker
+from scripts.benches.harness.turns import in_turn
 from scripts.benches.speedup import Training, epochs_until, terms
 
 HELP = "3D-ResAttNet on 1 to 4 ranks: accuracy, training time (Hybrid, Table 3), and the terms of its Eq. 13"
-WORKER = Path(__file__).with_name("resattnet_worker.py")
 SOLVER = "prototxt/resattnet18_3d/solver_small.prototxt"
+
+
+# Tests are called for here, after each epoch; snapshots by nobody.
+QUIET = f"test_interval: {2**31 - 1} test_initialization: false snapshot: 0 snapshot_after_train: false display: 0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,18 +119,18 @@ class Seen:
 def train(way: Way, arguments: argparse.Namespace, iterations: int = 0) -> Seen | None:
     """One run, of so many iterations or as the arguments say; ``None`` if it failed, which it has told."""
     fields = [f"random_seed: {arguments.seed}", way.fields(arguments.exchange, arguments.scope), *arguments.set]
-    work = {
+    order = {
         "solver": arguments.solver, "set": fields, "output": arguments.output,
         "epochs": arguments.epochs, "iterations": iterations or arguments.iterations,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        order, answer = Path(folder, "order"), Path(folder, "answer")
-        order.write_text(json.dumps(work))
-        words = [sys.executable, str(WORKER), str(order), str(answer)]
-        environment = os.environ | as_root() | {"OMP_NUM_THREADS": str(arguments.threads)}
-        launcher = mpirun(way.ranks) if way.ranks > 1 else []
-        done = subprocess.run([*launcher, *words], env=environment, timeout=arguments.timeout, check=False)
-        return Seen(**json.loads(answer.read_text())) if done.returncode == 0 else None
+        try:
+            seen = run_worker(
+                "resattnet", order, Path(folder), way.ranks, arguments.threads, arguments.timeout, tell=True
+            )
+        except JobError:
+            return None
+    return Seen(**seen)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -152,12 +159,11 @@ def run(arguments: argparse.Namespace) -> None:
 def timed_in_turn(runs: Sequence[tuple[Way, Seen]], arguments: argparse.Namespace) -> list[tuple[Way, Seen]]:
     """The runs with steps timed in further turns: what else the machine does then hits all ways alike."""
     steps = {way: [seen.step] for way, seen in runs}
-    for turn in range(1, arguments.turns):
-        for way in list(steps) if turn % 2 == 0 else list(steps)[::-1]:
-            again = train(way, arguments, arguments.turn)
-            if again is not None:
-                steps[way].append(again.step)
-    return [(way, replace(seen, step=statistics.median(steps[way]))) for way, seen in runs]
+    for way in in_turn(list(steps)[::-1], arguments.turns - 1):
+        again = train(way, arguments, arguments.turn)
+        if again is not None:
+            steps[way].append(again.step)
+    return [(way, replace(seen, step=median(steps[way]))) for way, seen in runs]
 
 
 HEAD = (
@@ -192,3 +198,64 @@ def notes(runs: Sequence[tuple[Way, Seen]], goal: float) -> Iterator[str]:
 
 def _or_dash(number: float) -> str:
     return "-" if math.isnan(number) else f"{number:.2f}"
+
+
+def work(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
+    """A rank: the fields of Seen."""
+    source = read_solver(order["solver"], [*order["set"], QUIET])
+    return train_on(source, world, order["epochs"], order["iterations"], order["output"])
+
+
+def epoch_steps(solver: Solver, world: Communicator) -> tuple[int, int, float]:
+    """Samples of the training set, samples of a batch of all ranks, and iterations of an epoch."""
+    own = [(layer.epoch, layer.share.total) for layer in solver.net.data_layers().values()]
+    samples, batch = next(found[0] for found in world.allgather(own) if found)  # a later stage reads no data
+    batch *= solver.plan.optim.iter_size
+    return samples, batch, samples / batch
+
+
+def accuracy_of(solver: Solver, world: Communicator, output: str) -> float:
+    """Of the first test net. A collective call."""
+    solver.runtime.parallel.before_test(solver.net, solver.runtime.exchange)
+    scores = solver.test(0)
+    own = float(scores.outputs[output].mean()) if scores and output in scores.outputs else None
+    found = [accuracy for accuracy in world.allgather(own) if accuracy is not None]
+    assert found, f"the test net has no output {output}"
+    return float(found[0])
+
+
+def ends_of_epochs(steps: float, iterations: int) -> list[int]:
+    """After how many iterations each epoch ends; the last may be cut short."""
+    epochs = range(1, int(iterations / steps) + 2)
+    return sorted({min(round(epoch * steps), iterations) for epoch in epochs} - {0} | {iterations})
+
+
+def train_on(source: SolverSource, world: Communicator, epochs: float, iterations: int, output: str) -> dict[str, Any]:
+    """Train so many epochs, or iterations, or else as the solver says. A collective call.
+
+    Returns:
+        The fields of Seen.
+    """
+    with Solver(source, world=world) as solver:
+        samples, batch, steps = epoch_steps(solver, world)
+        last = iterations or round(epochs * steps) or solver.plan.max_iter
+        seconds: list[float] = []
+        accuracies: list[float] = []
+        settled = 0
+        for end in ends_of_epochs(steps, last):
+            while solver.iter < end:
+                start = time.perf_counter()
+                solver.step(1)
+                seconds.append(time.perf_counter() - start)
+                settled += not solver.runtime.tuner.settled
+            accuracies.append(accuracy_of(solver, world, output))
+        return {
+            "net": solver.net.graph.name,
+            "samples": samples,
+            "batch": batch,
+            "steps": steps,
+            "step": median(seconds[settled:] or seconds),
+            "seconds": sum(seconds),
+            "accuracies": accuracies,
+            "loss": solver.loss,
+        }

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
-import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from scripts.benches.ddp import as_root, mpirun
+import numpy as np
+
+from bpt.comm.base import Buffer, Communicator
+from bpt.comm.ring import ring_allreduce
+from scripts.benches.harness.launch import JobError, run_worker
+from scripts.benches.harness.turns import in_turn, ratio
 
 HELP = "exchange RING (bpt's ring of messages) against ALLREDUCE (the library's collective), by size of the buffer"
-WORKER = Path(__file__).with_name("ring_worker.py")
 SIZES = tuple(10**3 * 4**power for power in range(9))  # bytes: 1 kB … 65.5 MB
+MOST = 200  # sums in a turn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,33 +32,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--turn", type=float, default=0.1, help="seconds of a turn, about (default %(default)s)")
 
 
-def measured(ranks: int, sizes: Sequence[int], rounds: int, turn: float) -> list[dict[str, list[float]]]:
-    """For each size, seconds of one sum in each turn, by exchange."""
-    words = [str(WORKER), ",".join(map(str, sizes)), str(rounds), str(turn)]
-    done = subprocess.run(
-        [*mpirun(ranks), sys.executable, *words],
-        env=os.environ | as_root() | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{ranks} ranks ended with status {done.returncode}; see above")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
 def run(arguments: argparse.Namespace) -> None:
     sizes = [int(size) for size in arguments.sizes.split(",")]
+    order = {"sizes": sizes, "rounds": arguments.rounds, "turn": arguments.turn}
     print(f"{os.cpu_count()} cores; medians of {arguments.rounds} turns; below 1, RING is faster")
     print(f"{'ranks':>5} {'kB':>10} {'ALLREDUCE ms':>13} {'RING ms':>10} {'ratio':>6}  quartiles of the ratio")
     for ranks in map(int, arguments.ranks.split(",")):
-        for size, seconds in zip(sizes, measured(ranks, sizes, arguments.rounds, arguments.turn), strict=True):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                measured = run_worker("ring", order, Path(folder), ranks, threads=1)
+            except JobError as error:
+                sys.exit(f"{ranks} ranks have failed: {error}")
+        for size, seconds in zip(sizes, measured, strict=True):
             print(row(ranks, size, seconds["ALLREDUCE"], seconds["RING"]), flush=True)
 
 
 def row(ranks: int, size: int, library: Sequence[float], ring: Sequence[float]) -> str:
     """A line of the table. Turns that followed each other make a ratio."""
-    ratios = [ours / theirs for ours, theirs in zip(ring, library, strict=True)]
-    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-    one, other = statistics.median(library), statistics.median(ring)
-    return (
-        f"{ranks:>5} {size / 1e3:>10.0f} {one * 1e3:>13.3f} {other * 1e3:>10.3f} {statistics.median(ratios):>6.2f}"
-        f"  {low:.2f} - {high:.2f}"
-    )
+    one, other = (f"{median(seconds) * 1e3:.3f}" for seconds in (library, ring))
+    return f"{ranks:>5} {size / 1e3:>10.0f} {one:>13} {other:>10} {ratio(ring, library)}"
+
+
+def work(order: dict[str, Any], world: Communicator) -> list[dict[str, list[float]]]:
+    """A rank: seconds of one sum in each turn, by size and exchange."""
+    return [compare(world, size, order["rounds"], order["turn"]) for size in order["sizes"]]
+
+
+def compare(comm: Communicator, size: int, rounds: int, turn: float) -> dict[str, list[float]]:
+    """Seconds of one sum of ``size`` bytes of float32 in each turn, by exchange.
+
+    They are zeros: others, summed again and again, would overflow.
+    """
+    sides: dict[str, Callable[[Buffer], None]] = {"ALLREDUCE": comm.Allreduce, "RING": partial(ring_allreduce, comm)}
+    buffer = np.zeros(size // 4, np.float32)
+    warm = max(seconds_of(comm, side, buffer, 2) for side in sides.values())
+    calls = max(1, min(MOST, round(turn / warm)))
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for name in in_turn(list(sides), rounds):
+        seconds[name].append(seconds_of(comm, sides[name], buffer, calls))
+    return seconds
+
+
+def seconds_of(comm: Communicator, sum_up: Callable[[Buffer], None], buffer: Buffer, calls: int) -> float:
+    """Seconds of one sum, those of the slowest rank."""
+    comm.Barrier()
+    start = time.perf_counter()
+    for _ in range(calls):
+        sum_up(buffer)
+    slowest: float = max(comm.allgather(time.perf_counter() - start))
+    return slowest / calls

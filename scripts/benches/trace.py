@@ -13,7 +13,7 @@ from bpt.allocator import keep_freed_memory
 from bpt.plan.resolve import resolve
 from bpt.runtime.runtime import bind
 from bpt.trace.recorder import Recorder
-from scripts.benches.sides import batch_of, solver_source
+from scripts.benches.harness.sides import batch_of, fed, solver_source
 
 HELP = "training with --trace against training without"
 BATCHES = {"lenet": 64, "cifar10_quick": 100}
@@ -46,9 +46,7 @@ def seconds_of(net: str, rounds: int, iterations: int) -> tuple[list[float], lis
     data, label = batch_of(net, BATCHES[net])
     sides: tuple[list[float], list[float]] = [], []
     with bind(resolve(solver_source(net, BATCHES[net], "AUTO"))) as runtime:
-        operator, edges = runtime.train.operator, runtime.net.graph.edges
-        first = {edge.blob: edge.index for edge in reversed(edges)}
-        operator.feed({first["data"]: data, first["label"]: label.float()})
+        runtime.train.operator.feed(fed(runtime.net.graph, data, label))
         runtime.settle()
         recorder = Recorder(runtime.events)
         for turn in range(2 * rounds):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def test_report() -> None:
 
 def test_outcomes_are_what_the_worker_writes() -> None:
     turn = {"seconds": 2.2, "computing": [0.5, 2.0], "exchange": [1.7, 0.1]}
-    written = json.dumps({side: {"shares": [3, 1], "turns": [turn]} for side in ("UNIFORM", "STATIC")})
+    written = {side: {"shares": [3, 1], "turns": [turn]} for side in ("UNIFORM", "STATIC")}
     expected = Outcome((3, 1), (Turn(2.2, (0.5, 2.0), (1.7, 0.1)),))
     assert outcomes(written) == {"UNIFORM": expected, "STATIC": expected}
 

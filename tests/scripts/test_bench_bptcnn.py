@@ -17,9 +17,11 @@ from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
 from bpt.report.outer import record as rows
-from scripts.benches import bptcnn, bptcnn_data, bptcnn_jobs
-from scripts.benches.bptcnn_jobs import JobError, Jobs, Work, cores_used
-from scripts.benches.bptcnn_results import (
+from scripts.benches.bptcnn import bench as bptcnn
+from scripts.benches.bptcnn import data as bptcnn_data
+from scripts.benches.bptcnn import jobs as bptcnn_jobs
+from scripts.benches.bptcnn.jobs import Jobs, Work, cores_used
+from scripts.benches.bptcnn.results import (
     RUNS,
     Run,
     most_waiting,
@@ -30,6 +32,7 @@ from scripts.benches.bptcnn_results import (
     table,
     verdicts,
 )
+from scripts.benches.harness.launch import JobError
 
 
 def node(worker: int, host: str, computed: float, waited: float, idle: float) -> NodeRow:

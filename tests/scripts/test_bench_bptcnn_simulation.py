@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from bpt.simulate.simulation import THE_FOUR
-from scripts.benches import bptcnn_jobs
-from scripts.benches.bptcnn_jobs import Work
-from scripts.benches.bptcnn_simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
+from scripts.benches.bptcnn import jobs
+from scripts.benches.bptcnn.jobs import Work
+from scripts.benches.bptcnn.simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
 from tests.scripts.test_bench_bptcnn import FOUR, write_digits
 
 
 @pytest.fixture
 def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_digits(tmp_path / "digits", train=3, test=2)
-    monkeypatch.setattr(bptcnn_jobs, "DIGITS", tmp_path / "digits")
+    monkeypatch.setattr(jobs, "DIGITS", tmp_path / "digits")
 
 
 CALIBRATION = Calibration(

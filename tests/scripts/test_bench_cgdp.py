@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,13 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
 from bpt.plan.resolve import resolve
 from bpt.runtime.autotuner import WARM_UP
-from scripts.benches import cgdp
-from scripts.benches.cgdp import ALONE_WAY, EXCHANGES, FIXED, SEARCHING, Comparison, fixed_ways
-from scripts.benches.cgdp_jobs import Done, JobError, Turn, Way, Work, call, reason, run_job
-from scripts.benches.cgdp_nets import FULL_SIZE, PAPER, SMALL, TINY, Images, solver_source, trained
-from scripts.benches.cgdp_results import MODEL, SEARCH
+from scripts.benches.cgdp import bench as cgdp
+from scripts.benches.cgdp.bench import ALONE_WAY, EXCHANGES, FIXED, SEARCHING, Comparison, fixed_ways
+from scripts.benches.cgdp.jobs import Done, Turn, Way, Work, run_job
+from scripts.benches.cgdp.nets import PAPER, SMALL, TINY, solver_source, trained
+from scripts.benches.cgdp.results import MODEL, SEARCH
+from scripts.benches.harness.launch import JobError, call, reason
+from scripts.benches.harness.nets import KINDS, Images
 from tests.mpi.mpirun import ROOT, needs_mpi
 
 
@@ -64,7 +66,7 @@ def graph_of(name: str, size: int, drawn: bool = False) -> LayerGraph:
 @pytest.mark.parametrize(("name", "parameters"), [("alexnet", 60_965_224), ("googlenet", 13_378_280)])
 def test_full_size_networks_are_whole(name: str, parameters: int) -> None:
     """The numbers of docs/networks.md; average poolings are as they were."""
-    graph = graph_of(name, FULL_SIZE[name])
+    graph = graph_of(name, KINDS[name].size)
     assert sum(count(p.shape) for p in graph.learnable) == parameters
     assert graph.edges[0].shape == (4, 3, PAPER[name].size, PAPER[name].size)
 
@@ -96,8 +98,7 @@ def test_sizes_with_the_same_chunks_are_one() -> None:
 
 def test_orders_and_answers_go_through_files(tmp_path: Path) -> None:
     work = Work("lenet", 28, 4, 2, (Way("a", apart=True), Way("b", FIXED, lengths=(2, 1))), trace="t")
-    work.write(tmp_path / "order")
-    assert Work.read(tmp_path / "order") == work
+    assert Work.of(json.loads(json.dumps(asdict(work)))) == work
     turn = {"seconds": [0.5, 0.25], "ranks": [{"exchange": 0.125}]}
     written = {
         "turns": {"b": [turn]}, "lengths": {"b": [2, 1]}, "settling": {"b": [1.0]}, "trials": {"b": [[[3], 2.0]]},

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.benches import cgdp_figures as figures
-from scripts.benches import cgdp_results as results
-from scripts.benches.cgdp_jobs import Turn
-from scripts.benches.cgdp_results import (
+from scripts.benches.cgdp import figures, results
+from scripts.benches.cgdp.jobs import Turn
+from scripts.benches.cgdp.results import (
     ALLREDUCE,
     ALONE,
     APART,
@@ -21,9 +20,9 @@ from scripts.benches.cgdp_results import (
     SEARCH,
     Outcome,
     Search,
-    Tables,
     fixed,
 )
+from scripts.benches.harness.tables import Tables
 
 
 def phases(backward: float, exchange: float, broadcast: float = 0.0) -> dict[str, float]:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from scripts.benches import gpu
-from scripts.benches.cgdp_jobs import Done, JobError, Turn, Work, call
-from scripts.benches.gpu import Parts, Seen, copy_rows, fitting, overlap_table
-from scripts.benches.gpu_trace import Copies, Event, copies_of, covered, merged, name_threads, read_events
+from scripts.benches.cgdp import gpu
+from scripts.benches.cgdp.gpu import Parts, Seen, copy_rows, fitting, overlap_table
+from scripts.benches.cgdp.gpu_trace import Copies, Event, copies_of, covered, merged, name_threads, read_events
+from scripts.benches.cgdp.jobs import Done, Turn, Work
+from scripts.benches.harness.launch import JobError, call
 from tests.mpi.mpirun import ROOT, needs_mpi
 
 
@@ -180,7 +181,7 @@ def test_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_trace_without_kernels_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU nothing may pass for "nothing to hide"; the times stay."""
-    monkeypatch.setattr(gpu, "run_job", lambda work, folder, worker: replace(DONE, turns={"OrigDP": (TURN,)}))
+    monkeypatch.setattr(gpu, "run_job", lambda work, folder: replace(DONE, turns={"OrigDP": (TURN,)}))
     monkeypatch.setattr(gpu, "read_events", lambda path: ON_CPU)
     seen = Seen(Work("lenet", 28, 2, 2, gpu="0"), {}, {})
     with pytest.raises(JobError, match=r"^lenet_OrigDP.trace.json.gz has no kernels"):
@@ -192,7 +193,7 @@ def test_a_trace_without_kernels_is_no_proof(tmp_path: Path, monkeypatch: pytest
 def test_parts_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Times of one network fail, but not its check, nor anything of the other; the exit status tells it."""
 
-    def run_job(work: Work, folder: Path, worker: Path) -> Done:
+    def run_job(work: Work, folder: Path) -> Done:
         if work.net == "lenet":
             raise JobError("broken")
         if work.trace:

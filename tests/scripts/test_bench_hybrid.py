@@ -11,9 +11,11 @@ from bpt.plan.resolve import read_plan
 from bpt.planner.plan_layers import plan_solver
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
-from scripts.benches import hybrid, hybrid_memory
-from scripts.benches.hybrid_nets import IMAGES, Images, solver_text
-from scripts.benches.hybrid_results import Comparison, Result, Seen, Side, results, table, verdict
+from scripts.benches.harness.nets import Images
+from scripts.benches.hybrid import bench as hybrid
+from scripts.benches.hybrid import memory
+from scripts.benches.hybrid.nets import IMAGES, solver_text
+from scripts.benches.hybrid.results import Comparison, Result, Seen, Side, results, table, verdict
 
 TURNS = [
     {"seconds": [2.0, 2.2, 9.0], "computing": [1.0, 1.5], "waiting": [1.0, 0.5]},
@@ -116,21 +118,21 @@ def test_the_memory_that_devices_are_said_to_have(tmp_path: Path) -> None:
     path.write_text(solver_text("resnet20", Images(32, 64)))
     plan = plan_solver(read_plan(path, ["parallel_param { num_stages: 2 }"]))
     whole = sum(cost.parameters + cost.activations for cost in plan.problem.costs)
-    assert hybrid_memory.memory(path) == pytest.approx(hybrid_memory.LIMIT * whole / 2**20, abs=1)
+    assert memory.memory(path) == pytest.approx(memory.LIMIT * whole / 2**20, abs=1)
 
 
 def test_memory_is_measured_in_both_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mib = 2**20
     sizes = {"CONTIGUOUS": (100, [60, 65]), "CHANNELS_LAST": (120, [90, 60])}  # one process, two stages
 
-    def peaks(solver: Path, ranks: int, *fields: str) -> list[hybrid_memory.Peak]:
+    def peaks(solver: Path, ranks: int, *fields: str) -> list[memory.Peak]:
         source = read_plan(solver, fields)
         assert source.parallel_param.num_stages == (2 if ranks == 2 else 1)
         alone, stages = sizes[pb.SolverParameter.Engine.Name(source.engine)]
-        return [hybrid_memory.Peak(size * mib, 100 * mib) for size in (stages if ranks == 2 else [alone])]
+        return [memory.Peak(size * mib, 100 * mib) for size in (stages if ranks == 2 else [alone])]
 
-    monkeypatch.setattr(hybrid_memory, "peaks", peaks)
-    lines = list(hybrid_memory.measure("resnet20", Images(32, 64), ["GPIPE"], 4, tmp_path))
+    monkeypatch.setattr(memory, "peaks", peaks)
+    lines = list(memory.measure("resnet20", Images(32, 64), ["GPIPE"], 4, tmp_path))
     assert [line.split(", ")[-1] for line in lines if line.startswith("resnet20")] == [
         "CONTIGUOUS: MiB at the peak", "CHANNELS_LAST: MiB at the peak",
     ]  # fmt: skip

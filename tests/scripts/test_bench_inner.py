@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from bpt.execute.compute import LibraryCompute
-from scripts.benches import inner, inner_nets
+from scripts.benches import inner
 from tests.execute.task_dag.nets import plan_of
 
 
@@ -16,12 +16,12 @@ def test_the_goals_networks_are_the_default() -> None:
     inner.add_arguments(parser)
     nets = parser.parse_args([]).nets.split(",")
     assert nets == [*(f"bpt_cnn/case{case}" for case in range(1, 8)), "googlenet"]
-    assert all(inner_nets.BATCHES[net] > 0 for net in nets)
+    assert all(inner.BATCHES[net] > 0 for net in nets)
 
 
 def test_both_sides_compute_the_same() -> None:
     assert inner.difference("lenet", threads=2, batch=16) < 1e-5
-    library, dag = (inner_nets.Trainer("lenet", kind, 2, 16).operator for kind in ("LIBRARY", "TASK_DAG"))
+    library, dag = (inner.Trainer("lenet", kind, 2, 16).operator for kind in ("LIBRARY", "TASK_DAG"))
     assert isinstance(library.compute, LibraryCompute)
     assert plan_of(dag).parallel
 

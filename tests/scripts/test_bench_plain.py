@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from bpt.execute.operator import SegmentOperator
 from bpt.net import Net
 from bpt.plan.resolve import resolve
-from scripts.benches.plain import PlainNet
-from scripts.benches.sides import CLASSES, SHAPES, solver_source
+from scripts.benches.harness.plain_net import PlainNet
+from scripts.benches.harness.sides import batch_of, fed, solver_source
 
 
 def pairs(net: Net, plain: PlainNet) -> list[tuple[nn.Parameter, nn.Parameter]]:
@@ -41,18 +41,15 @@ def test_plain_is_the_same_net(name: str) -> None:
     with torch.no_grad():
         for mine, other in zip(ours, theirs, strict=True):
             other.copy_(mine)
-    channels, size = SHAPES[name]
-    data = torch.rand(4, channels, size, size, generator=torch.Generator().manual_seed(1)) - 0.5
-    label = torch.arange(4) % CLASSES.get(name, 10)
+    data, label = batch_of(name, 4)
 
     loss = plain(data, label)
     loss.backward()
     operator = SegmentOperator(net)
-    first = {edge.blob: edge.index for edge in reversed(graph.edges)}
-    operator.feed({first["data"]: data, first["label"]: label.float()})
+    operator.feed(fed(graph, data, label))
     operator.forward(0)
     operator.backward(0)
 
-    torch.testing.assert_close(operator.loss(), loss.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(operator.loss(), loss.detach().double(), rtol=1e-5, atol=1e-6)
     for mine, other in zip(gradients(ours), gradients(theirs), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-5)

@@ -11,7 +11,8 @@ import pytest
 
 from bpt.comm.serial import SerialCommunicator
 from bpt.plan.resolve import read_plan
-from scripts.benches import resattnet, resattnet_worker
+from bpt.proto.sources import read_solver
+from scripts.benches import resattnet
 from scripts.benches.resattnet import Seen, Way
 from tests.doubles.thread_ranks import run_ranks
 from tests.mpi.mpirun import needs_mpi
@@ -69,25 +70,25 @@ def test_ways_that_are_none(text: str) -> None:
 
 
 def test_a_way_is_a_parallel_param(solver: Path) -> None:
-    param = read_plan(solver, [Way(2, 3).fields("RING", "REPLICA")]).parallel_param
+    param = read_solver(solver, [Way(2, 3).fields("RING", "REPLICA")]).param.parallel_param
     assert (param.num_stages, param.exchange, param.batch_scope) == (2, param.RING, param.REPLICA)
     assert param.pipeline_param.micro_batches == 1
-    param = read_plan(solver, [Way(1, 2).fields("TREE", "GLOBAL")]).parallel_param
+    param = read_solver(solver, [Way(1, 2).fields("TREE", "GLOBAL")]).param.parallel_param
     assert (param.num_stages, param.exchange, param.HasField("pipeline_param")) == (1, param.TREE, False)
 
 
 def test_ends_of_epochs() -> None:
-    assert resattnet_worker.ends_of_epochs(5, 12) == [5, 10, 12]
-    assert resattnet_worker.ends_of_epochs(5, 10) == [5, 10]
-    assert resattnet_worker.ends_of_epochs(80 / 3, 80) == [27, 53, 80]
-    assert resattnet_worker.ends_of_epochs(26.67, 3) == [3]
-    assert resattnet_worker.ends_of_epochs(0.4, 3) == [1, 2, 3]  # an epoch is less than a step
+    assert resattnet.ends_of_epochs(5, 12) == [5, 10, 12]
+    assert resattnet.ends_of_epochs(5, 10) == [5, 10]
+    assert resattnet.ends_of_epochs(80 / 3, 80) == [27, 53, 80]
+    assert resattnet.ends_of_epochs(26.67, 3) == [3]
+    assert resattnet.ends_of_epochs(0.4, 3) == [1, 2, 3]  # an epoch is less than a step
 
 
 @pytest.mark.parametrize(("epochs", "iterations", "tests"), [(0, 0, 3), (2, 0, 2), (0, 7, 2)])
 def test_a_run(solver: Path, epochs: float, iterations: int, tests: int) -> None:
-    source = read_plan(solver, [resattnet_worker.QUIET])
-    found = Seen(**resattnet_worker.train(source, SerialCommunicator(), epochs, iterations, "accuracy"))
+    source = read_plan(solver, [resattnet.QUIET])
+    found = Seen(**resattnet.train_on(source, SerialCommunicator(), epochs, iterations, "accuracy"))
     assert (found.net, found.samples, found.batch, found.steps) == ("points", 30, 6, 5)
     assert len(found.accuracies) == tests
     assert found.accuracies[-1] > 0.8
@@ -98,11 +99,11 @@ def test_a_run(solver: Path, epochs: float, iterations: int, tests: int) -> None
 
 def test_ranks_divide_the_batch_or_have_one_each(solver: Path) -> None:
     for scope, batch, steps in (("GLOBAL", 6, 5), ("REPLICA", 12, 2.5)):
-        fields = Way(1, 2).fields("RING", scope), resattnet_worker.QUIET, "engine: CONTIGUOUS"
+        fields = Way(1, 2).fields("RING", scope), resattnet.QUIET, "engine: CONTIGUOUS"
         source = read_plan(solver, fields)
-        ranks = run_ranks(2, lambda comm, source=source: resattnet_worker.train(source, comm, 2, 0, "accuracy"))
+        ranks = run_ranks(2, lambda comm, source=source: resattnet.train_on(source, comm, 2, 0, "accuracy"))
         if scope == "GLOBAL":
-            alone = resattnet_worker.train(read_plan(solver, fields), SerialCommunicator(), 2, 0, "accuracy")
+            alone = resattnet.train_on(read_plan(solver, fields), SerialCommunicator(), 2, 0, "accuracy")
             assert ranks[0]["accuracies"] == pytest.approx(alone["accuracies"])
             assert ranks[0]["loss"] == pytest.approx(alone["loss"], rel=1e-4)
         assert [(seen["batch"], seen["steps"]) for seen in ranks] == [(batch, steps)] * 2

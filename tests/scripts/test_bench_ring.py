@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from scripts.benches import ring, ring_worker
+from scripts.benches import ring
 from tests.doubles.thread_ranks import run_ranks
 from tests.mpi.mpirun import ROOT, needs_mpi
 
@@ -24,7 +24,7 @@ def test_a_row() -> None:
 
 
 def test_both_sides_take_turns_and_all_ranks_agree_on_the_times() -> None:
-    first, *others = run_ranks(3, lambda comm: ring_worker.compare(comm, 1000, rounds=3, turn=0.0))
+    first, *others = run_ranks(3, lambda comm: ring.compare(comm, 1000, rounds=3, turn=0.0))
     assert {name: len(seconds) for name, seconds in first.items()} == {"ALLREDUCE": 3, "RING": 3}
     assert all(second > 0 for seconds in first.values() for second in seconds)
     assert others == [first] * 2

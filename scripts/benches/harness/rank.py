@@ -1,7 +1,11 @@
-"""The program that a rank of a bench runs: ``rank.py MODULE ORDER ANSWER``.
+"""The program that the processes of a bench run: ``rank.py MODULE …``, with a module of ``scripts.benches``.
 
-The function ``work`` of the module gets what stands in the file ORDER and the communicator of all ranks. What it
-returns on the first rank goes to the file ANSWER; both are JSON.
+``rank.py MODULE ORDER ANSWER``, a rank of a job: the module's ``work`` gets what stands in the file ORDER and the
+communicator of all ranks; what it returns on the first rank goes to the file ANSWER. Both are JSON. If the module has
+``keep_memory``, it gets the order, too, and replaces what is usual.
+
+``rank.py MODULE WORD…``, such as a side that takes turns with others (turns.py): the module's ``serve`` gets the words,
+and returns the exit status, if it is not 0.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -24,16 +29,23 @@ from bpt.comm.cores import share_cores
 
 
 def main(words: Sequence[str]) -> int:
-    """The rank's life; returns its exit status."""
+    """The process's life; returns its exit status."""
     module = import_module(f"scripts.benches.{words[0]}")
+    if hasattr(module, "serve"):
+        status: int | None = module.serve(*words[1:])
+        return status or 0
     ordered, answer = map(Path, words[1:])
+    order: dict[str, Any] = json.loads(ordered.read_text())
     # This and what follows as the command line does it.
-    getattr(module, "keep_memory", keep_freed_memory)()
+    if hasattr(module, "keep_memory"):
+        module.keep_memory(order)
+    else:
+        keep_freed_memory()
 
     def command(world: Communicator) -> None:
         torch.set_num_threads(share_cores(world))
         gc.freeze()
-        seen = module.work(json.loads(ordered.read_text()), world)
+        seen = module.work(order, world)
         if world.rank == 0:
             answer.write_text(json.dumps(seen, indent=1))
 

@@ -1,6 +1,6 @@
 """CGDP with each chunk size, TREE (the paper's OrigDP) and ALLREDUCE: same net, same batch, in turn, on this machine.
 
-The networks are those of ``prototxt/`` with small generated images (``cgdp_nets.py``); ranks compute with one thread.
+The networks are those of ``prototxt/`` with small generated images (nets.py); ranks compute with one thread.
 In every round a new job trains in all ways in turn, in one order and then in the other, and another one trains one
 process with a rank's batch: so efficiency is that of weak scaling. "No exchange" are the same ranks, each training for
 itself at the same time. The memory layout is the one that one process chooses, for all ways.
@@ -19,28 +19,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bpt.schedule.chunks import chunks
-from scripts.benches import cgdp_figures as figures
-from scripts.benches import cgdp_results as results
-from scripts.benches.cgdp_jobs import Done, JobError, Turn, Way, Work, run_job
-from scripts.benches.cgdp_nets import FULL_SIZE, NETS, SMALL, trained
-from scripts.benches.cgdp_results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, fixed
+from scripts.benches.cgdp import figures, results
+from scripts.benches.cgdp.jobs import Done, Turn, Way, Work, run_job
+from scripts.benches.cgdp.nets import NETS, PAPER, SMALL, trained
+from scripts.benches.cgdp.results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, fixed
+from scripts.benches.harness.arguments import add_nets, at_least, explain
+from scripts.benches.harness.launch import ROOT, JobError
+from scripts.benches.harness.tables import Tables
 
 HELP = "CGDP with each chunk size against TREE (OrigDP) and ALLREDUCE, on CPU cores"
-ROOT = Path(__file__).resolve().parents[2]
 SIZES = "1,2,5,10,20,50,search,model"
 CHOSEN = {"search": SEARCH, "model": MODEL}
 AFTER = 50  # iterations that Fig. 8 shows after a search
-
-
-def nets(text: str) -> list[str]:
-    """Names of networks, separated by commas, for argparse."""
-    names = [word for word in text.split(",") if word]
-    for name in names:
-        if name not in FULL_SIZE:
-            raise argparse.ArgumentTypeError(f'no network "{name}" here; there are {", ".join(FULL_SIZE)}')
-    if not names:
-        raise argparse.ArgumentTypeError("name a network")
-    return names
 
 
 def sizes(text: str) -> list[str]:
@@ -52,24 +42,9 @@ def sizes(text: str) -> list[str]:
     return words
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """A whole number that is large enough, for argparse."""
-
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f'takes a whole number of at least {least}, found "{text}"')
-        return int(text)
-
-    return number
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    known = ", ".join(FULL_SIZE)
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--nets", type=nets, default=",".join(NETS), help=f"which of {known}, by commas (default %(default)s)"
-    )
+    explain(parser, __doc__)
+    add_nets(parser, PAPER, NETS)
     parser.add_argument("--ranks", type=at_least(2), default=2, help="processes that train (default %(default)s)")
     parser.add_argument("--sizes", type=sizes, default=SIZES, help="chunk sizes of CGDP (default %(default)s)")
     parser.add_argument(
@@ -204,7 +179,7 @@ def report(work: Work, outcomes: results.Outcomes) -> Iterator[str]:
     yield from (f"  {line}" for line in results.verdicts(outcomes))
 
 
-def measure(name: str, arguments: argparse.Namespace, tables: results.Tables) -> bool:
+def measure(name: str, arguments: argparse.Namespace, tables: Tables) -> bool:
     """Everything about one network; whether nothing has failed."""
     images = SMALL[name]
     work = Work(name, images.size, images.batch, arguments.ranks, iterations=arguments.iterations)
@@ -238,7 +213,7 @@ def run(arguments: argparse.Namespace) -> None:
     figures.check_matplotlib()
     arguments.out.mkdir(parents=True, exist_ok=True)
     print(results.LEGEND)
-    tables = results.Tables(arguments.out)
+    tables = Tables(arguments.out)
     good = [measure(name, arguments, tables) for name in arguments.nets]
     print(f"numbers and figures: {arguments.out}")
     if not all(good):

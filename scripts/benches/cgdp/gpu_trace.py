@@ -1,4 +1,4 @@
-"""Reads a trace of torch.profiler (Chrome's format): how much of the copying between device and host was hidden.
+"""Traces of torch.profiler (Chrome's format): how much of the copying between device and host was hidden.
 
 On a GPU the copies are the events "Memcpy DtoH" and "Memcpy HtoD" of the device, and what hides them are the kernels of
 the computing stream: the one with the most kernel time. On a CPU, where the same program runs with threads for streams,
@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch._C._profiler import _ExperimentalConfig
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from bpt.device import synchronize
+
+TRACED = 3  # iterations in a trace
 DIRECTIONS = {"D2H": "DtoH", "H2D": "HtoD"}  # in names of threads; in names of copies
 Event = Mapping[str, Any]
 Span = tuple[float, float]  # start, end in microseconds
@@ -41,6 +49,23 @@ class Copies:
 
     def __add__(self, other: Copies) -> Copies:
         return Copies(self.count + other.count, self.seconds + other.seconds, self.hidden + other.hidden)
+
+
+def record(path: Path, step: Callable[[], object], device: torch.device) -> None:
+    """Write a trace of TRACED iterations; ``.gz``: compressed."""
+    synchronize(device)
+    if device.type == "cuda":
+        seen = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+    else:  # the copying threads are none of those that torch looks at by itself
+        everybody = _ExperimentalConfig(profile_all_threads=True)
+        seen = profile(activities=[ProfilerActivity.CPU], experimental_config=everybody)
+    with seen:
+        for number in range(TRACED):
+            with record_function(f"iteration {number}"):
+                step()
+        synchronize(device)
+    seen.export_chrome_trace(str(path))
+    name_threads(path, {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id})
 
 
 def read_events(path: Path) -> list[Event]:

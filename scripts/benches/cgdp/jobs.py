@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.benches.ddp import as_root, mpirun
-
-WORKER = Path(__file__).with_name("cgdp_worker.py")
-TIMEOUT = 3600.0  # seconds
-
-
-class JobError(Exception):
-    """A job has failed; says why in a line."""
-
-    @property
-    def is_memory(self) -> bool:
-        """Whether it wanted more memory than there is."""
-        return "out of memory" in str(self)
+from scripts.benches.harness.launch import run_worker
 
 
 @dataclass(frozen=True)
@@ -76,15 +60,10 @@ class Work:
     trace: str = ""
 
     @classmethod
-    def read(cls, path: Path) -> Work:
-        """What ``write`` has written."""
-        fields = json.loads(path.read_text())
+    def of(cls, fields: Mapping[str, Any]) -> Work:
+        """From what a rank is told: ``asdict`` of a Work."""
         ways = tuple(Way(**{**way, "lengths": tuple(way["lengths"])}) for way in fields["ways"])
         return cls(**{**fields, "ways": ways})
-
-    def write(self, path: Path) -> None:
-        """As a file for the ranks."""
-        path.write_text(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -140,49 +119,14 @@ class Done:
         )
 
 
-def run_job(work: Work, folder: Path, worker: Path = WORKER) -> Done:
+def run_job(work: Work, folder: Path, module: str = "cgdp.ranks") -> Done:
     """Do the ``work`` in processes of their own.
 
     Args:
         folder: for what goes to the ranks and comes back.
+        module: of ``scripts.benches``: what they do.
 
     Raises:
         JobError: it has failed.
     """
-    order, answer = folder / "order.json", folder / "answer.json"
-    work.write(order)
-    answer.unlink(missing_ok=True)
-    call([sys.executable, str(worker), str(order), str(answer)], work.ranks, work.threads)
-    return Done.of(json.loads(answer.read_text()))
-
-
-def call(words: Sequence[str], ranks: int = 1, threads: int = 0) -> str:
-    """Run a program on so many ranks, without mpirun if it is one; returns what it has printed.
-
-    Args:
-        threads: of each rank; 0: not said.
-
-    Raises:
-        JobError: its exit status was not 0, or it took too long.
-    """
-    command = [*(mpirun(ranks) if ranks > 1 else []), *words]
-    environment = os.environ | as_root() | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise JobError(f"not done after {TIMEOUT:g} s") from None
-    except OSError as error:
-        raise JobError(f"{command[0]}: {error.strerror}") from None
-    if done.returncode:
-        raise JobError(reason(done.stderr) or reason(done.stdout) or f"exit status {done.returncode}")
-    return done.stdout
-
-
-def reason(text: str) -> str:
-    """The line of a program's output that says best why it has failed: the first with "error:", or else the last."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("error:") or "Error:" in line]
-    return (told or lines[-1:] or [""])[0].removeprefix("error: ")
+    return Done.of(run_worker(module, asdict(work), folder, work.ranks, work.threads))

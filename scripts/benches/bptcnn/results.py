@@ -9,7 +9,7 @@ from statistics import fmean
 
 from bpt.report.log import columns
 from bpt.report.outer import NodeRow, RunRecord
-from scripts.benches.bptcnn_jobs import ALONE
+from scripts.benches.bptcnn.jobs import ALONE
 
 BEST = "AGWU+IDPA"  # which should be
 BALANCED, WAITS, POINTS = 0.95, 0.02, 0.5  # goals: balance index, part of the run, points of accuracy

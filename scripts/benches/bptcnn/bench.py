@@ -22,22 +22,23 @@ What is in the folder is not done again: a bench that was stopped goes on, if it
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from bpt.errors import BptError
 from bpt.report.outer import compare
 from bpt.report.outer.style import check_matplotlib
 from bpt.simulate.simulation import THE_FOUR
-from scripts.benches import balance, bptcnn_results, bptcnn_simulation
-from scripts.benches.bptcnn_data import accuracy
-from scripts.benches.bptcnn_jobs import ALONE, ROOT, JobError, Jobs, Left, Work
-from scripts.benches.bptcnn_results import Run, Runs
-from scripts.benches.cgdp import at_least
+from scripts.benches.bptcnn import results, simulation
+from scripts.benches.bptcnn.data import accuracy
+from scripts.benches.bptcnn.jobs import ALONE, Jobs, Left, Work
+from scripts.benches.bptcnn.results import Run, Runs
+from scripts.benches.harness.arguments import at_least, explain
+from scripts.benches.harness.launch import ROOT, JobError
+from scripts.benches.harness.tables import write_rows
+from scripts.benches.harness.testbed import add_hosts, call, end_by_signals, on_testbed
 from scripts.testbeds.hosts import parse_hosts
 
 HELP = "BPT-CNN: SGWU and AGWU with UDPA and IDPA on a server and three unlike hosts (Linux, root)"
@@ -47,10 +48,8 @@ IMAGES = 360 * 25
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     number = at_least(1)
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--hosts", default=HOSTS, help="the server, then the fastest first (default %(default)s)")
-    parser.add_argument("--bandwidth", default=BANDWIDTH, help="of each host's link (default %(default)s)")
+    explain(parser, __doc__)
+    add_hosts(parser, HOSTS, BANDWIDTH, "the server, then the fastest first")
     parser.add_argument("--seeds", type=number, default=3, help="how many, from 1 on (default %(default)s)")
     parser.add_argument("--samples", type=number, default=23040, help="of the data set (default %(default)s)")
     parser.add_argument("--passes", type=number, default=10, help="K (default %(default)s)")
@@ -65,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for number in (signal.SIGTERM, signal.SIGHUP):  # or else the test bed would stay
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    end_by_signals()
     try:
         check_matplotlib()
         _run(arguments)
@@ -78,30 +76,30 @@ def _run(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     keep_settings(arguments, folder / "settings.json")
-    balance.call(ROOT / "scripts" / "make_digits.py", str(ROOT / "data" / "digits"))
+    call(ROOT / "scripts" / "make_digits.py", str(ROOT / "data" / "digits"))
     work = Work(arguments.samples, arguments.passes, arguments.batch, arguments.batches, arguments.tests)
     solver, windows = work.write(folder)
     hosts = [host.name for host in parse_hosts(arguments.hosts)]
     jobs = Jobs(solver, work.iterations, hosts, folder)
-    with balance.test_bed(arguments.hosts, arguments.bandwidth) as words:
+    with on_testbed(arguments.hosts, arguments.bandwidth) as words:
         print(words, flush=True)
-        calibration = bptcnn_simulation.Calibration.read(jobs.calibrate(arguments.calibrate))
+        calibration = simulation.Calibration.read(jobs.calibrate(arguments.calibrate))
         left = measure(jobs, range(1, arguments.seeds + 1))
     runs = {
         name: [Run(seed, run.record, accuracy(windows, run.weights, IMAGES), run.others) for seed, run in each.items()]
         for name, each in left.items()
     }
-    simulated = bptcnn_simulation.simulate(solver, calibration, folder / "cluster.prototxt")
+    simulated = simulation.simulate(solver, calibration, folder / "cluster.prototxt")
     print(f"LeNet, {work.samples:,} samples, K = {work.passes}, batches of {work.batch}, A = {work.batches}")
     for line in (
-        *bptcnn_results.table(runs, arguments.level),
-        *bptcnn_results.verdicts(runs),
-        *bptcnn_simulation.compared(simulated, runs),
+        *results.table(runs, arguments.level),
+        *results.verdicts(runs),
+        *simulation.compared(simulated, runs),
     ):
         print(line)
-    write_rows(folder / "runs.csv", bptcnn_results.RUNS, bptcnn_results.run_rows(runs, arguments.level))
-    rows = bptcnn_simulation.simulated_rows(simulated, runs)
-    write_rows(folder / "simulated.csv", bptcnn_simulation.SIMULATED, rows)
+    write_rows(folder / "runs.csv", results.RUNS, results.run_rows(runs, arguments.level))
+    rows = simulation.simulated_rows(simulated, runs)
+    write_rows(folder / "simulated.csv", simulation.SIMULATED, rows)
     draw(runs, folder)
     print(f"CSV files and figures: {folder}")
 
@@ -132,14 +130,6 @@ def draw(runs: Runs, folder: Path) -> None:
     records = {name: [run.record for run in each] for name, each in runs.items()}
     seeds = len(records[ALONE])
     compare(records, folder, f"LeNet on digits, {seeds} seed{'s' * (seeds > 1)}")
-
-
-def write_rows(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A CSV file."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(head)
-        writer.writerows(rows)
 
 
 def _tell(name: str, seed: int, left: Left) -> None:

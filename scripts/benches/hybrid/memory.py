@@ -10,20 +10,24 @@ blocks does that: with ``GLIBC_TUNABLES=glibc.malloc.tcache_count=0`` in the env
 
 from __future__ import annotations
 
-import json
+import gc
 import math
-import sys
+import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bpt.plan.resolve import resolve
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.commands import training
+from bpt.plan.resolve import read_plan
 from bpt.planner.plan_layers import plan_solver
-from bpt.proto.sources import read_solver
-from scripts.benches.cgdp_jobs import call
-from scripts.benches.hybrid_nets import Images, solver_text
+from bpt.solver.solver import Solver
+from scripts.benches.harness.launch import run_worker
+from scripts.benches.harness.nets import Images
+from scripts.benches.hybrid.nets import solver_text
 
-WORKER = Path(__file__).with_name("hybrid_memory_worker.py")
 GOAL = 0.65
 LIMIT = 0.55
 LAYOUTS = ("CONTIGUOUS", "CHANNELS_LAST")
@@ -50,8 +54,31 @@ class Peak(NamedTuple):
 
 def peaks(solver: Path, ranks: int, *fields: str) -> list[Peak]:
     """Of each rank of a run."""
-    words = [sys.executable, str(WORKER), str(solver), json.dumps(fields), str(ITERATIONS)]
-    return [Peak(*both) for both in json.loads(call(words, ranks, threads=1).splitlines()[-1])]
+    order = {"solver": str(solver), "set": fields}
+    return [Peak(*both) for both in run_worker("hybrid.memory", order, solver.parent, ranks, threads=1)]
+
+
+def keep_memory(order: dict[str, Any]) -> None:
+    """As the command line does."""
+    training.keep_memory(read_plan(order["solver"], order["set"]).parallel_param)
+
+
+def work(order: dict[str, Any], world: Communicator) -> list[tuple[int, int]]:
+    """A rank: trains some iterations; each rank's Peak."""
+    torch.set_num_threads(1)
+    product = torch.randn(8, 8, requires_grad=True) @ torch.randn(8, 8)
+    torch.autograd.backward(product, torch.ones(8, 8))  # what the library itself needs
+    gc.collect()
+    before = held()
+    with Solver(read_plan(order["solver"], order["set"]), world=world) as solver:
+        solver.step(ITERATIONS)
+    peaks: list[tuple[int, int]] = world.allgather((held() - before, before))
+    return peaks
+
+
+def held() -> int:
+    """Bytes that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def measure(name: str, images: Images, schedules: Sequence[str], micro_batches: int, folder: Path) -> Iterator[str]:
@@ -89,7 +116,7 @@ def memory(solver: Path) -> int:
 
     And the gradient of the largest parameter, which is added up over micro-batches.
     """
-    costs = plan_solver(resolve(read_solver(solver, ["parallel_param { num_stages: 2 }"]))).problem.costs
+    costs = plan_solver(read_plan(solver, ["parallel_param { num_stages: 2 }"])).problem.costs
     needed = LIMIT * sum(cost.parameters + cost.activations for cost in costs)
     return math.ceil((needed + max(cost.largest for cost in costs)) / _MIB)
 

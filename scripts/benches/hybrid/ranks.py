@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import json
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from bpt.allocator import keep_freed_memory
-from bpt.comm import failure
 from bpt.comm.base import Communicator
-from bpt.comm.cores import share_cores
 from bpt.events.totals import Totals, phase_seconds, seconds_computing
 from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
+from scripts.benches.harness.turns import in_turn
 
 WARM_UP = 2  # iterations of each way before its first turn
 
@@ -42,10 +34,8 @@ def train(solver: Solver, world: Communicator, iterations: int) -> dict[str, Any
     }
 
 
-def turns(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
-    """Way → the stage of each layer, and its turns; see hybrid_jobs.Done."""
-    torch.set_num_threads(share_cores(world))  # this and the next as the command line does
-    gc.freeze()
+def work(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
+    """A rank: way → the stage of each layer, and its turns; see results.Seen."""
     solvers: dict[str, Solver] = {}
     done: dict[str, Any] = {}
     for way, fields in order["ways"].items():
@@ -54,24 +44,7 @@ def turns(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
         assert staging is not None
         done[way] = {"stages": staging.of_layers, "turns": []}
         solvers[way].step(WARM_UP)
-    for turn in range(order["rounds"]):
-        for way in list(solvers) if turn % 2 == 0 else list(solvers)[::-1]:
-            solvers[way].step(1)  # does not count: caches are the other way's
-            done[way]["turns"].append(train(solvers[way], world, order["iterations"]))
+    for way in in_turn(list(solvers), order["rounds"]):
+        solvers[way].step(1)  # does not count: caches are the other way's
+        done[way]["turns"].append(train(solvers[way], world, order["iterations"]))
     return done
-
-
-def main() -> int:
-    order, answer = map(Path, sys.argv[1:])
-    keep_freed_memory()  # as the command line does
-
-    def command(world: Communicator) -> None:
-        done = turns(json.loads(order.read_text()), world)
-        if world.rank == 0:
-            answer.write_text(json.dumps(done, indent=1))
-
-    return failure.run(command)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from scripts.benches.cgdp_results import (
+from scripts.benches.cgdp.results import (
     ALLREDUCE,
     ALONE,
     BLOCK,

@@ -5,42 +5,37 @@ All ranks measure at the same time, as they compute in a pipeline: cores share c
 
 from __future__ import annotations
 
-import gc
-import json
-import sys
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
 
-from bpt.allocator import keep_freed_memory
-from bpt.comm import failure
 from bpt.comm.base import Buffer, Communicator
-from bpt.comm.cores import share_cores
 from bpt.device import CPU
 from bpt.plan.resolve import resolve
 from bpt.planner.measure import measure
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.proto.sources import read_solver
 
 SMALL, LARGE = 64, 2**22  # bytes of a message
 REPEATS, PAUSE = 20, 0.02  # of messages; seconds between them, so that a slow host has its share of the processor
 TAG = 0
 
 
-def calibrate(source: SolverSource, iterations: int, path: Path, world: Communicator) -> dict[str, Any]:
-    """Each rank's host and seconds of a batch, and what a message takes; costs go to ``path`` with the rank's number.
+def work(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
+    """A rank: its host and seconds of a batch, and what a message takes.
+
+    Args:
+        order: ``solver`` and ``set``, its text and snippets laid over it; ``iterations``; ``costs``, a path for them to
+            which the rank's number is added.
 
     Returns:
         ``hosts``; ``forward``, ``backward`` and ``update`` seconds, each by rank; ``latency`` in seconds and
         ``bandwidth`` in bytes a second.
     """
-    torch.set_num_threads(share_cores(world))  # this and the next as the command line does
-    gc.freeze()
+    plan = resolve(read_solver(order["solver"], order["set"]))
     world.Barrier()
-    costs = measure(resolve(source), CPU, iterations, f"{path}.{world.rank}")
+    costs = measure(plan, CPU, order["iterations"], f"{order['costs']}.{world.rank}")
     world.Barrier()
     small, large = (round_trip(world, np.zeros(size, np.uint8)) / 2 for size in (SMALL, LARGE))
     seen = world.allgather((world.host, costs.forward, costs.backward, costs.update))
@@ -70,19 +65,3 @@ def round_trip(world: Communicator, buffer: Buffer) -> float:
             world.Send(buffer, 0, TAG)
         times.append(time.perf_counter() - start)
     return median(times)
-
-
-def main() -> int:
-    solver, overrides, iterations, path, answer = sys.argv[1:]
-    keep_freed_memory()
-
-    def command(world: Communicator) -> None:
-        seen = calibrate(read_solver(solver, json.loads(overrides)), int(iterations), Path(path), world)
-        if world.rank == 0:
-            Path(answer).write_text(json.dumps(seen, indent=1))
-
-    return failure.run(command)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

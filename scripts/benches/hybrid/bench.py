@@ -18,8 +18,6 @@ is repeated, since what a machine can do changes with what else it does, and the
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -31,24 +29,23 @@ from bpt.plan.resolve import resolve
 from bpt.planner.plan_layers import plan_solver
 from bpt.planner.plan_report import Outlook, Plan
 from bpt.proto.sources import read_solver
-from scripts.benches import hybrid_memory
-from scripts.benches.balance import TESTBED, call, test_bed
-from scripts.benches.cgdp import at_least
-from scripts.benches.hybrid_nets import IMAGES, Images, solver_text
-from scripts.benches.hybrid_results import Comparison, Seen, Side, results, table, verdict
+from scripts.benches.harness.arguments import at_least, explain
+from scripts.benches.harness.nets import Images
+from scripts.benches.harness.testbed import add_hosts, end_by_signals, on_testbed, run_on_hosts
+from scripts.benches.hybrid import memory
+from scripts.benches.hybrid.nets import IMAGES, solver_text
+from scripts.benches.hybrid.results import Comparison, Seen, Side, results, table, verdict
 
 HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root)"
-FOLDER = Path(__file__).parent
 HOSTS, BANDWIDTH = "a:1.0,b:0.4", "1gbit"
 SCHEDULES = "GPIPE,ONE_F_ONE_B"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     number = at_least(1)
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    explain(parser, __doc__)
     parser.add_argument("--nets", default=",".join(IMAGES), help="which, separated by commas (default: all)")
-    parser.add_argument("--batch", type=number, help="samples of an iteration (default: see hybrid_nets.py)")
+    parser.add_argument("--batch", type=number, help="samples of an iteration (default: see hybrid/nets.py)")
     parser.add_argument("--size", type=number, help="of the square images, of all nets (default: the same)")
     parser.add_argument("--schedules", default=SCHEDULES, help="which, separated by commas (default %(default)s)")
     parser.add_argument("--micro-batches", type=number, default=8, help="of a batch (default %(default)s)")
@@ -58,21 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=number, default=2, help="turns of each pipeline (default %(default)s)")
     parser.add_argument("--iterations", type=number, default=3, help="of a turn (default %(default)s)")
     parser.add_argument("--passes", type=number, default=5, help="that costs are measured in (default %(default)s)")
-    parser.add_argument("--hosts", default=HOSTS, help="of the test bed, two of them (default %(default)s)")
-    parser.add_argument("--bandwidth", default=BANDWIDTH, help="of each host's link (default %(default)s)")
+    add_hosts(parser, HOSTS, BANDWIDTH, "of the test bed, two of them")
     parser.add_argument("--memory", action="store_true", help="each rank's peak against one process; needs no test bed")
     parser.add_argument("--folder", type=Path, help="keep what was measured there (default: nowhere)")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for number in (signal.SIGTERM, signal.SIGHUP):  # or else the test bed would stay
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    end_by_signals()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder.resolve() if arguments.folder else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         if arguments.memory:
             for name in arguments.nets.split(","):
-                lines = hybrid_memory.measure(
+                lines = memory.measure(
                     name, images_of(name, arguments), arguments.schedules.split(","), arguments.micro_batches, folder
                 )
                 for line in lines:
@@ -80,7 +75,7 @@ def run(arguments: argparse.Namespace) -> None:
             return
         comparisons: list[Comparison] = []
         try:
-            with test_bed(arguments.hosts, arguments.bandwidth) as words:
+            with on_testbed(arguments.hosts, arguments.bandwidth) as words:
                 print(words, flush=True)
                 for _ in range(arguments.repeats):
                     for name in arguments.nets.split(","):
@@ -93,7 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def images_of(name: str, arguments: argparse.Namespace) -> Images:
-    """What a net trains on: see hybrid_nets, unless the command line says otherwise."""
+    """What a net trains on: see nets.py, unless the command line says otherwise."""
     images = IMAGES[name]
     return Images(arguments.size or images.size, arguments.batch or images.batch)
 
@@ -103,11 +98,10 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comp
     images = images_of(name, arguments)
     solver = folder / f"{name}.prototxt"
     solver.write_text(solver_text(name, images))
-    costs, answer = folder / f"{name}.costs", folder / f"{name}.calibrated.json"
+    costs = folder / f"{name}.costs"
     micro = f"parallel_param {{ pipeline_param {{ micro_batches: {arguments.micro_batches} }} }}"
-    words = [str(solver), json.dumps([micro]), str(arguments.passes), str(costs), str(answer)]
-    call(TESTBED, "run", "--", "python", str(FOLDER / "hybrid_calibrate.py"), *words)
-    found = json.loads(answer.read_text())
+    asked = {"solver": str(solver), "set": [micro], "iterations": arguments.passes, "costs": str(costs)}
+    found = run_on_hosts("hybrid.calibration", asked, folder)
     print(*told(name, images, found), sep="\n", flush=True)
     devices, alike = folder / f"{name}.devices", folder / f"{name}.alike"
     devices.write_text(cluster_text(found, images.batch))
@@ -126,11 +120,8 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comp
         for schedule in schedules
         for side, file in (("even", alike), ("planned", devices))
     }
-    order, times = folder / f"{name}.order.json", folder / f"{name}.times.json"
-    work = {"solver": str(solver), "ways": ways, "rounds": arguments.rounds, "iterations": arguments.iterations}
-    order.write_text(json.dumps(work))
-    call(TESTBED, "run", "--", "python", str(FOLDER / "hybrid_worker.py"), str(order), str(times))
-    seen = {way: Seen.read(each) for way, each in json.loads(times.read_text()).items()}
+    order = {"solver": str(solver), "ways": ways, "rounds": arguments.rounds, "iterations": arguments.iterations}
+    seen = {way: Seen.read(each) for way, each in run_on_hosts("hybrid.ranks", order, folder).items()}
     comparisons = [
         Comparison(
             name, schedule,

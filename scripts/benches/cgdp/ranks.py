@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import json
-import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import torch
 
-from bpt.allocator import keep_freed_memory
-from bpt.comm import failure
 from bpt.comm.base import Communicator
-from bpt.comm.cores import share_cores
 from bpt.comm.launch import local_ranks
 from bpt.device import choose_device, finish, synchronize
 from bpt.events.totals import Totals, phase_seconds
@@ -27,8 +18,12 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.merge import apply_set
 from bpt.solver.solver import Solver
 from bpt.speeds.memory_use import Memory
-from scripts.benches.cgdp_jobs import Way, Work
-from scripts.benches.cgdp_nets import classes, input_shape, solver_source
+from scripts.benches.cgdp.gpu_trace import TRACED, record
+from scripts.benches.cgdp.jobs import Way, Work
+from scripts.benches.cgdp.nets import solver_source
+from scripts.benches.harness.nets import Images, random_batch
+from scripts.benches.harness.sides import fed
+from scripts.benches.harness.turns import in_turn
 
 AGAIN = 2  # iterations that do not count when a way takes its turn once more: caches are another one's
 
@@ -46,11 +41,8 @@ class Trainee:
         apply_set(source.param, [f"engine: {work.engine} {way.parallel if together else ''}"])
         self.world = world
         self.solver = Solver(source, device=device, world=world if together else None)
-        generator = torch.Generator().manual_seed(world.rank)
-        data = torch.rand(input_shape(work.net, work.size, work.batch), generator=generator) - 0.5
-        label = torch.randint(0, classes(work.net), (work.batch,), generator=generator)
-        first = {edge.blob: edge.index for edge in reversed(self.solver.net.graph.edges)}
-        self._inputs = {first["data"]: data.to(device), first["label"]: label.float().to(device)}
+        batch = random_batch(work.net, Images(work.size, work.batch), seed=world.rank)
+        self._inputs = fed(self.solver.net.graph, *(tensor.to(device) for tensor in batch))
         self.settling: list[float] = []
         while not self.solver.runtime.tuner.settled:
             self.settling += self.step(1)
@@ -111,45 +103,25 @@ class Report:
         self.engine = pb.SolverParameter.Engine.Name(trainee.solver.runtime.train.operator.engine)
 
 
-After = Callable[[Trainee], object]
-
-
-def measure(work: Work, world: Communicator, after: After = lambda trainee: None) -> Report:
-    """Do the ``work``, and ``after`` it something more with the last way. A collective call."""
-    torch.set_num_threads(share_cores(world))  # this and the next as the command line does
-    gc.freeze()
-    device = choose_device(None, work.gpu, *local_ranks(world))
+def work(order: dict[str, Any], world: Communicator) -> dict[str, Any]:
+    """A rank's life: the fields of a Done."""
+    asked = Work.of(order)
+    device = choose_device(None, asked.gpu, *local_ranks(world))
     memory = Memory(device)
     memory.reset()
     trainees: dict[tuple[str, bool], Trainee] = {}
-    for way in work.ways:
+    for way in asked.ways:
         key = way.parallel, way.apart
-        trainees[key] = trainees.get(key) or Trainee(work, way, world, device)
-    report = Report(work)
-    for number in range(work.turns):
-        for way in work.ways if number % 2 == 0 else work.ways[::-1]:
-            trainee = trainees[way.parallel, way.apart]
-            report.add(way, trainee, trainee.turn(way, work.iterations))
+        trainees[key] = trainees.get(key) or Trainee(asked, way, world, device)
+    report = Report(asked)
+    for way in in_turn(asked.ways, asked.turns):
+        trainee = trainees[way.parallel, way.apart]
+        report.add(way, trainee, trainee.turn(way, asked.iterations))
     report.peak = world.allgather(memory.peak)
-    after(trainee)
+    if asked.trace and world.rank == 0:
+        record(Path(asked.trace), lambda: trainee.step(1), device)
+    elif asked.trace:
+        trainee.step(TRACED)
     for trainee in trainees.values():
         trainee.solver.close()
-    return report
-
-
-def main(after: Callable[[Work], After] = lambda work: lambda trainee: None) -> int:
-    """The rank's life; ``after``: gives what to do once the work is done."""
-    order, answer = map(Path, sys.argv[1:])
-    keep_freed_memory()  # as the command line does
-
-    def command(world: Communicator) -> None:
-        work = Work.read(order)
-        report = measure(work, world, after(work))
-        if world.rank == 0:
-            answer.write_text(json.dumps(vars(report)))
-
-    return failure.run(command)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return vars(report)

@@ -6,7 +6,6 @@ Seconds are those of training; while it is tested, the clock stands still, as te
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from dataclasses import replace
 
@@ -53,8 +52,8 @@ def _test(solver: Solver, seconds: float, epoch: float) -> TestRow:
     return TestRow(seconds, solver.iter, epoch, 0, 0, scores.loss, result.accuracy, result.auc)
 
 
-def main() -> int:
-    path, settings = sys.argv[1:]
+def serve(path: str, settings: str) -> int:
+    """The process; ``settings`` are laid over the solver's text at ``path``."""
     keep_freed_memory()  # this and the next as the command line does
 
     def command(world: Communicator) -> None:
@@ -64,7 +63,3 @@ def main() -> int:
         write_csv(train(source, world.host), f"{source.param.snapshot_prefix}_run")
 
     return failure.run(command)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

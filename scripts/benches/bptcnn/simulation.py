@@ -14,7 +14,7 @@ from bpt.proto.text import to_text
 from bpt.report.log import columns
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.simulate.simulation import THE_FOUR, simulate_solver
-from scripts.benches.bptcnn_results import Runs, mean_seconds
+from scripts.benches.bptcnn.results import Runs, mean_seconds
 
 WITHIN = 0.1  # goal: of the measured time
 _MEGA, _BITS = 1e6, 8
@@ -45,7 +45,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ``bptcnn_calibrate.py`` has seen.
+    """What calibration.py has seen.
 
     Attributes:
         weights: their bytes.

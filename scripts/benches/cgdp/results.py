@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median, quantiles
 
 from bpt.report.log import columns
 from bpt.schedule.chunks import describe
-from scripts.benches.cgdp_jobs import Turn
+from scripts.benches.cgdp.jobs import Turn
 
 ALONE, APART, ORIGINAL, ALLREDUCE = "one process", "no exchange", "OrigDP", "ALLREDUCE"
 SEARCH, MODEL = "CGDP search", "CGDP model"
@@ -252,20 +250,3 @@ def trial_rows(net: str, outcomes: Outcomes) -> Iterator[tuple[object, ...]]:
     for way, outcome in outcomes.items():
         for number, (lengths, seconds) in enumerate(outcome.search.trials if outcome.search else ()):
             yield net, way, number, describe(lengths), seconds
-
-
-class Tables:
-    """CSV files in a folder, which grow from net to net: what there is stays, should somebody stop the rest."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._rows: dict[str, list[Sequence[object]]] = {}
-
-    def add(self, name: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """More rows of the file ``name``, whose columns ``head`` names; numbers with all their digits."""
-        known = self._rows.setdefault(name, [])
-        known.extend(rows)
-        with (self._folder / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(head)
-            writer.writerows(known)

@@ -7,28 +7,21 @@ the processor does a short piece of work at once, but not one after the other.
 
 from __future__ import annotations
 
-import gc
-import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
-import torch
 
-from bpt.allocator import keep_freed_memory
-from bpt.comm import failure
 from bpt.comm.base import Buffer, Communicator
-from bpt.comm.cores import power, share_cores
+from bpt.comm.cores import power
 from bpt.layers.base import batch_of
 from bpt.metrics import LocalAccuracy
 from bpt.plan.resolve import resolve
 from bpt.plan.spec import ParallelSpec
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.proto.sources import read_solver
 from bpt.schedule.outer.instructions import Merge
 from bpt.schedule.weight_update import Update
 from bpt.server.flat_weights import FlatWeights
@@ -40,18 +33,20 @@ REPEATS, PAUSE = 30, 0.03  # of messages and merges; seconds
 SERVER, TAG = 0, 1
 
 
-def measure(source: SolverSource, seconds: float, world: Communicator) -> dict[str, Any] | None:
-    """What is to be known, on the server."""
-    torch.set_num_threads(share_cores(world))  # this and the next as the command line does
-    gc.freeze()
-    plan = replace(resolve(source).training_only(), parallel_param=ParallelSpec())  # each by itself
-    with Solver(plan) as solver:
+def work(order: dict[str, Any], world: Communicator) -> dict[str, Any] | None:
+    """A rank: what is to be known, on the server.
+
+    Args:
+        order: ``solver``: its text; ``seconds`` to train for.
+    """
+    plan = resolve(read_solver(order["solver"])).training_only()
+    with Solver(replace(plan, parallel_param=ParallelSpec())) as solver:  # each by itself
         flat, batch = FlatWeights(solver.net), batch_of(solver.net.graph)
         weights = flat.pack()
         seen: dict[str, Any] = {"host": world.host, "frequency": power()}
         if world.rank != SERVER:
             with LocalAccuracy(solver.net):
-                seen |= speed(lambda: solver.step(1), batch, seconds, world)
+                seen |= speed(lambda: solver.step(1), batch, order["seconds"], world)
         else:
             world.Barrier()
     world.Barrier()
@@ -76,10 +71,10 @@ def speed(step: Callable[[], object], batch: int, seconds: float, world: Communi
     return {"speed": batch / fmean(times), "noise": stdev(times) / fmean(times), "first": first}
 
 
-def timed(work: Callable[[], object]) -> float:
+def timed(task: Callable[[], object]) -> float:
     """Seconds that it takes."""
     start = time.perf_counter()
-    work()
+    task()
     return time.perf_counter() - start
 
 
@@ -112,19 +107,3 @@ def merging(weights: Buffer, trained: int) -> float:
         time.sleep(PAUSE)
         times.append(timed(lambda: held.merge(merge)))
     return median(times)
-
-
-def main() -> int:
-    path, seconds, answer = sys.argv[1:]
-    keep_freed_memory()
-
-    def command(world: Communicator) -> None:
-        seen = measure(read_solver(path), float(seconds), world)
-        if seen is not None:
-            Path(answer).write_text(json.dumps(seen, indent=1))
-
-    return failure.run(command)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

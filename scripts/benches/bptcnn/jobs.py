@@ -14,23 +14,17 @@ from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
 from bpt.report.outer import RunRecord, read_csv
 from bpt.simulate.simulation import Strategy
-from scripts.benches.bptcnn_data import write_test_net, write_training, write_windows
+from scripts.benches.bptcnn.data import write_test_net, write_training, write_windows
+from scripts.benches.harness.launch import PROTOTXT, RANK, ROOT, JobError, order
+from scripts.benches.harness.testbed import TESTBED
 
-ROOT = Path(__file__).resolve().parents[2]
-TESTBED = ROOT / "scripts" / "testbed"
-SINGLE = Path(__file__).with_name("bptcnn_single.py")
-CALIBRATE = Path(__file__).with_name("bptcnn_calibrate.py")
-LENET = ROOT / "prototxt" / "lenet"
+LENET = PROTOTXT / "lenet"
 DIGITS = ROOT / "data" / "digits"
 STAT = Path("/proc/stat")
 ALONE = "one process"
 # At LeNet's own 0.01 all learn nearly everything in their first pass: nothing would be seen of the time it takes.
 RATE = 0.004
 FALLS_AT = 0.8  # of the iterations: where the learning rate becomes a tenth, as in LeNet's own solver
-
-
-class JobError(Exception):
-    """A job has failed; says why."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ class Left:
     """What a run has left.
 
     Attributes:
-        record: what bpt or ``bptcnn_single.py`` wrote of it.
+        record: what bpt or single.py wrote of it.
         weights: the last ones.
         others: cores that the rest of the machine used just before it and just after; they disturb it.
     """
@@ -131,7 +125,8 @@ class Jobs:
         Raises:
             JobError: it has failed.
         """
-        return self._run(ALONE, seed, ["--on", self._fastest, "--", "python", str(SINGLE), str(self._solver)])
+        single = ["python", str(RANK), "bptcnn.single", str(self._solver)]
+        return self._run(ALONE, seed, ["--on", self._fastest, "--", *single])
 
     def calibrate(self, seconds: float) -> Path:
         """Train for so many seconds on all hosts at once; returns the file with what was seen.
@@ -141,8 +136,10 @@ class Jobs:
         """
         answer = self._folder / "calibration.json"
         if not answer.exists():
-            words = ["python", str(CALIBRATE), str(self._solver), str(seconds), str(answer)]
-            call([str(TESTBED), "run", "--slots", self._slots, "--", *words], self._folder / "calibration.log")
+            asked = {"solver": str(self._solver), "seconds": seconds}
+            words, answered = order("bptcnn.calibration", asked, self._folder)
+            call([str(TESTBED), "run", "--slots", self._slots, "--", "python", *words], answer.with_suffix(".log"))
+            answered.rename(answer)
         return answer
 
     def _run(self, name: str, seed: int, words: Sequence[str]) -> Left:

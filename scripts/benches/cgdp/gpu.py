@@ -31,18 +31,19 @@ import torch
 from bpt.device import describe_devices
 from bpt.proto.text import to_text
 from bpt.report.log import columns
-from scripts.benches import cgdp_results as results
-from scripts.benches.cgdp import EXCHANGES, FIXED, ROOT, SEARCHING, at_least, nets
-from scripts.benches.cgdp_jobs import Done, JobError, Way, Work, call, run_job
-from scripts.benches.cgdp_nets import NETS, PAPER, TINY, solver_source
-from scripts.benches.cgdp_results import SEARCH, Outcome, Search, fixed
-from scripts.benches.gpu_trace import Copies, copies_of, has_kernels, read_events
+from scripts.benches.cgdp import results
+from scripts.benches.cgdp.bench import EXCHANGES, FIXED, SEARCHING
+from scripts.benches.cgdp.gpu_trace import TRACED, Copies, copies_of, has_kernels, read_events
+from scripts.benches.cgdp.jobs import Done, Way, Work, run_job
+from scripts.benches.cgdp.nets import NETS, PAPER, TINY, solver_source
+from scripts.benches.cgdp.results import SEARCH, Outcome, Search, fixed
+from scripts.benches.harness.arguments import add_nets, at_least, explain
+from scripts.benches.harness.launch import ROOT, JobError, call
+from scripts.benches.harness.tables import Tables
 
 HELP = "all of CGDP that needs a GPU: full-size networks, overlap by the profiler, two ranks against one process"
-WORKER = Path(__file__).with_name("gpu_worker.py")
 RANKS = 2
 WAYS = (*EXCHANGES, Way(fixed(1), FIXED), SEARCHING[SEARCH])
-TRACED = 3  # iterations in a trace
 CHECKED = 2  # iterations of bpt check
 CHECK_BATCH = 4
 # Clipped, as the deepest networks are unstable at their start: full updates would make errors of roundings.
@@ -51,12 +52,8 @@ parallel_param { exchange: CGDP sync_batch_norm: true cgdp_param { chunk_size: 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    known = ", ".join(PAPER)
-    parser.add_argument(
-        "--nets", type=nets, default=",".join(NETS), help=f"which of {known}, by commas (default %(default)s)"
-    )
+    explain(parser, __doc__)
+    add_nets(parser, PAPER, NETS)
     parser.add_argument("--dry-run", action="store_true", help="the same on the CPU, with tiny images and batches")
     parser.add_argument("--gpu", default="0", metavar="N", help="the device's number (default %(default)s)")
     parser.add_argument(
@@ -122,7 +119,7 @@ def measure(base: Work, out: Path, folder: Path, parts: Parts) -> Seen:
         JobError: the first job, which finds the batch that fits and the memory layout for all, has failed.
     """
     probe = replace(base, ways=WAYS[1:2], warm_up=0, iterations=1)
-    work, done = fitting(probe, lambda work: run_job(work, folder, WORKER))
+    work, done = fitting(probe, lambda work: run_job(work, folder))
     base = replace(base, batch=work.batch, engine=done.engine)
     seen = Seen(base, {}, {})
     for way in WAYS:
@@ -134,7 +131,7 @@ def measure_way(seen: Seen, way: Way, out: Path, folder: Path) -> None:
     """Train in one way, and trace it; puts what it sees into ``seen``."""
     net, name = seen.work.net, way.name
     trace = out.resolve() / f"{net}_{name.replace(' ', '_')}.trace.json.gz"
-    done = run_job(replace(seen.work, ways=(way,), trace="" if way.apart else str(trace)), folder, WORKER)
+    done = run_job(replace(seen.work, ways=(way,), trace="" if way.apart else str(trace)), folder)
     search = None
     if name in done.trials:
         search = Search(done.settling[name], done.turns[name][0].seconds, done.trials[name])
@@ -184,7 +181,7 @@ def copy_rows(seen: Seen) -> Iterator[tuple[object, ...]]:
             yield seen.work.net, way, direction, copies.count / TRACED, *seconds, copies.share
 
 
-def one_net(name: str, arguments: argparse.Namespace, parts: Parts, tables: results.Tables) -> None:
+def one_net(name: str, arguments: argparse.Namespace, parts: Parts, tables: Tables) -> None:
     """Everything about one network."""
     dry: bool = arguments.dry_run
     images = (TINY if dry else PAPER)[name]
@@ -222,7 +219,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"PyTorch {torch.__version__}\n\n{results.LEGEND}")
     print("copies: of an iteration between device and host; hidden: the share of their time under computing\n")
     parts = Parts()
-    tables = results.Tables(arguments.out)
+    tables = Tables(arguments.out)
     for name in arguments.nets:
         one_net(name, arguments, parts, tables)
     print(f"numbers and traces: {arguments.out}; {(time.monotonic() - start) / 60:.1f} minutes")

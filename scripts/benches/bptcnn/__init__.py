@@ -1,0 +1,1 @@
+"""``scripts/bench bptcnn`` (bench.py): the outer layer of BPT-CNN on unlike hosts, measured and simulated."""

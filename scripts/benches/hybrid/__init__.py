@@ -1,0 +1,1 @@
+"""``scripts/bench hybrid`` (bench.py): pipelines on unlike hosts, where ``bpt plan`` has placed the layers."""
