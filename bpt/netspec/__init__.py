@@ -15,6 +15,6 @@ layers their names. Names and order of what comes out are pycaffe's; mistakes ar
 """
 
 from bpt.netspec.layers import Function, L, P, Top
-from bpt.netspec.spec import NetSpec, to_proto
+from bpt.netspec.net_spec import NetSpec, to_proto
 
 __all__ = ["Function", "L", "NetSpec", "P", "Top", "to_proto"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.net import Net
-from bpt.optim.spec import OptimSpec
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.tensor_layout import split
 from bpt.report.log import number
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from bpt.errors import UserError
-from bpt.optim.spec import OptimSpec
+from bpt.optim.optim_spec import OptimSpec
 from bpt.registry import Registry
 from bpt.violation import Violation, beyond
 

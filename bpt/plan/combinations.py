@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bpt.optim.spec import OptimSpec
+from bpt.optim.optim_spec import OptimSpec
 from bpt.plan.spec import BalanceSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
 from bpt.plan.violations import violations
 from bpt.proto import bpt_pb2 as pb

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from bpt.optim.spec import OptimSpec
+from bpt.optim.optim_spec import OptimSpec
 from bpt.origin import FieldPath
 from bpt.plan.digest import relevant_solver
 from bpt.plan.nets import NetFields

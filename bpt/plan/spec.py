@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from bpt.optim.spec import OptimSpec
+from bpt.optim.optim_spec import OptimSpec
 from bpt.origin import FieldPath, Origin, locate
 from bpt.plan.nets import NetFields, NetPlan, test_plans, train_plan
 from bpt.precision import FLOAT32, Precision

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules import UPDATE_RULES, LearnableParam, UpdateRule, violations
-from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import PIECE
 from tests.golden_cases import assert_close
 from tests.solver.reference import Reference

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from bpt.optim.spec import OptimSpec
+from bpt.optim.optim_spec import OptimSpec
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bpt.optim.spec import OptimSpec
+from bpt.optim.optim_spec import OptimSpec
 
 Array = np.ndarray
 

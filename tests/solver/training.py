@@ -18,8 +18,8 @@ from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.net import Net
 from bpt.optim.lr_policy import learning_rate
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules import UpdateRule, make_rule
-from bpt.optim.spec import OptimSpec
 from bpt.plan.resolve import resolve
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from bpt.errors import UserError
 from bpt.net import Net
 from bpt.optim.gradients import LearnableParam, learnable_params
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules.base import UPDATE_RULES, UpdateRule
-from bpt.optim.spec import OptimSpec
 from bpt.violation import Violation, beyond
 
 for _module in pkgutil.iter_modules(__path__):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
-from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
 from bpt.violation import Violation, beyond
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from bpt.optim.gradients import LearnableParam, gradient_scale, l2_norm
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.shard_info import ALONE
-from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
 from bpt.optim.tensor_layout import laid_out_like
 from bpt.registry import Registry

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules.adagrad import no_momentum, scale_by_root
 from bpt.optim.rules.base import UPDATE_RULES, Step, UpdateRule
-from bpt.optim.spec import OptimSpec
 from bpt.optim.tensor_group import Batch
 from bpt.violation import Violation, beyond
 
