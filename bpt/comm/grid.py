@@ -70,9 +70,14 @@ class ProcessGrid:
         return cls.make(SerialCommunicator())
 
     def __str__(self) -> str:
-        extents = [(self.replicas, "replica")]
-        extents += [(n, name) for n, name in ((self.stages, "stage"), (self.shards, "shard")) if n > 1]
-        return f"{_count(self.world.size, 'rank')} = {' × '.join(_count(n, name) for n, name in extents)}"
+        return arrangement(self.world.size, self.stages, self.shards)
+
+
+def arrangement(ranks: int, stages: int, shards: int) -> str:
+    """``8 ranks = 2 replicas × 2 stages × 2 shards``; extents of 1 but the first are left out."""
+    extents = [(ranks // (stages * shards), "replica")]
+    extents += [(n, name) for n, name in ((stages, "stage"), (shards, "shard")) if n > 1]
+    return f"{_count(ranks, 'rank')} = {' × '.join(_count(n, name) for n, name in extents)}"
 
 
 def indivisible(ranks: int, stages: int, shards: int) -> str:

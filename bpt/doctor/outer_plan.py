@@ -21,7 +21,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.blobs import STORED
 from bpt.report.log import columns
 from bpt.runtime.agreement import outcome_of_first
-from bpt.server.node_solvers import stage_lines
+from bpt.server.node_solvers import node_lines
 from bpt.server.nodes import joined_power
 from bpt.server.roles import SERVER, Roles
 
@@ -58,7 +58,7 @@ def check_outer_plan(
 
     def work_here() -> tuple[Work, tuple[str, ...]]:
         assert training is not None, "rank 0 has all nets"
-        return work_of(plan, training, start, of_workers), tuple(stage_lines(plan, training))
+        return work_of(plan, training, start, of_workers), tuple(node_lines(plan, training))
 
     made = attempt(lambda: outcome_of_first(world, work_here if roles.serves else None))
     if made.value is None:
@@ -101,8 +101,8 @@ def _roles(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
         yield note(
             "one computing node trains as one process does, and rank 0 only serves it",
             "start more ranks, or let rank 0 compute, too: parallel_param { server: COLOCATED }"
-            if roles.stages == 1
-            else f"start more ranks, {roles.stages} for each computing node",
+            if roles.ranks == 1
+            else f"start more ranks, {roles.ranks} for each computing node",
         )
 
 

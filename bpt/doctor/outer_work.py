@@ -131,7 +131,7 @@ def _unshuffled(node: Node) -> tuple[str, str] | None:
 
 
 PASSING = 3
-"""Copies on the first stage of a pipeline when weights come or go: whole, cut up for the stages, and one under way."""
+"""Copies on the first rank of several when weights come or go: whole, cut up for the ranks, and one under way."""
 
 
 def server_copies(work: Work, workers: int, gradients: bool) -> int:
@@ -184,7 +184,7 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
         )  # fmt: skip
     if not found:
         sizes = [server_copies(work, len(roles.workers), gradients), sum(worker_copies(work, gradients))]
-        each = "" if roles.stages == 1 else f", and {PASSING} more on the first of its stages when they come or go"
+        each = "" if roles.ranks == 1 else f", and {PASSING} more on the first of its ranks when they come or go"
         yield ok(
             f"the weights take {bytes_text(c_w)}; rank 0 holds up to {sizes[0]} copies of them as the server, a worker "
             f"{sizes[1]}{each}; blobs come on top"
@@ -192,10 +192,13 @@ def check_memory(ranks: Ranks, roles: Roles, work: Work, device: torch.device, g
 
 
 def _of_rank(roles: Roles, on_device: float, in_main: float) -> tuple[float, float]:
-    """The copies of the weights that this rank has of a worker's; a stage's part counts as one of equal parts."""
+    """The copies of the weights that this rank has of a worker's.
+
+    A stage's part counts as one of equal parts; what shards have less counts as if they had it.
+    """
     if roles.worker is None:
         return 0, 0
-    passing = PASSING if roles.leads and roles.stages > 1 else 0
+    passing = PASSING if roles.leads and roles.ranks > 1 else 0
     return on_device / roles.stages, in_main / roles.stages + passing
 
 
@@ -206,7 +209,8 @@ def check_disk(ranks: Ranks, roles: Roles, work: Work) -> Iterator[Finding]:
     yield from errors_of(ranks, messages, "set TMPDIR to a folder that can be written (mpirun -x TMPDIR=… …)")
     if any(messages):
         return
-    shares = {rank: _part(work, worker) for worker, rank in enumerate(roles.workers) if rank}
+    readers = ((worker, rank) for worker in range(len(roles.workers)) for rank in roles.readers_of(worker))
+    shares = {rank: _part(work, worker) for worker, rank in readers if rank}
     places = ranks.world.allgather(mine.value)
     needs: dict[tuple[str, int], list[int]] = {}  # host and file system → ranks
     for rank in shares:

@@ -25,7 +25,7 @@ class Activity(Enum):
     WEIGHTS = "weights"  # of the outer layer, between server and workers: what BPT-CNN's Eq. 11 is about
     RECORDS = "records"  # of samples that the server sends to workers
     CONTROL = "control"  # reports and orders of the outer layer
-    STAGES = "stages"  # weights within a worker that is a pipeline
+    WITHIN = "within a worker"  # commands, weights and records within a worker of several ranks
 
     def __str__(self) -> str:
         return self.value

@@ -17,10 +17,10 @@ PARAM = "cgdp_param"
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Why ``plan`` cannot exchange gradients as it says."""
-    if plan.is_outer:
-        return
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
-    if parallel.exchange == CGDP and chunks.chunking == MODEL and parallel.num_stages > 1:
+    if plan.is_outer and parallel.gradient_exchange != CGDP:
+        return
+    if parallel.gradient_exchange == CGDP and chunks.chunking == MODEL and parallel.num_stages > 1:
         yield Violation(
             (PARALLEL, PARAM, "chunking"),
             "cgdp_param { chunking: MODEL } measures all layers on each rank, which has some of them with num_stages: "
@@ -40,10 +40,12 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 def unused(plan: RunPlan) -> Iterator[Unused]:
     """What is set of chunks that are not made, or not searched."""
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
-    if parallel.exchange != CGDP:
+    in_step = not plan.is_outer or parallel.node_ranks > parallel.num_stages
+    if parallel.gradient_exchange != CGDP or not in_step:
         if plan.given(PARALLEL, PARAM):
             name = pb.ParallelParameter.Exchange.Name(parallel.exchange)
-            yield Unused((PARALLEL, PARAM), f"with exchange: {name}" if plan.is_outer else "without exchange: CGDP")
+            without = f"without {'worker_' * plan.is_outer}exchange: CGDP"
+            yield Unused((PARALLEL, PARAM), without if in_step else f"with exchange: {name}")
         return
     for field in ("choice", "step", "range", "interval"):
         if not plan.given(PARALLEL, PARAM, field):

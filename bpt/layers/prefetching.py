@@ -31,8 +31,8 @@ class PrefetchingDataLayer(DataLayer):
     With many ranks each gets its share of the whole batch. In training the shares are rotated once an epoch, so that
     over the epochs each rank gets every sample, also where batches and ranks divide the data set evenly.
 
-    A computing node of the outer layer is alone, and has some of the samples only: those that ``allocate`` has given
-    it. Its layers hand out these in passes::
+    A computing node of the outer layer has some of the samples only: those that ``allocate`` has given it, on all its
+    ranks alike. Its layers hand out these in passes::
 
         for layer in layers:
             layer.allocate(order.runs)  # the same for all of them
@@ -122,7 +122,6 @@ class PrefetchingDataLayer(DataLayer):
         Raises:
             LayerError: the data set has fewer samples.
         """
-        assert self.context.ranks == 1, "samples are allocated to a process that has batches for itself"
         last = max((stop for _, stop in runs), default=0)
         if last > self.epoch:
             raise self.spec.error(

@@ -45,6 +45,8 @@ class AgwuSpec:
     weigh_by_accuracy: bool = True
     push: int = 1
     fetch: int = 1
+    ranks: int = 0
+    worker_exchange: int = _Parallel.ALLREDUCE
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,21 @@ class ParallelSpec:
     sync_batch_norm: bool = False
     server: int = _Parallel.DEDICATED
     ship_data: bool = False
+
+    @property
+    def replica_ranks(self) -> int:
+        """Ranks that hold one net together."""
+        return self.num_stages * self.num_shards
+
+    @property
+    def node_ranks(self) -> int:
+        """Ranks of a computing node of the outer layer."""
+        return self.agwu_param.ranks or self.replica_ranks
+
+    @property
+    def gradient_exchange(self) -> int:
+        """How ranks that go in step sum gradients: all of them or, under the outer layer, those of each worker."""
+        return self.agwu_param.worker_exchange if self.exchange in OUTER else self.exchange
 
 
 @dataclass(frozen=True)
@@ -213,16 +230,16 @@ class RunPlan:
         return self._spread(ParallelSpec(inner_param=self.parallel_param.inner_param), "inner_param")
 
     def of_node(self) -> RunPlan:
-        """On a computing node of the outer layer: as ``standalone``, but a pipeline keeps its stages."""
+        """On the ranks of one computing node of the outer layer, which go in step."""
         parallel = self.parallel_param
-        if parallel.num_stages == 1:
+        if parallel.node_ranks == 1:
             return self.standalone()
-        stages = ParallelSpec(
-            num_stages=parallel.num_stages,
-            pipeline_param=parallel.pipeline_param,
-            inner_param=parallel.inner_param,
-        )
-        return self._spread(stages, "num_stages", "pipeline_param", "inner_param")
+        kept = ["num_stages", "num_shards", "inner_param"]
+        kept += ["pipeline_param"] * (parallel.num_stages > 1) + ["fc_param"] * (parallel.num_shards > 1)
+        if parallel.node_ranks > parallel.num_stages:  # a batch is divided, and gradients are summed
+            kept += ["cgdp_param", "sync_batch_norm"]
+        fields = {name: getattr(parallel, name) for name in kept}
+        return self._spread(ParallelSpec(exchange=parallel.gradient_exchange, **fields), *kept)
 
     def with_seed(self, seed: int) -> RunPlan:
         """With this ``random_seed``."""

@@ -508,7 +508,7 @@ class CgdpParameter(_message.Message):
     def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ..., chunking: _Optional[_Union[CgdpParameter.Chunking, str]] = ..., choice: _Optional[str] = ...) -> None: ...
 
 class AgwuParameter(_message.Message):
-    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch")
+    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange")
     class Normalizer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OTHERS: _ClassVar[AgwuParameter.Normalizer]
@@ -521,13 +521,17 @@ class AgwuParameter(_message.Message):
     WEIGH_BY_ACCURACY_FIELD_NUMBER: _ClassVar[int]
     PUSH_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     normalizer: AgwuParameter.Normalizer
     local_epochs: int
     max_staleness: int
     weigh_by_accuracy: bool
     push: int
     fetch: int
-    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ...) -> None: ...
+    ranks: int
+    worker_exchange: ParallelParameter.Exchange
+    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
     __slots__ = ("profile", "num_batches", "rule", "normalizer")

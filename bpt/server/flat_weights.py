@@ -24,7 +24,7 @@ class FlatWeights:
         size: elements of a buffer.
         trained: how many of them, at the front, are trained.
         places: of each blob, in order: whether it is not trained, its Param.index, its elements. Sorted, those of the
-            stages of a pipeline are those of the whole net.
+            ranks of a replica are those of the whole net.
         dtype: of the elements.
     """
 

@@ -20,6 +20,7 @@ from bpt.graph.state import filter_layers
 from bpt.plan.nets import NetFields
 from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import described, stage
+from bpt.plan.violations import refuse, violations_of_net
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.runtime import Runtime, bind
 from bpt.server.assignment import Assignment
@@ -53,15 +54,15 @@ def worker_runtime(
     device: torch.device,
     spools: Mapping[str, Spool] = MappingProxyType({}),
     quiet: bool = False,
-    stages: Communicator | None = None,
+    ranks: Communicator | None = None,
 ) -> Runtime:
-    """Trains alone, or as a stage, by the same text as all others. Its first weights come from the server.
+    """Trains alone, or as one of the ranks of a worker, by the text that all have. Its first weights are the server's.
 
     Args:
         number: of the worker.
         spools: of the data layers whose records the server sends, by name.
         quiet: log nothing: the server of the same process has told all.
-        stages: the ranks of the pipeline that the worker is; by default this one is alone.
+        ranks: of the worker, which go in step; by default this one is alone.
     """
     own = plan.of_node().measured().with_seed(assignment.seed)
     if number in assignment.engines:
@@ -71,16 +72,18 @@ def worker_runtime(
     if spools:
         own = _redirected(own, spools)
     with _silence(quiet):
-        return bind(own, None, stages, device)
+        return bind(own, None, ranks, device)
 
 
-def stage_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
+def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
     """Which layers of the training net each stage of a worker runs, line by line; none if workers are no pipelines.
 
     Raises:
-        PrototxtError, FileError: the net cannot be placed.
+        PrototxtError, FileError: the net cannot be placed, or divided over the ranks of a worker.
     """
-    staging = stage(plan.of_node(), graph)
+    own, parallel = plan.of_node(), plan.parallel_param
+    refuse(own, violations_of_net(own, graph, ranks=parallel.node_ranks))
+    staging = stage(own, graph, parallel.node_ranks // parallel.replica_ranks)
     if staging:
         yield f"Each computing node is a {staging}"
         yield from described(staging)

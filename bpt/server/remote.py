@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
 
 from bpt.comm.base import Buffer, Communicator, Request
-from bpt.data.shipped import Parcel, Shipment, Spool
+from bpt.data.shipped import Parcel, Shipment
 from bpt.errors import LostRankError
 from bpt.events.event import Activity
 from bpt.schedule.outer.instructions import Order, Report, Settled
@@ -170,7 +170,7 @@ class RemoteServer:
         comm: the ranks; used by nobody else.
         worker: the number of this one.
         size, dtype: of the weights.
-        spools: of the data layers, where the records go that the server sends.
+        keep: of each data layer, where the records go that the server sends.
     """
 
     def __init__(
@@ -179,13 +179,13 @@ class RemoteServer:
         worker: int,
         size: int,
         dtype: np.dtype[np.generic],
-        spools: Sequence[Spool] = (),
+        keep: Sequence[Callable[[Parcel], object]] = (),
     ) -> None:
         self._comm = comm
         self._worker = worker
         self._size = size
         self._dtype = dtype
-        self._spools = spools
+        self._keep = keep
         self._head = wire.head()
         self._awaited = self._listen()
         self._sent: list[tuple[Request, Buffer]] = []
@@ -220,8 +220,8 @@ class RemoteServer:
             with self._comm.events.part_of(Activity.WEIGHTS):
                 coming = self._comm.Irecv(weights, SERVER, _WEIGHTS)
         if order.runs:
-            for spool in self._spools:
-                self._fill(spool)
+            for keep in self._keep:
+                self._receive(keep)
         if coming is not None:
             coming.Wait()
         for request, _ in self._sent:
@@ -247,7 +247,7 @@ class RemoteServer:
             self._awaited = self._listen()
         return self._hurried
 
-    def _fill(self, spool: Spool) -> None:
+    def _receive(self, keep: Callable[[Parcel], object]) -> None:
         """Receive the records of one layer."""
         sizes = np.zeros(2, np.int64)
         with self._comm.events.part_of(Activity.RECORDS):
@@ -257,7 +257,7 @@ class RemoteServer:
                 parcel = Parcel(np.empty((records, 3), np.int64), np.empty(length, np.uint8))
                 self._comm.Recv(parcel.table, SERVER, _TABLE)
                 self._comm.Recv(parcel.content, SERVER, _CONTENT)
-                spool.append(parcel)
+                keep(parcel)
                 self._comm.Recv(sizes, SERVER, _SIZES)
 
     def _listen(self) -> Request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bpt.comm.base import Communicator
+from bpt.comm.grid import arrangement
 from bpt.plan.spec import ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 
@@ -16,22 +17,29 @@ class Roles:
     """The main server and the parameter server are on rank 0; it may be a computing node as well.
 
     Attributes:
-        workers: the rank of each computing node; of a pipeline that of its first stage, its leader.
+        workers: the rank of each computing node; of one of several ranks the first, its leader.
         rank: this one.
-        stages: ranks of a computing node: 1, or the stages of the pipeline that it is, one rank behind the other.
+        stages, shards: of a computing node's net.
+        ranks: of a computing node, one behind the other: so many replicas of stages × shards.
+        peers: whether all shards have samples; see FcSpec.
     """
 
     workers: tuple[int, ...]
     rank: int
     stages: int = 1
+    shards: int = 1
+    ranks: int = 1
+    peers: bool = True
 
     @classmethod
     def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
-        """The roles in ``world``, which has passed ``check_ranks``; a process that is alone has both."""
+        """The roles in ``world``, which has passed ``violations_of_ranks``; a process that is alone has both."""
         colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
-        first = SERVER if colocated else SERVER + 1
-        assert (world.size - first) % param.num_stages == 0, (world.size, param.num_stages)
-        return cls(tuple(range(first, world.size, param.num_stages)), world.rank, param.num_stages)
+        first, ranks = SERVER if colocated else SERVER + 1, param.node_ranks
+        assert (world.size - first) % ranks == 0, (world.size, ranks)
+        workers = tuple(range(first, world.size, ranks))
+        peers = param.fc_param.scheme == pb.FcParameter.PEER
+        return cls(workers, world.rank, param.num_stages, param.num_shards, ranks, peers)
 
     @property
     def serves(self) -> bool:
@@ -40,32 +48,45 @@ class Roles:
 
     @property
     def worker(self) -> int | None:
-        """The number of the worker that this rank is, or is a stage of, if it computes."""
+        """The number of the worker that this rank is, or is one of, if it computes."""
         before = self.rank - self.workers[0]
-        return before // self.stages if before >= 0 else None
+        return before // self.ranks if before >= 0 else None
 
     @property
     def leads(self) -> bool:
-        """Whether this rank is a worker, or its first stage: it talks with the server."""
+        """Whether this rank is a worker, or its first rank: it talks with the server."""
         return self.rank in self.workers
 
     def ranks_of(self, worker: int) -> range:
-        """The ranks of a worker, that of its first stage first."""
-        return range(self.workers[worker], self.workers[worker] + self.stages)
+        """The ranks of a worker, its leader first."""
+        return range(self.workers[worker], self.workers[worker] + self.ranks)
+
+    def readers_of(self, worker: int) -> tuple[int, ...]:
+        """Those of them that read data: the first stages, without slaves."""
+        first, replica = self.workers[worker], self.stages * self.shards
+        each = self.shards if self.peers else 1
+        return tuple(first + start + shard for start in range(0, self.ranks, replica) for shard in range(each))
 
     def place(self, worker: int) -> str:
-        """``rank 3``, or ``ranks 3 to 4`` of a pipeline."""
+        """``rank 3``, or ``ranks 3 to 4``."""
         ranks = self.ranks_of(worker)
-        return f"rank {ranks[0]}" if self.stages == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        return f"rank {ranks[0]}" if self.ranks == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+
+    @property
+    def node(self) -> str:
+        """What a computing node of several ranks is: ``pipeline of 3 ranks``, ``grid of 4 ranks: …``."""
+        if self.ranks == self.stages:
+            return f"pipeline of {self.ranks} ranks"
+        return f"grid of {arrangement(self.ranks, self.stages, self.shards)}"
 
     @property
     def nodes(self) -> str:
         """How many computing nodes there are, for a title."""
-        each = f" (pipelines of {self.stages} ranks)" if self.stages > 1 else ""
+        each = f" ({self.node.replace(' of', 's of', 1)})" if self.ranks > 1 else ""
         return f"{len(self.workers)} nodes{each}"
 
     def __str__(self) -> str:
         also = ", which computes as well" if SERVER in self.workers else ""
         nodes = len(self.workers)
-        each = f", {'each ' * (nodes != 1)}a pipeline of {self.stages} ranks" if self.stages > 1 else ""
+        each = f", {'each ' * (nodes != 1)}a {self.node}" if self.ranks > 1 else ""
         return f"server on rank {SERVER}{also}; {nodes} computing node{'s' * (nodes != 1)}{each}"

@@ -36,7 +36,7 @@ from bpt.server.flat_weights import FlatWeights
 from bpt.server.global_weights import GlobalWeights
 from bpt.server.links import ToServer, ToWorker
 from bpt.server.monitor import Monitor
-from bpt.server.node_solvers import server_solver, stage_lines
+from bpt.server.node_solvers import node_lines, server_solver
 from bpt.server.nodes import NodeFacts
 from bpt.server.outcome import Outcome
 from bpt.server.remote import RemoteWorker
@@ -110,7 +110,7 @@ class Serving:
         )
         self._server_update = ServerUpdate(self.solver.runtime) if asgd else None
         LOG.info("Parallel: %s, balance %s; %s", *self._names, roles)
-        for line in stage_lines(plan, net.graph):
+        for line in node_lines(plan, net.graph):
             LOG.info("%s", line)
         LOG.info(
             "max_iter %d with batches of %d are %.4g passes over %d samples; each worker makes %.4g over its own",
@@ -261,8 +261,8 @@ class Serving:
         submissions = 0 if self._server_update or outer.local_epochs > 1 else math.ceil(self.assignment.total)
         record = RunRecord(title=title, weights=weights.nbytes, iterations=submissions)
         record.facts.update({"exchange": exchange, "balance": balance})
-        if self._roles.stages > 1:
-            record.facts["node"] = f"a pipeline of {self._roles.stages} ranks"
+        if self._roles.ranks > 1:
+            record.facts["node"] = f"a {self._roles.node}"
         return record
 
     def _report(self, record: RunRecord) -> None:

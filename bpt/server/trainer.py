@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from bpt.balance.allocation import Run
 from bpt.comm.base import Buffer
 from bpt.metrics import LocalAccuracy, Tally
 from bpt.runtime.runtime import Runtime
@@ -42,6 +45,11 @@ class Trainer:
     def engines(self) -> tuple[int, ...]:
         """The memory layout and the inner engine that are used from now on."""
         return self._runtime.tuner.engines
+
+    def allocate(self, runs: Sequence[Run], begun: int) -> None:
+        """From the next batch on, train these samples, too; see PrefetchingDataLayer."""
+        for layer in self.layers:
+            layer.allocate(runs, begun)
 
     def load(self, weights: Buffer) -> None:
         """Go on from these weights. History (momentum) stays."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 import torch
 
 from bpt.comm.base import Communicator
 from bpt.comm.cores import powers
 from bpt.comm.serial import SerialCommunicator
-from bpt.data.shipped import Spool
+from bpt.data.shipped import Parcel, Spool
 from bpt.device import clock_of
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations, violations_of_ranks
@@ -24,7 +26,7 @@ from bpt.server.roles import Roles
 from bpt.server.serving import Serving
 from bpt.server.trainer import Trainer
 from bpt.server.worker import Signals, Worker
-from bpt.server.worker_pipeline import Pipeline
+from bpt.server.worker_ranks import WorkerRanks
 from bpt.signals import SignalActions
 
 
@@ -61,17 +63,17 @@ def train(
     assignment = outcome_of_first(world, serve if roles.serves else None)
     if not assignment.iterations:
         return Outcome(assignment.first, terminated=False)
-    stages = _stages(roles, world)
+    ranks = _ranks_of_worker(roles, world)
     with ExitStack() as stack:
         spools: dict[str, Spool] = {}
         if not roles.serves:
             spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
         runtime = None
         if roles.worker is not None:
-            runtime = worker_runtime(plan, roles.worker, assignment, device, spools, roles.serves, stages)
+            runtime = worker_runtime(plan, roles.worker, assignment, device, spools, roles.serves, ranks)
         built = runtime or (serving and serving.solver)
         assert built
-        data = stages.bcast(data_facts({"the training net": built.net}))  # of a pipeline its first stage has them
+        data = ranks.bcast(data_facts({"the training net": built.net}))  # the leader has all data layers
         check_same(world, facts_of(plan, built.net.graph) | data)
         power = powers(world, clock_of(device))[world.rank]
         nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
@@ -84,18 +86,22 @@ def train(
         if signals:
             stack.enter_context(signals)
         asked: Signals | None = signals
-        if roles.stages == 1:
+        keep: list[Callable[[Parcel], object]]
+        if roles.ranks == 1:
             trainer = Trainer(runtime, assignment.gradients)
+            keep = [spool.append for spool in spools.values()]
         else:
-            trainer = asked = Pipeline(runtime, assignment.gradients, stages.Dup(), signals)
+            several = WorkerRanks(runtime, assignment.gradients, ranks.Dup(), signals, tuple(spools.values()))
             if not roles.leads:
-                return trainer.follow()
-        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, tuple(spools.values()))
+                return several.follow()
+            trainer = asked = several
+            keep = [partial(several.keep, layer) for layer in range(len(spools))]
+        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep)
         return Worker(roles.worker, trainer, link, assignment, asked).run()
 
 
-def _stages(roles: Roles, world: Communicator) -> Communicator:
-    """The ranks that train one net together with this one, in order; a collective call."""
-    if roles.stages == 1:
+def _ranks_of_worker(roles: Roles, world: Communicator) -> Communicator:
+    """The ranks that go in step with this one, in order; a collective call."""
+    if roles.ranks == 1:
         return SerialCommunicator(world.events)
     return world.Split(0 if roles.worker is None else 1 + roles.worker)

@@ -50,7 +50,7 @@ class Worker:
         self._assignment = assignment
         self._signals = signals
         self._q = 0.0
-        self._layers = trainer.layers
+        self._layers = trainer.layers  # all of them go through the same positions
         self._allocated = False
         self._iterations = 0
 
@@ -75,8 +75,7 @@ class Worker:
     def _allocate(self, order: Order) -> None:
         """Take the samples of an order."""
         begun = 0 if self._allocated else int(order.passes)  # it may have got its first samples later than others
-        for layer in self._layers:
-            layer.allocate(order.runs, begun)
+        self._trainer.allocate(order.runs, begun)
         if not self._allocated:
             self._warm_up()
         self._allocated = True

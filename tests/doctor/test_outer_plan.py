@@ -124,7 +124,7 @@ def test_pipelines(tmp_path: Path, data: str) -> None:
     ]
     assert said[2].startswith("Stage 0: ") and said[3].startswith("Stage 1: ")
     # 1 + momentum + gradients + 2 + 2 · 2; values, gradients and momentum, and 2 + 1 in main memory
-    assert "up to 9 copies of them as the server, a worker 6, and 3 more on the first of its stages" in said[-2]
+    assert "up to 9 copies of them as the server, a worker 6, and 3 more on the first of its ranks" in said[-2]
     one = check("abb", write_run(tmp_path / "b", text % "pipeline_param { micro_batches: 2 }", data_net(data)))
     assert only(one, Kind.NOTE).remedy == "start more ranks, 2 for each computing node"
     wrong = check("abbb", write_run(tmp_path / "c", text % "", data_net(data)))

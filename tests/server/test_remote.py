@@ -50,7 +50,7 @@ def linked(
         comm = world.Dup()
         seen = Seen(comm)
         if world.rank:
-            work(RemoteServer(comm, 7, SIZE, KIND, spools))
+            work(RemoteServer(comm, 7, SIZE, KIND, [spool.append for spool in spools]))
             return {}
         link = RemoteWorker(comm, 1, 7, SIZE, KIND, shipments)
         serve(link)

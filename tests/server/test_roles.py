@@ -57,6 +57,21 @@ def test_computing_nodes_that_are_pipelines() -> None:
     assert found[0].nodes == "2 nodes (pipelines of 3 ranks)"
 
 
+def test_computing_nodes_of_replicas_stages_and_shards() -> None:
+    """Ranks of a worker are numbered as those of a run: shards are next to each other, then stages."""
+    found = roles("num_stages: 2 num_shards: 2 agwu_param { ranks: 8 }", 17)
+    assert found[0].workers == (1, 9)
+    assert [each.worker for each in found] == [None] + 8 * [0] + 8 * [1]
+    assert found[0].node == "grid of 8 ranks = 2 replicas × 2 stages × 2 shards"
+    assert found[0].nodes == "2 nodes (grids of 8 ranks = 2 replicas × 2 stages × 2 shards)"
+    assert found[0].readers_of(1) == (9, 10, 13, 14)
+    one = roles("num_shards: 2 fc_param { scheme: MASTER_SLAVE } agwu_param { ranks: 4 }", 5)[0]
+    assert one.readers_of(0) == (1, 3)
+    assert str(one) == "server on rank 0; 1 computing node, a grid of 4 ranks = 2 replicas × 2 shards"
+    assert roles("num_stages: 2 agwu_param { ranks: 2 }", 3)[0].node == "pipeline of 2 ranks"
+    assert roles("agwu_param { ranks: 2 }", 3)[0].readers_of(0) == (1, 2)
+
+
 def test_computing_nodes_of_one_rank() -> None:
     found = roles("", 3)[2]
     assert (found.leads, found.ranks_of(1), found.place(1), found.nodes) == (True, range(2, 3), "rank 2", "2 nodes")

@@ -18,6 +18,7 @@ _READERS = {
     "normalizer": ("AGWU",), "local_epochs": ("SGWU", "AGWU"), "max_staleness": ("AGWU", "ASGD"),
     "weigh_by_accuracy": ("SGWU", "AGWU"), "push": ("ASGD",), "fetch": ("ASGD",),
 }  # fmt: skip
+_IN_STEP = (_Parallel.ALLREDUCE, _Parallel.TREE, _Parallel.CGDP, _Parallel.RING)
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
@@ -26,21 +27,9 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
         return
     parallel, outer = plan.parallel_param, plan.parallel_param.agwu_param
     name = _Parallel.Exchange.Name(parallel.exchange)
-    if parallel.num_shards > 1:
-        yield Violation(
-            (PARALLEL, "num_shards"),
-            f"exchange: {name} trains a whole net on each rank, or on the stages of a pipeline; num_shards: "
-            f"{parallel.num_shards} does not go with it; leave it out",
-        )
-    if parallel.num_stages > 1 and parallel.server == _Parallel.COLOCATED:
-        yield Violation(
-            (PARALLEL, "server"),
-            f"server: COLOCATED does not go with num_stages: {parallel.num_stages}: a stage waits for the others of "
-            "its pipeline in most of its calls, and the server must never wait",
-            "leave it out: rank 0 only serves",
-        )
-    for field, least in (("local_epochs", 1), ("max_staleness", 0), ("push", 1), ("fetch", 1)):
+    for field, least in (("local_epochs", 1), ("max_staleness", 0), ("push", 1), ("fetch", 1), ("ranks", 0)):
         yield from beyond(outer, field, PARALLEL, PARAM, least=least)
+    yield from _of_ranks(plan)
     if parallel.exchange == _Parallel.ASGD and outer.max_staleness and outer.fetch > 1:
         yield Violation(
             (PARALLEL, PARAM, "fetch"),
@@ -55,19 +44,57 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
         )
 
 
+def _of_ranks(plan: RunPlan) -> Iterator[Violation]:
+    """Why a worker cannot be of such ranks."""
+    parallel, outer = plan.parallel_param, plan.parallel_param.agwu_param
+    stages, shards, each = parallel.num_stages, parallel.num_shards, parallel.node_ranks
+    if min(stages, shards) < 1 or outer.ranks < 0:  # told by others
+        return
+    if each % parallel.replica_ranks:
+        yield Violation(
+            (PARALLEL, PARAM, "ranks"),
+            f"agwu_param {{ ranks: {each} }} cannot be divided into num_stages {stages} × num_shards {shards} = "
+            f"{parallel.replica_ranks} ranks a replica",
+            f"use a multiple of {parallel.replica_ranks}",
+        )
+    if outer.worker_exchange not in _IN_STEP:
+        yield Violation(
+            (PARALLEL, PARAM, "worker_exchange"),
+            f"worker_exchange: {_Parallel.Exchange.Name(outer.worker_exchange)} is not for the ranks of a worker, "
+            "which go in step",
+            "use ALLREDUCE, TREE, CGDP or RING",
+        )
+    if each > 1 and parallel.server == _Parallel.COLOCATED:
+        if each == stages:
+            what, waits = f"num_stages: {stages}", "a stage waits for the others of its pipeline"
+        else:
+            what, waits = f"workers of {each} ranks", "a rank waits for the others of its worker"
+        yield Violation(
+            (PARALLEL, "server"),
+            f"server: COLOCATED does not go with {what}: {waits} in most of its calls, and the server must never wait",
+            "leave it out: rank 0 only serves",
+        )
+
+
 def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
     """Why so many ranks are not a server and whole computing nodes."""
     parallel = plan.parallel_param
-    stages = parallel.num_stages
-    if stages == 1 or (ranks > 1 and (ranks - 1) % stages == 0):
+    each = parallel.node_ranks
+    if each == 1 or (ranks > 1 and (ranks - 1) % each == 0):
         return
-    below = 1 + (ranks - 1) // stages * stages
-    wanted = [str(number) for number in (below, below + stages) if number > 1]
+    below = 1 + (ranks - 1) // each * each
+    wanted = [str(number) for number in (below, below + each) if number > 1]
+    stages, shards, set_ranks = parallel.num_stages, parallel.num_shards, parallel.agwu_param.ranks
+    fields: list[tuple[tuple[str, ...], str]] = [(("num_stages",), f"num_stages: {stages}")] * (stages > 1)
+    fields += [(("num_shards",), f"num_shards: {shards}")] * (shards > 1)
+    fields += [((PARAM, "ranks"), f"agwu_param {{ ranks: {set_ranks} }}")] * (set_ranks > 0)
+    where, _ = fields[-1]
     yield Violation(
-        (PARALLEL, "num_stages"),
-        f"exchange: {_Parallel.Exchange.Name(parallel.exchange)} with num_stages: {stages} needs rank 0, which serves, "
-        f"and {stages} ranks for each pipeline; {ranks} rank{'s are' if ranks > 1 else ' is'} not 1 + {stages} k: "
-        f"start {' or '.join(wanted)} (mpirun -n {wanted[-1]}), or change num_stages",
+        (PARALLEL, *where),
+        f"exchange: {_Parallel.Exchange.Name(parallel.exchange)} with {' and '.join(shown for _, shown in fields)} "
+        f"needs rank 0, which serves, and {each} ranks for each {'pipeline' if each == stages else 'worker'}; "
+        f"{ranks} rank{'s are' if ranks > 1 else ' is'} not 1 + {each} k: start {' or '.join(wanted)} (mpirun -n "
+        f"{wanted[-1]}), or change {where[-1]}",
     )
 
 
@@ -128,9 +155,14 @@ def unused(plan: RunPlan) -> Iterator[Unused]:
             if plan.given(PARALLEL, field):
                 yield Unused((PARALLEL, field), "without exchange: SGWU, AGWU or ASGD")
         return
-    for field in ("sync_batch_norm", "batch_scope"):
-        if plan.given(PARALLEL, field):
-            yield Unused((PARALLEL, field), f"with exchange: {name}")
+    parallel = plan.parallel_param
+    if plan.given(PARALLEL, "batch_scope"):
+        yield Unused((PARALLEL, "batch_scope"), f"with exchange: {name}")
+    if parallel.node_ranks == parallel.num_stages:  # no batch is divided
+        if plan.given(PARALLEL, "sync_batch_norm"):
+            yield Unused((PARALLEL, "sync_batch_norm"), f"with exchange: {name}")
+        if plan.given(PARALLEL, PARAM, "worker_exchange"):
+            yield Unused((PARALLEL, PARAM, "worker_exchange"), "without ranks above num_stages, or num_shards above 1")
     for field, exchanges in _READERS.items():
         if plan.given(PARALLEL, PARAM, field) and name not in exchanges:
             yield Unused((PARALLEL, PARAM, field), f"with exchange: {name}")

@@ -9,7 +9,7 @@ import pytest
 
 from bpt.errors import PrototxtError
 from bpt.plan.resolve import read_plan
-from bpt.plan.spec import InnerSpec, ParallelSpec, PipelineSpec, RunPlan
+from bpt.plan.spec import CgdpSpec, FcSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
 from bpt.plan.violations import refuse, unused, violations
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.exchanges import make_schedule
@@ -43,6 +43,10 @@ def outer(folder: Path, text: str, exchange: str = "AGWU") -> RunPlan:
         ("AGWU", "agwu_param { max_staleness: 4 fetch: 2 }"),  # fetch has no effect
         ("ASGD", "num_stages: 2 pipeline_param { schedule: GPIPE micro_batches: 4 } ship_data: true"),
         ("SGWU", "num_stages: 3 balance: IDPA server: DEDICATED"),
+        ("AGWU", "num_shards: 4 fc_param { scheme: MASTER_SLAVE } sync_batch_norm: true"),
+        ("ASGD", "num_stages: 2 agwu_param { ranks: 6 worker_exchange: RING }"),
+        ("SGWU", "agwu_param { ranks: 3 worker_exchange: CGDP } cgdp_param { chunk_size: 2 }"),
+        ("AGWU", "agwu_param { ranks: 1 } server: COLOCATED"),
     ],
 )
 def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> None:
@@ -53,8 +57,26 @@ def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> Non
     ("text", "column", "message"),
     [
         (
-            "num_shards: 4", 1, "exchange: AGWU trains a whole net on each rank, or on the stages of a pipeline; "
-            "num_shards: 4 does not go with it; leave it out"
+            "num_shards: 4 agwu_param { ranks: 6 }", 28, "agwu_param { ranks: 6 } cannot be divided into num_stages 1 "
+            "× num_shards 4 = 4 ranks a replica; use a multiple of 4"
+        ),
+        (
+            "num_stages: 2 agwu_param { ranks: 1 }", 28, "agwu_param { ranks: 1 } cannot be divided into num_stages 2 "
+            "× num_shards 1 = 2 ranks a replica; use a multiple of 2"
+        ),
+        ("agwu_param { ranks: -2 }", 14, "ranks is -2; it must be at least 0"),
+        (
+            "agwu_param { ranks: 2 worker_exchange: ASGD }", 23, "worker_exchange: ASGD is not for the ranks of a "
+            "worker, which go in step; use ALLREDUCE, TREE, CGDP or RING"
+        ),
+        (
+            "agwu_param { ranks: 2 worker_exchange: CGDP } cgdp_param { step: 0 }", 60,
+            "step is 0; it must be at least 1"
+        ),
+        (
+            "agwu_param { ranks: 2 } server: COLOCATED", 25, "server: COLOCATED does not go with workers of 2 ranks: a "
+            "rank waits for the others of its worker in most of its calls, and the server must never wait; leave it "
+            "out: rank 0 only serves"
         ),
         ("num_stages: 0", 1, "num_stages is 0; it must be at least 1"),
         ("num_stages: 2 pipeline_param { micro_batches: 0 }", 32, "micro_batches is 0; it must be at least 1"),
@@ -121,9 +143,15 @@ def test_standalone(tmp_path: Path) -> None:
 
 
 def test_of_node(tmp_path: Path) -> None:
-    """A pipeline keeps its stages; a worker alone is one process."""
+    """A pipeline keeps its stages, a grid its shards and exchange, too; a worker alone is one process."""
     plan = outer(tmp_path, "num_stages: 2 pipeline_param { micro_batches: 3 } balance: IDPA inner_param { }")
     assert plan.of_node().parallel_param == ParallelSpec(num_stages=2, pipeline_param=PipelineSpec(micro_batches=3))
+    inside = "ranks: 4 worker_exchange: CGDP } cgdp_param { chunk_size: 2 } fc_param { scheme: MASTER_SLAVE }"
+    grid = outer(tmp_path, f"num_shards: 2 sync_batch_norm: true ship_data: true agwu_param {{ push: 2 {inside}")
+    assert grid.of_node().parallel_param == ParallelSpec(
+        num_shards=2, exchange=pb.ParallelParameter.CGDP, cgdp_param=CgdpSpec(chunk_size=2), sync_batch_norm=True,
+        fc_param=FcSpec(pb.FcParameter.MASTER_SLAVE),
+    )  # fmt: skip
     alone = outer(tmp_path, "balance: IDPA pipeline_param { micro_batches: 3 }").of_node()
     assert alone.parallel_param == ParallelSpec() and not alone.given("parallel_param", "pipeline_param")
 
@@ -135,6 +163,19 @@ def test_of_node(tmp_path: Path) -> None:
         ("exchange: SGWU agwu_param { local_epochs: 2 weigh_by_accuracy: false }", []),
         ("exchange: ASGD agwu_param { push: 2 fetch: 3 max_staleness: 0 }", []),
         ("exchange: ASGD num_stages: 2 pipeline_param { micro_batches: 2 }", []),
+        ("exchange: ASGD num_shards: 2 fc_param { } sync_batch_norm: true agwu_param { worker_exchange: RING }", []),
+        ("exchange: ASGD num_stages: 2 agwu_param { ranks: 4 worker_exchange: CGDP } cgdp_param { chunk_size: 2 }", []),
+        (
+            "exchange: ASGD agwu_param { ranks: 4 } cgdp_param { chunk_size: 2 }",
+            ["cgdp_param has no effect without worker_exchange: CGDP"],
+        ),
+        (
+            "exchange: ASGD num_stages: 2 agwu_param { ranks: 2 worker_exchange: CGDP } cgdp_param { }",
+            [
+                "agwu_param { worker_exchange } has no effect without ranks above num_stages, or num_shards above 1",
+                "cgdp_param has no effect with exchange: ASGD",
+            ],
+        ),
         ("exchange: AGWU balance: IDPA balance_param { num_batches: 3 rule: PAPER }", []),
         (
             "exchange: SGWU agwu_param { normalizer: ALL max_staleness: 1 push: 1 fetch: 1 }",
