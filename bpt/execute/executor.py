@@ -191,7 +191,8 @@ class Executor:
     def _wait(self, instruction: do.Wait) -> None:
         assert self.exchange is not None and self._status is not None
         if isinstance(self.scheduler, Delayed):
-            self.exchange.wait()
+            if self.applied(self._iteration) is not None:
+                self.exchange.wait()
             self._retire(self.scheduler)
             self._status.start(self._loss.item())
             return

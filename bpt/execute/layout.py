@@ -6,6 +6,9 @@ faster depends on the net, the batch and the machine.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor
 
 from bpt.execute.engine_choice import EngineChoice
@@ -20,6 +23,17 @@ def laid_out(tensor: Tensor, engine: int) -> Tensor:
     if engine != pb.SolverParameter.CHANNELS_LAST or tensor.dim() not in FORMATS:
         return tensor.contiguous()
     return channels_last(tensor)
+
+
+@dataclass
+class Placement:
+    """Puts tensors on ``device``, in the memory layout of ``engine``, which may change between iterations."""
+
+    device: torch.device
+    engine: int
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        return laid_out(tensor.to(self.device, non_blocking=True), self.engine)
 
 
 class LayoutChoice(EngineChoice):

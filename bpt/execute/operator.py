@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bpt.context import PassContext
 from bpt.execute.compute import Compute, LibraryCompute, Place
-from bpt.execute.layout import laid_out
+from bpt.execute.layout import Placement, laid_out
 from bpt.execute.segment_state import MicroBatchState
 from bpt.execute.split_layers import BlockPass, Collectives
 from bpt.execute.stage import Stage
@@ -67,8 +67,7 @@ class SegmentOperator:
         state: MicroBatchState | None = None,
     ) -> None:
         self.net = net
-        self.device = torch.device(device)
-        self.engine = engine
+        self.place = Placement(torch.device(device), engine)
         self.compute = compute(net, self.place)
         self.collectives = collectives
         self.stage = stage
@@ -96,6 +95,20 @@ class SegmentOperator:
     def diffs(self) -> MutableMapping[int, Tensor]:
         """Diffs of the same edges."""
         return self._state.diffs
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.place.device
+
+    @property
+    def engine(self) -> int:
+        """The layout of blobs with four or five axes."""
+        return self.place.engine
+
+    @engine.setter
+    def engine(self, engine: int) -> None:
+        self.place.engine = engine
 
     # How the net is cut, and what is in its blobs
 
@@ -132,10 +145,6 @@ class SegmentOperator:
         self._state.diffs.clear()
         self._state.segments.clear()
         self.compute.reset()
-
-    def place(self, tensor: Tensor) -> Tensor:
-        """``tensor`` on the device, in the memory layout in use."""
-        return laid_out(tensor.to(self.device, non_blocking=True), self.engine)
 
     # Passes
 

@@ -30,11 +30,11 @@ def fed(operator: SegmentOperator) -> SegmentOperator:
     batches = iter(BATCHES)
     forward = operator.forward
 
-    def feed_and_forward(index: int, grad: bool = True) -> None:
+    def feed_and_forward(index: int, micro: int | None = None, *, grad: bool = True) -> None:
         assert not grad
         if index == 0:
             operator.feed({0: torch.tensor(next(batches))})
-        forward(index, grad)
+        forward(index, micro, grad=grad)
 
     operator.forward = feed_and_forward  # type: ignore[method-assign]
     return operator
