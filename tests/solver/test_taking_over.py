@@ -44,12 +44,12 @@ def solver(*overrides: str, **settings: str) -> Solver:
 
 def test_weights_reach_layers_that_only_a_test_net_has() -> None:
     with solver() as before, torch.no_grad():
-        for (layer, _), value in before.tests[0][1].net.values_by_name().items():
+        for (layer, _), value in before.runtime.tests[0][1].net.values_by_name().items():
             value.fill_({"ip": 5.0, "scale": 7.0}[layer])
-        snapshot.save_weights(before.tests[0][1].net, "a.caffemodel")
+        snapshot.save_weights(before.runtime.tests[0][1].net, "a.caffemodel")
         snapshot.save_weights(before.net, "b.caffemodel")
     with solver('weights: " a.caffemodel , b.caffemodel"') as after:
-        values = after.tests[0][1].net.values_by_name()
+        values = after.runtime.tests[0][1].net.values_by_name()
         assert values["scale", 0].tolist() == [7, 7, 7]
         assert values["ip", 0].tolist() == [[5, 5, 5]]
         assert after.net.values_by_name()["ip", 0].tolist() == [[5, 5, 5]]

@@ -44,7 +44,7 @@ def test_one_thread_runs_nothing_side_by_side(tmp_path: Path, caplog: pytest.Log
     text = SOLVER + "parallel_param { inner_param { engine: AUTO num_threads: 1 } }"
     source = small_solver(tmp_path, "max_iter: 1000 snapshot_after_train: false", text=text)
     with caplog.at_level(logging.INFO, "bpt"), Solver(source) as solver:
-        log_inner_times(solver, 1)
+        log_inner_times(solver.runtime, 1)
     assert "Inner layer: both engines on 1 thread in turn, 1 iteration each:" in caplog.messages
     assert caplog.messages[-1].startswith("TASK_DAG finds nothing to run side by side here")
     assert not any(message.startswith("TASK_DAG / LIBRARY") for message in caplog.messages)
@@ -98,9 +98,9 @@ def test_the_solver_trains_on_while_it_is_timed(
 
     def run(comm: Communicator) -> tuple[int, list[float]]:
         with Solver(source, world=comm) as solver:
-            log_inner_times(solver, 3)
+            log_inner_times(solver.runtime, 3)
             assert tasks_of(solver.runtime.train.operator).inner == TASK_DAG
-            return solver.iter, [float(value.detach().sum()) for value in solver.net.parameters()]
+            return solver.runtime.iteration, [float(value.detach().sum()) for value in solver.net.parameters()]
 
     with caplog.at_level(logging.INFO, "bpt"):
         first, *others = run_ranks(ranks, run)
@@ -116,8 +116,8 @@ def test_the_solver_trains_on_while_it_is_timed(
 def test_without_an_inner_layer_nothing_is_trained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Solver(small_solver(tmp_path)) as solver:
         caplog.clear()
-        log_inner_times(solver, 3)
-        assert solver.iter == 0
+        log_inner_times(solver.runtime, 3)
+        assert solver.runtime.iteration == 0
     assert caplog.messages == []
 
 
@@ -132,7 +132,7 @@ def test_threads_end_where_the_library_is_chosen(tmp_path: Path) -> None:
 
     with Solver(small_solver(tmp_path), make_operator=make) as solver:
         solver.runtime.before_update.append(lambda loss: started.update(dag_threads() - before))
-        log_inner_times(solver, 1)
+        log_inner_times(solver.runtime, 1)
         assert tasks_of(solver.runtime.train.operator).inner == LIBRARY
     assert len(started) == 2
     for thread in started:

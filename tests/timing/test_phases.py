@@ -84,8 +84,8 @@ def test_traffic_by_instruction() -> None:
 def timed(source: SolverSource, ranks: int, iterations: int) -> list[list[RankTimes]]:
     def run(comm: Communicator) -> list[RankTimes]:
         with Solver(source, world=comm) as solver:
-            times = time_phases(solver, iterations)
-            assert solver.iter == WARM_UP + iterations
+            times = time_phases(solver.runtime, iterations)
+            assert solver.runtime.iteration == WARM_UP + iterations
             return times
 
     return run_ranks(ranks, run)
