@@ -1,4 +1,4 @@
-"""Computing nodes that are pipelines, over MPI: a server, and two pipelines of two ranks."""
+"""Computing nodes of two ranks, over MPI: a server and two pipelines, or two workers whose ranks share the net."""
 
 from __future__ import annotations
 
@@ -46,6 +46,28 @@ def test_two_pipelines(tmp_path: Path) -> None:
     assert [node.passes for node in record.nodes] == [6, 6]
     for node in record.nodes:
         assert (node.bytes_sent, node.bytes_received) == (6 * C_W, 6 * C_W)
+
+
+def test_two_workers_of_shards_and_of_replicas(tmp_path: Path) -> None:
+    """AGWU, and ASGD with chunks; only the server has the data, and every rank of a worker needs its records."""
+    write(Path.cwd(), data=False, net=DEEPER)
+    there = write(tmp_path / "there", data=False, net=DEEPER)
+    chunks = "agwu_param { ranks: 2 worker_exchange: CGDP } cgdp_param { chunk_size: 1 } ship_data: true"
+    asgd = f'momentum: 0 max_iter: 400 snapshot_prefix: "asgd" parallel_param {{ exchange: ASGD {chunks} }}'
+    shards = "parallel_param { num_shards: 2 ship_data: true }"
+    argv = program(f"5 {TRAIN} --set '{asgd}'", f"5 {TRAIN} --set '{shards}'")
+    done = mpirun(1, [*argv, ":", "-n", "4", "--wdir", str(there), *argv], timeout=180)
+    assert done.returncode == 0, done.stderr
+    log = texts(done.stderr)
+    assert log.count("Optimization Done.") == 2
+    grid = "server on rank 0; 2 computing nodes, each a grid of 2 ranks = "
+    assert f"Parallel: ASGD, balance IDPA; {grid}2 replicas" in log
+    assert f"Parallel: AGWU, balance IDPA; {grid}1 replica × 2 shards" in log
+    for prefix in ("asgd", "digits"):
+        record = read_csv(f"{prefix}_run")
+        assert sum(node.samples_allocated for node in record.nodes) == SAMPLES
+        assert has_learnt(record)
+    assert [(node.bytes_sent, node.bytes_received) for node in record.nodes] == [(6 * C_W, 6 * C_W)] * 2
 
 
 def test_a_rank_of_a_pipeline_that_is_killed() -> None:
