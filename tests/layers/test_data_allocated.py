@@ -17,6 +17,7 @@ from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.lmdb_file import LmdbSource
 from bpt.errors import LayerError
 from tests.data.lmdbs import write_images
+from tests.layers.ranks import shares_of, whole_of
 from tests.layers.test_data_shares import RANDOM, Make, data, images, reader  # noqa: F401
 from tests.layers.test_hdf5_data import numbered, text, write
 
@@ -69,6 +70,27 @@ def test_local_epochs_and_more_samples(reader: Make, images: str) -> None:
     assert train(2) == [0, 1, 6, 7, 0, 1]
     layer.allocate([])
     assert train(Fraction(7, 2)) == [4, 5, 6, 7, 0, 1, 4, 5, 6]
+
+
+@pytest.mark.parametrize("counts", [(3, 1), (2, 0, 2)])
+def test_ranks_share_each_batch_of_the_samples(reader: Make, images: str, counts: tuple[int, ...]) -> None:
+    """Together they have the batch of a rank alone, when samples come in between, too; shares are rotated."""
+    source = data(images, "shuffle: true", outer=RANDOM)
+    alone = reader(source)
+    ranks = [reader(source, share, len(counts)) for share in shares_of(counts)]
+    turned = set()
+    for number in range(9):
+        if runs := {0: [(0, 3)], 2: [(5, 9)], 5: [(3, 4)]}.get(number):
+            for each in (alone, *ranks):
+                each.layer.allocate(runs)
+        batch, shares = alone.next(), [rank.next() for rank in ranks]
+        (rotation,) = {rank.rotation for rank in ranks}
+        turned.add(rotation)
+        for top, parts in zip(batch, zip(*shares, strict=True), strict=True):
+            assert torch.equal(whole_of(parts, counts, rotation), top)
+        facts = {(each.layer.passes, each.layer.pass_end, each.layer.position) for each in (alone, *ranks)}
+        assert len(facts) == 1
+    assert len(turned) > 1
 
 
 def test_two_data_layers_keep_together(reader: Make, images: str) -> None:

@@ -245,17 +245,19 @@ def test_a_replay_ends_bit_for_bit_equal() -> None:
 
 
 @pytest.mark.parametrize("rank", [1, 2])  # a leader, and one that follows
-def test_a_signal_to_any_rank_stops_the_run(rank: int) -> None:
+@pytest.mark.parametrize("arrangement", [TWO, "agwu_param { ranks: 2 }"])
+def test_a_signal_to_any_rank_stops_the_run(rank: int, arrangement: str) -> None:
     put(NET, "bn")
-    outcomes = outer(3, f"exchange: ASGD {TWO}", "max_iter: 500", signalled=rank)
+    outcomes = outer(3, f"exchange: ASGD {arrangement}", "max_iter: 500", signalled=rank)
     assert len(set(outcomes)) == 1
     assert outcomes[0].terminated and 0 < outcomes[0].iterations < 500
     assert weights(outcomes[0].iterations)
 
 
 @pytest.mark.parametrize("rank", [3, 4])  # a leader, and one that follows
-def test_a_pipeline_that_misses_a_rank_is_lost(
-    rank: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("arrangement", [TWO, "num_shards: 2", "agwu_param { ranks: 2 worker_exchange: RING }"])
+def test_a_worker_that_misses_a_rank_is_lost(
+    rank: int, arrangement: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The second of two; its samples go to the first, and the run goes on to its end."""
     commands = 0
@@ -272,12 +274,33 @@ def test_a_pipeline_that_misses_a_rank_is_lost(
     put(NET, "bn")
     monkeypatch.setattr("bpt.server.training.WorkerRanks", Mortal)
     with caplog.at_level(logging.INFO, "bpt"):
-        outcomes = outer(5, f"exchange: AGWU {TWO}", "max_iter: 20")
+        outcomes = outer(5, f"exchange: AGWU {arrangement}", "max_iter: 20")
     assert [outcome.iterations for outcome in outcomes] == [20] * 3
     assert "Lost: worker 1 (ranks 3 to 4, host " in caplog.text
     assert "its 11 samples go to the other workers" in caplog.text
     assert read_csv("small_run").nodes[0].samples_allocated == ROWS
     assert weights(20)
+
+
+def test_chunks_are_searched_before_the_first_pass() -> None:
+    """The search trains, but nothing is left of it."""
+    put(NET)
+    alone()
+    expected = weights()
+    searched = "worker_exchange: CGDP } cgdp_param { interval: 1 step: 1 range: 1"
+    outer(3, f"exchange: AGWU {SYNC} agwu_param {{ {UNWEIGHED} ranks: 2 {searched} }}")
+    assert_equal(weights(), expected, 1e-6)
+
+
+def test_what_cannot_be_divided_over_the_ranks_of_a_worker_is_refused() -> None:
+    mixing = """layer { name: "mixed" type: "InnerProduct" bottom: "fc" top: "mixed" include { phase: TRAIN }
+  inner_product_param { num_output: 2 axis: 0 } }
+layer { name: "unread" type: "Silence" bottom: "mixed" include { phase: TRAIN } }
+"""
+    put(NET + mixing)
+    outer(2, "exchange: ASGD")
+    with pytest.raises(LayerError, match=r'layer "mixed": .* so its batch cannot be divided over ranks'):
+        outer(3, "exchange: ASGD agwu_param { ranks: 2 }")
 
 
 def test_what_cannot_go_through_in_micro_batches_is_refused() -> None:
