@@ -231,5 +231,6 @@ def test_dry_run(tmp_path: Path) -> None:
     assert "FAILED" not in printed
     assert "check: 8 parameters are equal after 2 iterations" in printed
     seen = copies_of(read_events(tmp_path / "lenet_CGDP_1.trace.json.gz"))
-    assert all(copies.count and 0 <= copies.hidden <= copies.seconds for copies in seen.values())
+    assert seen["D2H"].count  # on the CPUs of one host its thread does the rest, too
+    assert all(0 <= copies.hidden <= copies.seconds for copies in seen.values())
     assert (tmp_path / "lenet_OrigDP.trace.json.gz").exists()
