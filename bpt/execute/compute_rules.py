@@ -55,6 +55,5 @@ def unused(plan: RunPlan, on_gpu: bool) -> Iterator[Unused]:
         yield Unused(
             (PARALLEL, "fc_param"), f"with exchange: {name}" if plan.is_outer else "without num_shards above 1"
         )
-    if parallel.inner_param.engine == AUTO and (parallel.num_shards > 1 or on_gpu):
-        where = "on a GPU" if on_gpu else "with num_shards above 1"
-        yield Unused(ENGINE, where, f"inner_param {{ engine: AUTO }} is LIBRARY {where}")
+    if parallel.inner_param.engine == AUTO and on_gpu:
+        yield Unused(ENGINE, "on a GPU", "inner_param { engine: AUTO } is LIBRARY on a GPU")

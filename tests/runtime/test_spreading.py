@@ -236,7 +236,7 @@ def test_what_has_no_effect_is_told(
     [
         (1, "", CPU, ""),
         (1, "", torch.device("cuda"), "on a GPU"),
-        (2, "num_shards: 2", CPU, "with num_shards above 1"),
+        (2, "num_shards: 2", CPU, ""),
     ],
 )
 def test_where_auto_can_only_be_the_library(

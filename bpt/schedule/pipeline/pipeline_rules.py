@@ -82,10 +82,6 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
     if optim.clip_gradients >= 0:
         why = "updates stages with gradients of different iterations, which have no norm together"
         yield refused(why, "leave clip_gradients out", "clip_gradients")
-    if parallel.num_shards > 1:
-        shards = f"num_shards: {parallel.num_shards}"
-        why = f"has no stage wait for others, but {shards} has ranks wait for each other in each pass"
-        yield refused(why, "leave num_shards out", PARALLEL, "num_shards")
     if parallel.exchange == pb.ParallelParameter.CGDP and not parallel.cgdp_param.chunk_size:
         why = "has batches under way when a search for chunks would cut the net anew"
         yield refused(why, "set cgdp_param { chunk_size }", PARALLEL, "cgdp_param")

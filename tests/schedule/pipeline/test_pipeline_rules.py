@@ -34,7 +34,7 @@ def place_of(text: str) -> str:
         "parallel_param { num_stages: 2 num_shards: 2 inner_param { engine: TASK_DAG } }",
         "parallel_param { num_stages: 2 balance: STATIC balance_param { profile: 'speeds.json' } }",
         "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } inner_param { engine: TASK_DAG } }",
-        "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } exchange: RING }",
+        "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } exchange: RING num_shards: 3 }",
         "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED allocator: MANUAL } }",
         "debug_info: true parallel_param { num_stages: 1 pipeline_param { micro_batches: 0 } }",  # not read
     ],
@@ -93,10 +93,6 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
         (
             f"parallel_param {{ {STAGES} {DELAYED} exchange: CGDP §cgdp_param {{ step: 1 }} }}",
             "pipeline_param: schedule: DELAYED has batches under way when a search for chunks would cut the net anew",
-        ),
-        (
-            f"parallel_param {{ {STAGES} {DELAYED} §num_shards: 3 }}",
-            "pipeline_param: schedule: DELAYED has no stage wait for others, but num_shards: 3 has ranks wait for",
         ),
         (
             f"parallel_param {{ {STAGES} {DELAYED} §exchange: TREE }}",
