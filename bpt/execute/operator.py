@@ -21,6 +21,7 @@ from bpt.graph.segments import Segment, whole
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.instructions import Recv, Send
+from bpt.schedule.schedulers import LOOK
 
 MakeCompute = Callable[[Net, Place], Compute]
 
@@ -164,7 +165,8 @@ class SegmentOperator:
     def _context_of(self, micro: int) -> PassContext:
         """Of a micro-batch of this iteration."""
         if self.delay is not None:
-            return replace(self.net.context, iteration=micro, pass_number=0, micro_batch=None)
+            iteration, number = (micro, 0) if micro != LOOK else (self._iteration, self._first_pass)
+            return replace(self.net.context, iteration=iteration, pass_number=number, micro_batch=None)
         part = micro % self.micro_batches if self.micro_batches > 1 else None
         number = self._first_pass + micro // self.micro_batches
         return replace(self.net.context, iteration=self._iteration, pass_number=number, micro_batch=part)
@@ -371,7 +373,7 @@ class SegmentOperator:
         transfer, micro, diff = self.stage.transfers[instruction.transfer], instruction.micro, instruction.diff
         if not self.stage.expected(transfer, diff):
             self.stage.expect(transfer, diff, self._context_of(micro).own_shape)
-        if micro < self._last_micro:
+        if self.delay is None and micro < self._last_micro:
             self.stage.expect(transfer, diff, self._context_of(micro + 1).own_shape)
         state = self._turn_to(micro)
         blob = self.place(self.stage.receive(transfer, diff, state.context.own_shape))
@@ -402,12 +404,19 @@ class SegmentOperator:
     # When an iteration is over
 
     def finish(self) -> None:
-        """All micro-batches are done, and all that was sent has left; ``values`` are the net's outputs."""
-        if self.stage is not None:
-            self.stage.links.wait()
-            self._states.clear()
-            self._rotations.clear()
-            self.take_outputs()
+        """All micro-batches are done, and all that was sent has left; ``values`` are the net's outputs.
+
+        With a delay, that is of a pass to look at; batches that are trained stay under way.
+        """
+        if self.stage is None:
+            return
+        self.stage.links.wait()
+        if self.delay is not None:
+            self.retire(LOOK)
+            return
+        self._states.clear()
+        self._rotations.clear()
+        self.take_outputs()
 
     def retire(self, batch: int | None) -> None:
         """No instruction will name this batch any more (with a delay); ``values`` are the outputs of the last one."""

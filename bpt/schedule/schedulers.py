@@ -12,6 +12,8 @@ from bpt.schedule.pipeline import Pipeline, delayed, instructions
 from bpt.schedule.pipeline.streams import Steps
 from bpt.schedule.synchronous import synchronous
 
+LOOK = -1  # in the place of a batch's number, where batches that are trained may be under way
+
 
 class Scheduler(Protocol):
     """Says *when*; an Operator says where and how."""
@@ -133,7 +135,7 @@ class Delayed:
 
     def forward(self) -> Iterator[Instruction]:
         """See Scheduler."""
-        return forward_only(self._pipeline, self._stage)
+        return forward_only(self._pipeline, self._stage, LOOK)
 
     def applied(self, iteration: int) -> int | None:
         """See Scheduler."""
@@ -145,10 +147,14 @@ class Delayed:
         return iteration != self._next
 
 
-def forward_only(pipeline: Pipeline, stage: int) -> Iterator[Instruction]:
-    """A pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the net."""
+def forward_only(pipeline: Pipeline, stage: int, first: int = 0) -> Iterator[Instruction]:
+    """A pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the net.
+
+    Args:
+        first: the number of the first micro-batch.
+    """
     steps = Steps(pipeline)
-    micros = range(pipeline.micro_batches)
+    micros = range(first, first + pipeline.micro_batches)
     if stage == 0:
         yield from steps.draw(micros)
     for micro in micros:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.comm.base import Communicator
 from bpt.plan.resolve import read_plan
+from bpt.runtime.runtime import Runtime
 from bpt.signals import Action
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
@@ -329,3 +332,33 @@ def test_a_stop_on_one_rank(rank: int) -> None:
     run = train(3, DELAYED, "snapshot: 0", signals=on(rank, 0, Action.STOP))
     assert run.iterations == [1] * 3
     assert run.log[-1] == "Optimization stopped early."
+
+
+def test_a_look_leaves_batches_under_way_alone() -> None:
+    """It was taken for batch 0, and let go of all others. It reads a batch, and is of the iteration that is over."""
+    seen: set[int] = set()
+
+    def weights(between: Callable[[Runtime], object]) -> list[list[Tensor]]:
+        def run(comm: Communicator) -> list[Tensor]:
+            with Solver(read_plan("solver.prototxt", [DELAYED]), world=comm) as solver:
+                solver.step(1)
+                between(solver.runtime)
+                solver.step(4)
+                return [value.detach() for value in solver.runtime.net.parameters()]
+
+        return run_ranks(3, run)
+
+    def look(runtime: Runtime) -> None:
+        net = runtime.net
+        hooks = [layer.register_forward_hook(lambda *_: seen.add(net.context.iteration)) for layer in net.layers]
+        runtime.look()
+        for hook in hooks:
+            hook.remove()
+
+    def skip(runtime: Runtime) -> None:
+        for layer in runtime.net.data_layers().values():
+            layer.position += BATCH
+
+    for ours, theirs in zip(weights(look), weights(skip), strict=True):
+        assert all(map(torch.equal, ours, theirs))
+    assert seen == {0}
