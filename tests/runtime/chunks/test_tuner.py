@@ -40,12 +40,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def on_ranks(ranks: int, work: Callable[[Solver, int], Any], *overrides: str, observable: bool = False) -> list[Any]:
+def on_ranks(ranks: int, work: Callable[[Solver, int], Any], *overrides: str) -> list[Any]:
     """What ``work`` returns on each rank, which it gets with its solver."""
 
     def run(comm: Communicator) -> Any:
         source = read_plan("solver.prototxt", overrides)
-        with Solver(source, world=comm, observable=observable) as solver:
+        with Solver(source, world=comm) as solver:
             return work(solver, comm.rank)
 
     return run_ranks(ranks, run)
@@ -66,7 +66,7 @@ def test_who_has_no_chunks() -> None:
     """Another exchange, a rank that is alone, and a net that is cut into layers to be looked at."""
     assert [lengths for lengths, *_ in on_ranks(2, state)] == [()] * 2
     assert on_ranks(1, state, MODEL) == [((), 1, True, True)]
-    for lengths, segments, *rest in on_ranks(2, state, MODEL, observable=True):
+    for lengths, segments, *rest in on_ranks(2, state, MODEL, "debug_info: true"):
         assert (lengths, segments, rest) == ((), 8, [True, True])
 
 
