@@ -278,8 +278,8 @@ MISTAKES = {
     ),
     "outer shards": Mistake.set(
         "parallel_param { exchange: AGWU num_shards: 2 }",
-        "1:33: parallel_param: exchange: AGWU trains a whole net on each rank, or on the stages of a pipeline; "
-        "num_shards: 2 does not go with it; leave it out",
+        "1:33: parallel_param: exchange: AGWU with num_shards: 2 needs rank 0, which serves, and 2 ranks for each worker; "
+        "1 rank is not 1 + 2 k: start 3 (mpirun -n 3), or change num_shards",
     ),
     "outer static": Mistake.set(
         "parallel_param { exchange: SGWU balance: STATIC }",
@@ -297,7 +297,8 @@ MISTAKES = {
     ),
     "task DAG": Mistake.set(
         "parallel_param { num_shards: 2 inner_param { engine: TASK_DAG } }",
-        "1:46: parallel_param: inner_param { engine: TASK_DAG } does not go with num_shards: 2; leave one of them out",
+        "1:1: parallel_param: 1 rank cannot be divided into num_stages 1 × num_shards 2 = 2 ranks a replica: "
+        "1 / 2 is not whole; start a multiple of 2 ranks (mpirun -n 2), or change num_shards",
     ),
     "threads": Mistake.set(
         "parallel_param { inner_param { num_threads: -1 } }",

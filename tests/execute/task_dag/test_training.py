@@ -92,7 +92,7 @@ def test_auto_trains_while_it_tries(folder: Path, caplog: pytest.LogCaptureFixtu
     assert [re.sub(r"[\d.e+]+ ms", "N ms", line) for line in told] in (
         [f"Inner: {name} (LIBRARY N ms, TASK_DAG N ms an iteration)"] for name in ("LIBRARY", "TASK_DAG")
     )
-    used = {tasks_of(built.operator).inner for built in (run.train, *run.tests)}
+    used = {tasks_of(built.operator).inner for built in (run.runtime.train, *run.runtime.tests)}
     assert [pb.InnerParameter.Engine.Name(engine) for engine in used] == [told[0].split()[1]]
     expected = Solver(source_of(folder, f"max_iter: {iterations}"))
     expected.solve()
@@ -111,7 +111,7 @@ def test_a_snapshot_settles_it_and_the_resumed_run_goes_on_alike(
     straight.solve()
     resumed = Solver(source, make_operator=by_tasks, resume=f"{folder}/s_iter_3.solverstate")
     for run in (straight, resumed):
-        assert tasks_of(run.train.operator).inner == value
+        assert tasks_of(run.runtime.train.operator).inner == value
     resumed.solve()
     ours, theirs = weights_of(resumed), weights_of(straight)
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
