@@ -134,8 +134,14 @@ def choose_layout(operator: SegmentOperator, choice: LayoutChoice, update: Calla
     while not choice.settled:
         stopwatch = Stopwatch(operator.device)
         stopwatch.mark()
-        operator.forward(0)
-        operator.backward(0)
+        if operator.net.sources_apart:  # draws a batch first, of which micro-batches are parts
+            operator.begin(0, operator.micro_batches)
+            operator.draw(0)
+        for micro in range(operator.micro_batches) if operator.net.sources_apart else (None,):
+            operator.forward(0, micro)
+            operator.backward(0, micro)
+        if operator.net.sources_apart:
+            operator.finish()
         if update is not None:
             update()
         stopwatch.mark()

@@ -47,7 +47,7 @@ def test_scalar_and_empty() -> None:
 
 
 def test_double_precision_is_rounded() -> None:
-    blob = pb.BlobProto(shape={"dim": [2]}, double_data=[0.1, 2])
+    blob = pb.BlobProto(shape={"dim": [2]}, double_data=[0.1, 2], double_diff=[1, 1])
     assert blob_to_array(blob).tolist() == np.array([0.1, 2], np.float32).tolist()
 
 
