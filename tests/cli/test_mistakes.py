@@ -278,8 +278,8 @@ MISTAKES = {
     ),
     "outer shards": Mistake.set(
         "parallel_param { exchange: AGWU num_shards: 2 }",
-        "1:33: parallel_param: exchange: AGWU with num_shards: 2 needs rank 0, which serves, and 2 ranks for each worker; "
-        "1 rank is not 1 + 2 k: start 3 (mpirun -n 3), or change num_shards",
+        "1:33: parallel_param: exchange: AGWU with num_shards: 2 needs rank 0, which serves, and 2 ranks for each "
+        "worker; 1 rank is not 1 + 2 k: start 3 (mpirun -n 3), or change num_shards",
     ),
     "outer static": Mistake.set(
         "parallel_param { exchange: SGWU balance: STATIC }",
