@@ -347,5 +347,3 @@ class Cartesian(Protocol):
 
     def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
         """The ranks that differ from this one in the remaining axes only."""
-
-

@@ -116,9 +116,7 @@ def _momentum(plan: RunPlan, roles: Roles) -> Iterator[Finding]:
         )
 
 
-def _amounts(
-    plan: RunPlan, roles: Roles, work: Work, ranks: Ranks, power: Sequence[float | None]
-) -> Iterator[Finding]:
+def _amounts(plan: RunPlan, roles: Roles, work: Work, ranks: Ranks, power: Sequence[float | None]) -> Iterator[Finding]:
     """K and K', and who gets how many samples first."""
     if not work.total:
         yield note(f"nothing to train: the snapshot is at max_iter {plan.max_iter} already", "a larger max_iter")

@@ -218,4 +218,3 @@ class Executor:
         assert self._status is not None
         self._total = self._status.loss
         self._update(self._total)
-

@@ -69,9 +69,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
     moments = UPDATE_RULES[plan.optim.type].moments
     shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
     costs, passes = measured_costs(plan, graph), plan.optim.iter_size
-    problem = problem_of(
-        graph, devices, link, param, plan.precision, costs, moments, passes=passes, replicas=shares
-    )
+    problem = problem_of(graph, devices, link, param, plan.precision, costs, moments, passes=passes, replicas=shares)
     try:
         return problem, allocate(problem, param, manual_stages(graph), clock_of(plan, graph, problem))
     except LayerError as error:

@@ -140,9 +140,7 @@ class Parallel:
         scheme, shards = self.param.fc_param.scheme, self.grid.shards
         return tuple(part for each in of_stages for part in model_parallel.parts(graph, scheme, shards, each))
 
-    def segments(
-        self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()
-    ) -> tuple[Segment, ...]:
+    def segments(self, graph: LayerGraph, overlap: bool = False, chunks: Sequence[int] = ()) -> tuple[Segment, ...]:
         """How a net is cut: between stages, at model-parallel layers and, to ``overlap`` the exchange, at enough
         parameters.
 

@@ -15,9 +15,7 @@ CLUSTER = 'node { name: "fast" samples_per_second: 2 } node { name: "slow" sampl
 PARAM = 'parallel_param { num_stages: 2 pipeline_param { devices: "d" costs: "c.json" micro_batches: 2 } }'
 
 
-def two_unlike(
-    folder: Path, *overrides: str, net: str = NET, cluster: str = CLUSTER, update: float = 0.0
-) -> RunPlan:
+def two_unlike(folder: Path, *overrides: str, net: str = NET, cluster: str = CLUSTER, update: float = 0.0) -> RunPlan:
     """A solver for two stages, whose costs and devices stand beside it."""
     (folder / "d").write_text(cluster)
     write_costs(replace(COSTS, update=update), str(folder / "c.json"))

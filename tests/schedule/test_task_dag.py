@@ -89,7 +89,7 @@ def test_of_threads_with_equal_work_the_one_that_made_the_input_is_taken() -> No
 
 
 def test_a_thread_without_work_takes_what_waits_for_another() -> None:
-    """"x" was thought to take 10, so that "y" and "z" were given to thread 1; but it takes 1."""
+    """ "x" was thought to take 10, so that "y" and "z" were given to thread 1; but it takes 1."""
     dag = TaskDag([Task("x", 10), Task("y", 4), Task("z", 4)])
     timeline = replay(dag, 2, [1, 4, 4])
     assert lanes(timeline) == {"x": (0, 0, 1), "y": (1, 0, 4), "z": (0, 1, 5)}

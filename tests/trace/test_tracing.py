@@ -63,9 +63,19 @@ def test_ranks_that_go_in_step(suffix: str) -> None:
         sent = [bar for (of, _), bars in trace.tracks.items() if of == rank for bar in bars if bar.name == "Allreduce"]
         own = [bar.details for bar in sent if bar.details.get("for") == "X0"]
         # conv 72, fc 7 · 64 + 7 and ip 24 numbers: 551 floats, of which a ring of 3 sends 4 / 3.
-        assert own == [
-            {"for": "X0", "parameters": "conv/0 … ip/1", "bytes sent": 2938, "bytes received": 2938, "dtype": "float32"}
-        ] * 8
+        assert (
+            own
+            == [
+                {
+                    "for": "X0",
+                    "parameters": "conv/0 … ip/1",
+                    "bytes sent": 2938,
+                    "bytes received": 2938,
+                    "dtype": "float32",
+                }
+            ]
+            * 8
+        )
     assert [bar.name for bar in trace.tracks[0, "disk"]] == ["write"]
 
 

@@ -92,11 +92,7 @@ def group(
 
 def _leads(block: Block, node: Node, strategy: SplitStrategy) -> bool:
     """Whether a block of element-wise layers can be the beginning of one that is split by neurons."""
-    if (
-        strategy.kind != Kind.NEURONS
-        or block.strategy != SplitStrategy()
-        or not all(map(_is_pointwise, block.nodes))
-    ):
+    if strategy.kind != Kind.NEURONS or block.strategy != SplitStrategy() or not all(map(_is_pointwise, block.nodes)):
         return False
     return node.bottom_needs_diff[0] == all(inner.needs_backward for inner in block.nodes)
 

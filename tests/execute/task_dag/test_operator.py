@@ -180,9 +180,7 @@ def test_branches_run_side_by_side() -> None:
         for task in dag.tasks:
             ancestors.append(set(task.needs).union(*(ancestors[need] for need in task.needs)))
         heads = ("one..", "three_reduce..", "five..", "Pooling norm")
-        branches = [
-            [index for index, task in enumerate(dag.tasks) if task.name.startswith(head)] for head in heads
-        ]
+        branches = [[index for index, task in enumerate(dag.tasks) if task.name.startswith(head)] for head in heads]
         assert all(branches), [task.name for task in dag.tasks]
         for branch, other in permutations(branches, 2):
             assert not any(need in ancestors[task] for task in branch for need in other)
