@@ -87,9 +87,9 @@ def test_a_text_that_is_wrong_everywhere(tmp_path: Path) -> None:
 def test_the_outer_layer(tmp_path: Path) -> None:
     section, _ = check("ab", [write_run(tmp_path / "a", "parallel_param { exchange: AGWU balance: IDPA }")] * 2)
     assert only(section).kind is Kind.OK
-    section, wrong = check("ab", [write_run(tmp_path / "b", "parallel_param { exchange: AGWU num_shards: 2 }")] * 2)
+    section, wrong = check("ab", [write_run(tmp_path / "b", "parallel_param { exchange: AGWU balance: STATIC }")] * 2)
     assert isinstance(wrong, PrototxtError)
-    assert "exchange: AGWU trains a whole net on each rank" in only(section).text
+    assert "balance: STATIC divides the batches" in only(section).text
 
 
 def test_only_rank_0_of_the_outer_layer_tests(tmp_path: Path) -> None:

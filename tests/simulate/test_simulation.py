@@ -94,7 +94,6 @@ def test_an_unknown_strategy() -> None:
         ("", "solver.prototxt:1:1", "exchange: ALLREDUCE (the default) cannot be simulated, only SGWU, AGWU and ASGD"),
         ("parallel_param { exchange: CGDP }", ":1:18", "exchange: CGDP cannot be simulated"),
         ("parallel_param { exchange: AGWU balance: STATIC }", ":1:33", "balance: STATIC divides the batches"),
-        ("parallel_param { exchange: AGWU num_shards: 2 }", ":1:33", "exchange: AGWU trains a whole net on each rank"),
         (
             "parallel_param { exchange: AGWU balance: IDPA balance_param { num_batches: 9 } }", ":1:63",
             "balance_param: num_batches is 9, but the data are trained only 5 times",

@@ -48,7 +48,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def rehearsal(tmp_path: Path, *overrides: str, net: str = NET, ranks: int = 1) -> StepBenchmark:
     solver = small_solver(tmp_path, *overrides, net=net)
-    return StepBenchmark(solver.runtime.train.graph(), solver, CPU, ranks=ranks)
+    return StepBenchmark(solver.train.graph(), solver, CPU, ranks=ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -156,7 +156,7 @@ def test_layouts_are_chosen_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return next(answers)
 
     solver = small_solver(tmp_path)
-    work = StepBenchmark(solver.runtime.train.graph(), solver, CPU, agree=agree)
+    work = StepBenchmark(solver.train.graph(), solver, CPU, agree=agree)
     work.resize(2)
     choice = LayoutChoice(pb.SolverParameter.AUTO)
     work.settle(choice)

@@ -17,8 +17,8 @@ from bpt.execute.operator import SegmentOperator
 from bpt.execute.task_dag import InnerChoice
 from bpt.net import Net
 from bpt.plan.resolve import read_plan
+from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import SolverSource
 from bpt.solver.solver import Solver
 from tests.execute.task_dag.nets import assert_same, convolution, dag_operator, fully_connected, layer, tasks_of
 from tests.golden_cases import GOLDEN
@@ -45,7 +45,7 @@ def weights_of(solver: Solver) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in solver.net.named_parameters()}
 
 
-def trained(source: SolverSource, threads: int) -> dict[str, Tensor]:
+def trained(plan: RunPlan, threads: int) -> dict[str, Tensor]:
     """Weights after training, and what the last test gave; by SegmentOperator if ``threads`` is 0."""
 
     def make(net: Net, device: torch.device) -> SegmentOperator:
@@ -53,12 +53,11 @@ def trained(source: SolverSource, threads: int) -> dict[str, Tensor]:
             return dag_operator(net, device=device, threads=threads)
         return SegmentOperator(net, device=device)
 
-    solver = Solver(source, make_operator=make)
-    solver.solve()
-    scores = {f"test {edge}": value for edge, value in solver.runtime.tests[0].operator.values.items()}
-    weights = weights_of(solver)
-    assert bool(getattr(solver.runtime.train.operator.compute, "timelines", {})) == (threads > 0)
-    return weights | scores
+    with Solver(plan, make_operator=make) as solver:
+        solver.solve()
+        scores = {f"test {edge}": value for edge, value in solver.runtime.tests[0].operator.values.items()}
+        assert bool(getattr(solver.runtime.train.operator.compute, "timelines", {})) == (threads > 0)
+        return weights_of(solver) | scores
 
 
 @pytest.fixture
@@ -69,12 +68,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def source_of(folder: Path, *overrides: str) -> SolverSource:
+def plan_of(folder: Path, *overrides: str) -> RunPlan:
     return read_plan(str(folder / "solver.prototxt"), overrides)
 
 
 def test_six_iterations(folder: Path) -> None:
-    run = partial(trained, source_of(folder))
+    run = partial(trained, plan_of(folder))
     assert_same(run(2), run(0), 1e-5)
 
 
@@ -85,18 +84,19 @@ def by_tasks(net: Net, device: torch.device) -> SegmentOperator:
 def test_auto_trains_while_it_tries(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Train and test nets go on with what has been faster; the weights are those of the library."""
     iterations = 2 * (WARM_UP + InnerChoice.trials) + 2
-    with caplog.at_level(logging.INFO, "bpt"):
-        run = Solver(source_of(folder, AUTO, f"max_iter: {iterations}"), make_operator=by_tasks)
+    auto = Solver(plan_of(folder, AUTO, f"max_iter: {iterations}"), make_operator=by_tasks)
+    with caplog.at_level(logging.INFO, "bpt"), auto as run:
         run.solve()
+        weights = weights_of(run)
+        used = {tasks_of(built.operator).inner for built in (run.runtime.train, *run.runtime.tests)}
     told = [message for message in caplog.messages if message.startswith("Inner: ")]
     assert [re.sub(r"[\d.e+]+ ms", "N ms", line) for line in told] in (
         [f"Inner: {name} (LIBRARY N ms, TASK_DAG N ms an iteration)"] for name in ("LIBRARY", "TASK_DAG")
     )
-    used = {tasks_of(built.operator).inner for built in (run.runtime.train, *run.runtime.tests)}
     assert [pb.InnerParameter.Engine.Name(engine) for engine in used] == [told[0].split()[1]]
-    expected = Solver(source_of(folder, f"max_iter: {iterations}"))
-    expected.solve()
-    assert_same(weights_of(run), weights_of(expected), 1e-5)
+    with Solver(plan_of(folder, f"max_iter: {iterations}")) as expected:
+        expected.solve()
+        assert_same(weights, weights_of(expected), 1e-5)
 
 
 @pytest.mark.parametrize("engine", ["LIBRARY", "TASK_DAG"])
@@ -106,12 +106,13 @@ def test_a_snapshot_settles_it_and_the_resumed_run_goes_on_alike(
     """To the last bit."""
     value = pb.InnerParameter.Engine.Value(engine)
     monkeypatch.setattr(InnerChoice, "_best", lambda choice: value)
-    source = source_of(folder, AUTO, "snapshot: 3")
-    straight = Solver(source, make_operator=by_tasks)
-    straight.solve()
-    resumed = Solver(source, make_operator=by_tasks, resume=f"{folder}/s_iter_3.solverstate")
-    for run in (straight, resumed):
-        assert tasks_of(run.runtime.train.operator).inner == value
-    resumed.solve()
-    ours, theirs = weights_of(resumed), weights_of(straight)
+    plan = plan_of(folder, AUTO, "snapshot: 3")
+    with Solver(plan, make_operator=by_tasks) as straight:
+        straight.solve()
+        assert tasks_of(straight.runtime.train.operator).inner == value
+        theirs = weights_of(straight)
+    with Solver(plan, make_operator=by_tasks, resume=f"{folder}/s_iter_3.solverstate") as resumed:
+        assert tasks_of(resumed.runtime.train.operator).inner == value
+        resumed.solve()
+        ours = weights_of(resumed)
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
