@@ -12,6 +12,8 @@ from torch import Tensor
 from bpt.context import PassContext
 from bpt.execute.compute import Compute, LibraryCompute, Place
 from bpt.execute.layout import Placement, laid_out
+from bpt.execute.losses import starting_diff, sum_of_losses
+from bpt.execute.micro_batches import MicroBatches, PassOutputs
 from bpt.execute.segment_state import MicroBatchState
 from bpt.execute.split_layers import BlockPass, Collectives
 from bpt.execute.stage import Stage
@@ -75,13 +77,8 @@ class SegmentOperator:
         self.delay = delay
         self.micro_batches = math.prod(splits)
         self._state = state or MicroBatchState(net.context)
-        self._iteration = self._first_pass = 0
-        self._last_micro = 0  # that nothing comes after
-        self._states: dict[int, MicroBatchState] = {}
-        self._rotations: dict[int, float] = {}  # of each pass, by its first micro-batch
-        self._ended: dict[int, list[Tensor]] = {}  # output edge → what the micro-batches of the last pass have made
-        self._ended_in = net.context  # the context of that pass
-        self._ends = {edge.index for edge in net.graph.outputs} | {edge.index for edge in net.graph.losses}
+        self._under_way = MicroBatches(self.micro_batches, delay)
+        self._outputs = PassOutputs(net)
         if stage is not None:
             net.sources_apart = True
             net.enter(replace(net.context, micro_batch_splits=splits))
@@ -115,7 +112,7 @@ class SegmentOperator:
 
     def cut_into(self, segments: Sequence[Segment]) -> None:
         """Go on with the net cut into other segments, between iterations; what was fed stays."""
-        assert not self._states, "batches are under way, by the segments as they were"
+        assert not self._under_way.states, "batches are under way, by the segments as they were"
         fed = {edge for node in self.net.graph.nodes if node.type == "Input" for edge in node.tops}
         kept = {edge: value for edge, value in self.values.items() if edge in fed}
         self.reset()
@@ -151,9 +148,7 @@ class SegmentOperator:
 
     def begin(self, iteration: int, micro_batches: int, number: int = 0) -> None:
         """An iteration with so many micro-batches in all begins, at its ``number``-th pass."""
-        self._iteration = iteration
-        self._first_pass = number
-        self._last_micro = micro_batches - 1
+        self._under_way.begin(iteration, micro_batches, number)
 
     def begin_pass(self, iteration: int, number: int) -> None:
         """A pass on the whole share begins: the ``number``-th of an iteration."""
@@ -163,39 +158,23 @@ class SegmentOperator:
         self.net.enter(context)
 
     def _context_of(self, micro: int) -> PassContext:
-        """Of a micro-batch of this iteration."""
-        if self.delay is not None:
-            iteration, number = (micro, 0) if micro != LOOK else (self._iteration, self._first_pass)
-            return replace(self.net.context, iteration=iteration, pass_number=number, micro_batch=None)
-        part = micro % self.micro_batches if self.micro_batches > 1 else None
-        number = self._first_pass + micro // self.micro_batches
-        return replace(self.net.context, iteration=self._iteration, pass_number=number, micro_batch=part)
+        return self._under_way.context_of(micro, self.net.context)
 
     def _turn_to(self, micro: int | None) -> MicroBatchState:
         """Go on with a micro-batch, or with the whole share."""
-        if micro is None:
-            state = self._state
-        else:
-            state = self._states.get(micro) or self._states.setdefault(micro, MicroBatchState(self._context_of(micro)))
-            rotation = self._rotations.get(self._first_of(micro))
-            if rotation is not None and rotation != state.context.rotation:
-                state.context = replace(state.context, rotation=rotation)
+        state = self._state if micro is None else self._under_way.state_of(micro, self.net.context)
         self.net.enter(state.context)
         return state
-
-    def _first_of(self, micro: int) -> int:
-        """The first micro-batch of the same pass."""
-        return micro - micro % self.micro_batches
 
     def draw(self, micro: int) -> None:
         """``Draw``: run the layers without bottoms, for the micro-batches of a pass from ``micro`` on."""
         assert self.stage is not None
-        rotation = self._rotations[micro] = self.net.next_rotation()
+        rotation = self._under_way.rotations[micro] = self.net.next_rotation()
         self.net.enter(replace(self._context_of(micro), micro_batch=None, rotation=rotation))
         drawn = self.net.draw(self.place)
         if self._tells_rotation:
             self.stage.tell_rotation(rotation, micro)
-        self._ended.update({edge: [drawn[edge]] for edge in self._ends.intersection(drawn)})
+        self._outputs.draw(drawn)
         for part in range(self.micro_batches):
             state = self._turn_to(micro + part)
             for edge, tensor in drawn.items():
@@ -235,18 +214,14 @@ class SegmentOperator:
             elif self.leads:
                 self._run_whole(index, state, grad)
         if micro is not None and self.leads:
-            self._ended_in = replace(state.context, micro_batch=None)
-            for edge in self._ends.intersection(self.segments[index].outputs):
-                if not state.context.micro_batch:
-                    self._ended[edge] = []
-                self._ended[edge].append(state.values[edge])
+            self._outputs.add(state, self.segments[index].outputs)
 
     def _prepare(self, micro: int, grad: bool) -> None:
         """The first forward of a micro-batch here."""
-        first = self._first_of(micro)
-        if first not in self._rotations and self._tells_rotation:
+        first, rotations = self._under_way.first_of(micro), self._under_way.rotations
+        if first not in rotations and self._tells_rotation:
             assert self.stage is not None
-            self._rotations[first] = self.stage.learn_rotation()
+            rotations[first] = self.stage.learn_rotation()
         if self.delay and grad:
             state = self._turn_to(micro)
             state.weights = state.weights or copied_weights(self.net)
@@ -327,35 +302,18 @@ class SegmentOperator:
         return self.compute.backward(self.segments[index], state.segments.pop(index), diffs, state.weights)
 
     def _starting_diff(self, state: MicroBatchState, edge: int, top: Tensor | None) -> Tensor | None:
-        """The diff that flows into ``edge`` from behind; ``None`` if nothing does.
-
-        A loss starts with its weight. What a later segment hands back is added to it, as it would be if
-        that layer stood in this segment; what a caller has set for an output replaces it.
-        """
-        diff = state.diffs.get(edge)
-        info = self.net.graph.edges[edge]
-        if not info.loss_weight or (diff is not None and info.consumer is None):
-            return diff
-        assert top is not None, edge
-        weight = torch.full_like(top, info.loss_weight)
-        return weight if diff is None else diff + weight
+        return starting_diff(self.net.graph, edge, top, state.diffs.get(edge))
 
     def losses(self, index: int, micro: int | None = None) -> Tensor:
         """The sum of the losses that segment ``index`` has just made, each times its ``loss_weight``: float64."""
-        state = self._state if micro is None else self._states[micro]
-        return self._sum_of_losses(state.values, self.segments[index].outputs)
+        state = self._state if micro is None else self._under_way.states[micro]
+        edges = self.segments[index].outputs if self.leads else ()
+        return sum_of_losses(self.net.graph, state.values, edges, self.device)
 
     def loss(self) -> Tensor:
         """The sum of all losses, each times its ``loss_weight``: a float64 scalar on the device."""
-        return self._sum_of_losses(self.values, [edge.index for edge in self.net.graph.losses])
-
-    def _sum_of_losses(self, values: Mapping[int, Tensor], edges: Sequence[int]) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for edge in edges if self.leads else ():
-            weight = self.net.graph.edges[edge].loss_weight
-            if weight and edge in values:  # another output may hold anything, and 0 times infinity is not 0
-                total = total + (values[edge].sum() * weight).double()
-        return total
+        edges = [edge.index for edge in self.net.graph.losses] if self.leads else ()
+        return sum_of_losses(self.net.graph, self.values, edges, self.device)
 
     # Between stages
 
@@ -373,7 +331,7 @@ class SegmentOperator:
         transfer, micro, diff = self.stage.transfers[instruction.transfer], instruction.micro, instruction.diff
         if not self.stage.expected(transfer, diff):
             self.stage.expect(transfer, diff, self._context_of(micro).own_shape)
-        if self.delay is None and micro < self._last_micro:
+        if self.delay is None and not self._under_way.is_last(micro):
             self.stage.expect(transfer, diff, self._context_of(micro + 1).own_shape)
         state = self._turn_to(micro)
         blob = self.place(self.stage.receive(transfer, diff, state.context.own_shape))
@@ -414,28 +372,24 @@ class SegmentOperator:
         if self.delay is not None:
             self.retire(LOOK)
             return
-        self._states.clear()
-        self._rotations.clear()
+        self._under_way.clear()
         self.take_outputs()
 
     def retire(self, batch: int | None) -> None:
         """No instruction will name this batch any more (with a delay); ``values`` are the outputs of the last one."""
         self.take_outputs()
-        self._states.pop(batch if batch is not None else -1, None)
-        self._rotations.pop(batch if batch is not None else -1, None)
+        if batch is not None:
+            self._under_way.end(batch)
 
     def forget(self) -> None:
         """Forget all batches that have not come back: the run goes on from elsewhere."""
         assert self.stage is not None
         self.stage.links.drop()
-        self._states.clear()
-        self._rotations.clear()
+        self._under_way.clear()
 
     def take_outputs(self) -> None:
         """Let ``values`` be the net's outputs and losses made here, for the whole share of the last pass."""
-        ended, self._ended = self._ended, {}
-        joined = {edge: self._joined(edge, tensors) for edge, tensors in ended.items()}
-        self.show(MicroBatchState(self._ended_in, joined))
+        self.show(self._outputs.take())
 
     def show(self, outcome: MicroBatchState) -> None:
         """Let ``values`` be these."""
@@ -446,11 +400,3 @@ class SegmentOperator:
     def outcome(self) -> MicroBatchState:
         """What ``values`` and ``diffs`` show."""
         return self._state
-
-    def _joined(self, edge: int, tensors: Sequence[Tensor]) -> Tensor:
-        """An output of the net for the whole share, from its micro-batches."""
-        node = self.net.graph.nodes[self.net.graph.edges[edge].producer]
-        if len(tensors) == 1:
-            return tensors[0]
-        sums = node.tops.index(edge) < self.net.layer(node).sums_over_samples
-        return torch.stack(list(tensors)).sum(0) if sums or not tensors[0].dim() else torch.cat(list(tensors))

@@ -107,20 +107,20 @@ class Job:
                 case do.Draw(micro):
                     operator.draw(micro)
                     for part in range(micro, micro + self.micro_batches):
-                        _note(seen["values"], operator._states[part].values, part)
+                        _note(seen["values"], operator._under_way.states[part].values, part)
                 case do.Forward(segment, int(micro)):
                     operator.forward(segment, micro)
                     loss += operator.losses(segment, micro).item()
-                    _note(seen["values"], operator._states[micro].values, micro)
+                    _note(seen["values"], operator._under_way.states[micro].values, micro)
                 case do.Backward(segment, int(micro)):
                     operator.backward(segment, micro)
-                    _note(seen["diffs"], operator._states[micro].diffs, micro)
+                    _note(seen["diffs"], operator._under_way.states[micro].diffs, micro)
                 case do.Send():
                     operator.send(instruction)
                 case do.Recv(_, micro, diff):
                     operator.recv(instruction)
                     if not diff:
-                        _note(seen["values"], operator._states[micro].values, micro)
+                        _note(seen["values"], operator._under_way.states[micro].values, micro)
                 case do.Wait():
                     operator.finish()
             look(operator, instruction)

@@ -183,9 +183,9 @@ def test_memory_is_let_go() -> None:
             operator.expect_diffs(now, 0)
             operator.retire(batch if batch >= 0 else None)
             under_way = [] if stage_of(operator) == 1 else [now]
-            assert sorted(operator._states) == under_way
-            assert sorted(micro for micro, state in operator._states.items() if state.weights) == under_way
-            assert sorted(operator._rotations) in ([], under_way)
+            assert sorted(operator._under_way.states) == under_way
+            assert sorted(micro for micro, state in operator._under_way.states.items() if state.weights) == under_way
+            assert sorted(operator._under_way.rotations) in ([], under_way)
 
     run(iterate)
 
@@ -194,6 +194,6 @@ def test_the_last_stage_needs_no_copies() -> None:
     def look(operator: SegmentOperator) -> None:
         forward(operator, 0)
         trained = sum(1 for value in set(operator.net.parameters()) if value.requires_grad)
-        assert len(operator._states[0].weights) == (0 if stage_of(operator) else trained)
+        assert len(operator._under_way.states[0].weights) == (0 if stage_of(operator) else trained)
 
     run(look)

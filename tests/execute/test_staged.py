@@ -120,18 +120,18 @@ def test_memory_is_let_go(rule: str) -> None:
         ends = {edge.index for edge in (*graph.outputs, *graph.losses)}
         assert operator.stage is not None
         stage = operator.stage.number
-        most[stage] = max(most[stage], sum(bool(state.segments) for state in operator._states.values()))
+        most[stage] = max(most[stage], sum(bool(state.segments) for state in operator._under_way.states.values()))
         first = operator.stage.of_segments.index(stage) + (stage == 0)  # layer 0 is drawn
         is_last = isinstance(instruction, do.Send) and instruction.diff
         if stage == 0:
             is_last = isinstance(instruction, do.Backward) and instruction.segment == first
         if is_last:
-            state = operator._states[instruction.micro]  # type: ignore[attr-defined]
+            state = operator._under_way.states[instruction.micro]  # type: ignore[attr-defined]
             assert not state.segments or (stage, *state.segments) == (0, 0)
             assert set(state.values) <= ends
             assert not state.diffs
         if isinstance(instruction, do.Wait):
-            assert not operator._states
+            assert not operator._under_way.states
             assert set(operator.values) <= ends
 
     job.staged(look)
@@ -238,7 +238,7 @@ def test_an_output_that_is_no_loss_may_be_infinite() -> None:
 
     def look(operator: SegmentOperator, instruction: object) -> None:
         del instruction
-        losses.extend(float(value.sum()) for values in operator._ended.values() for value in values)
+        losses.extend(float(value.sum()) for values in operator._outputs._made.values() for value in values)
 
     assert job.staged(look).loss == pytest.approx(job.alone().loss)
     assert float("inf") in losses
