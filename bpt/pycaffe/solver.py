@@ -9,6 +9,7 @@ from types import TracebackType
 
 import torch
 
+from bpt.allocator import keep_freed_memory
 from bpt.comm.launch import launched
 from bpt.device import choose_device
 from bpt.errors import UserError
@@ -29,8 +30,9 @@ class Solver(Single):
     ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps all their blobs and
     parameters can be looked at, and changed. Of the iterations of a ``step`` only the last one runs layer by layer, so
     that blobs and diffs are those of it; the others run as fast as on the command line, in the memory layout that turns
-    out to be the fastest. As in Caffe a parameter's ``diff`` is after a step what the step
-    has subtracted from its ``data``. A Solver cannot be copied or pickled; another restores its snapshot.
+    out to be the fastest; for that the process keeps memory that is freed, as that of the command line does. As in Caffe
+    a parameter's ``diff`` is after a step what the step has subtracted from its ``data``. A Solver cannot be copied or
+    pickled; another restores its snapshot.
 
     Args:
         path: the solver's text file.
@@ -54,6 +56,7 @@ class Solver(Single):
                 "the Python interface trains in one process, and a launcher has started this one: each rank would "
                 "train the whole; use mpirun … bpt train, or start Python without mpirun"
             )
+        keep_freed_memory()
         plan = resolve(read_solver(path, several(overrides)))
         chosen = choose_device(plan) if device is None else torch.device(device)
         self._loop = core.Solver(plan, device=chosen, observer=BlobOperator)
