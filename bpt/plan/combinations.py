@@ -31,8 +31,8 @@ shards where there are some. ✓: it combines. A number: it does not, for the re
 pipeline (`num_stages`). *shards*: its fully connected layers are split (`num_shards`). *both*: each stage is of several
 shards. DAG: `inner_param { engine: TASK_DAG }`; otherwise LIBRARY. A net may say more: layers that want whole batches,
 or that cannot be split, are refused by name. Workers of several ranks sum their gradients as `agwu_param
-{ worker_exchange }` says: by each of ALLREDUCE, TREE, RING and CGDP. `.venv/bin/python scripts/bench combinations` tries
-them all: those that go in step against one process, to 1e-5 in double precision.
+{ worker_exchange }` says: by each of ALLREDUCE, TREE, RING and CGDP. `.venv/bin/python scripts/bench combinations`
+tries them all: those that go in step against one process, to 1e-5 in double precision.
 """
 
 

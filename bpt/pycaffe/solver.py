@@ -30,9 +30,9 @@ class Solver(Single):
     ``net`` is the net that is trained, ``test_nets`` are those that are tested. Between steps all their blobs and
     parameters can be looked at, and changed. Of the iterations of a ``step`` only the last one runs layer by layer, so
     that blobs and diffs are those of it; the others run as fast as on the command line, in the memory layout that turns
-    out to be the fastest; for that the process keeps memory that is freed, as that of the command line does. As in Caffe
-    a parameter's ``diff`` is after a step what the step has subtracted from its ``data``. A Solver cannot be copied or
-    pickled; another restores its snapshot.
+    out to be the fastest. For that the process keeps memory that is freed, as that of the command line does. As in
+    Caffe a parameter's ``diff`` is after a step what the step has subtracted from its ``data``. A Solver cannot be
+    copied or pickled; another restores its snapshot.
 
     Args:
         path: the solver's text file.
