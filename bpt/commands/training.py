@@ -14,7 +14,7 @@ from bpt.errors import RunError, UserError
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import outcome_of_first
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Outcome
 from bpt.signals import SignalActions
 from bpt.solver.solver import Solver
 from bpt.trace.tracing import check_file, tracing

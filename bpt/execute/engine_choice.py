@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from bpt.proto import bpt_pb2 as pb
+
+MARGIN = 0.9  # contiguous must be faster than this, since channels-last hardly ever loses and times are noisy
 WARM_UP = 2  # iterations of each candidate that do not count: memory and kernels are made ready
 
 
@@ -76,3 +79,28 @@ class EngineChoice:
             f"{self.names.Name(engine)} {self.fastest(engine) * 1e3:.3g} ms" for engine in self.candidates
         )
         return f"{name} ({times} an iteration)"
+
+
+class LayoutChoice(EngineChoice):
+    """Between contiguous blobs and those whose channels are last; see EngineChoice.
+
+    Both give the same numbers up to rounding; which is faster depends on the net, the batch and the machine.
+    """
+
+    names = pb.SolverParameter.Engine
+    candidates = (pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST)
+    auto = pb.SolverParameter.AUTO
+    trials = 3
+
+    def _best(self) -> int:
+        contiguous, channels_last = map(self.fastest, self.candidates)
+        return self.candidates[0] if contiguous < MARGIN * channels_last else self.candidates[1]
+
+
+class InnerChoice(EngineChoice):
+    """Between torch's own threads and the tasks of the inner layer; see EngineChoice."""
+
+    names = pb.InnerParameter.Engine
+    candidates = (pb.InnerParameter.LIBRARY, pb.InnerParameter.TASK_DAG)
+    auto = pb.InnerParameter.AUTO
+    trials = 5

@@ -1,7 +1,7 @@
-"""Which memory layout the blobs of a net have: chosen by measuring, in the first iterations of training.
+"""Which memory layout the blobs of a net have.
 
 Channels-last (NHWC; NDHWC for volumes) and contiguous (NCHW, NCDHW) compute the same numbers up to rounding; which is
-faster depends on the net, the batch and the machine.
+faster depends on the net, the batch and the machine: see LayoutChoice.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bpt.execute.engine_choice import EngineChoice
 from bpt.kernels.channels_last import FORMATS, channels_last
 from bpt.proto import bpt_pb2 as pb
-
-MARGIN = 0.9  # contiguous must be faster than this, since channels-last hardly ever loses and times are noisy
 
 
 def laid_out(tensor: Tensor, engine: int) -> Tensor:
@@ -34,16 +31,3 @@ class Placement:
 
     def __call__(self, tensor: Tensor) -> Tensor:
         return laid_out(tensor.to(self.device, non_blocking=True), self.engine)
-
-
-class LayoutChoice(EngineChoice):
-    """Between the two layouts; see EngineChoice."""
-
-    names = pb.SolverParameter.Engine
-    candidates = (pb.SolverParameter.CONTIGUOUS, pb.SolverParameter.CHANNELS_LAST)
-    auto = pb.SolverParameter.AUTO
-    trials = 3
-
-    def _best(self) -> int:
-        contiguous, channels_last = map(self.fastest, self.candidates)
-        return self.candidates[0] if contiguous < MARGIN * channels_last else self.candidates[1]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from bpt.errors import FileError
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import LayoutChoice
 from bpt.graph.segments import cut
 from bpt.layers.base import batch_of
 from bpt.plan.dividing import violations_in_micro_batches

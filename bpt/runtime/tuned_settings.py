@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from bpt.allocator import release_free_memory
 from bpt.comm.base import Communicator
-from bpt.execute.engine_choice import EngineChoice
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import EngineChoice, InnerChoice, LayoutChoice
 from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import InnerChoice, TaskDagCompute
+from bpt.execute.task_dag import TaskDagCompute
 from bpt.plan.spec import ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 

@@ -7,8 +7,7 @@ from typing import Protocol, TypeAlias
 
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Order, Report, Settled
-from bpt.server.messages import Progress
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Outcome, Progress
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import numpy as np
 
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Order, Report, Settled
-from bpt.server.outcome import Outcome
 from bpt.signals import Action
 
 LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
@@ -49,6 +48,21 @@ class Progress:
     loss: float = 0.0
     action: Action = Action.NONE
     terminated: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        iterations: that it came to.
+        terminated: whether SIGTERM has stopped it.
+        short: whether a replay has not come to the end of the run that it repeats.
+    """
+
+    iterations: int
+    terminated: bool
+    short: bool = False
 
 
 def head() -> Buffer:

@@ -35,10 +35,10 @@ from bpt.server.data_set import samples_of
 from bpt.server.flat_weights import FlatWeights
 from bpt.server.global_weights import GlobalWeights
 from bpt.server.links import ToServer, ToWorker
+from bpt.server.messages import Outcome
 from bpt.server.monitor import Monitor
 from bpt.server.node_solvers import node_lines, server_solver
 from bpt.server.nodes import NodeFacts
-from bpt.server.outcome import Outcome
 from bpt.server.remote import RemoteWorker
 from bpt.server.replay_log import RecordedRun, RunFacts, check_replay, remarks, writing
 from bpt.server.roles import SERVER, Roles

@@ -17,9 +17,9 @@ from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations, violations_of_ranks
 from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.server.assignment import Assignment
+from bpt.server.messages import Outcome
 from bpt.server.node_solvers import worker_runtime
 from bpt.server.nodes import NodeFacts
-from bpt.server.outcome import Outcome
 from bpt.server.remote import RemoteServer
 from bpt.server.replay_log import read_log
 from bpt.server.roles import Roles

@@ -11,8 +11,7 @@ from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.assignment import Assignment
 from bpt.server.links import ToServer
-from bpt.server.messages import Progress
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Outcome, Progress
 from bpt.server.trainer import Trainer
 from bpt.signals import Action
 

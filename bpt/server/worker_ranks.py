@@ -18,7 +18,7 @@ from bpt.events.event import Activity
 from bpt.metrics import Tally
 from bpt.runtime.runtime import Runtime
 from bpt.server.divided_weights import DividedWeights
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Outcome
 from bpt.server.trainer import Trainer
 from bpt.signals import Action, SignalActions
 

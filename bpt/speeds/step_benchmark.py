@@ -13,7 +13,7 @@ from torch import nn
 from bpt.allocator import release_free_memory
 from bpt.context import PassContext
 from bpt.device import synchronize
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count

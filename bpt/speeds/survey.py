@@ -16,7 +16,7 @@ from bpt.balance.profile import RankSpeed
 from bpt.balance.speed import Estimate, Growth, estimate_runs, ladder
 from bpt.comm.base import Communicator
 from bpt.errors import UserError
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import LayoutChoice
 
 LOG = logging.getLogger("bpt")
 

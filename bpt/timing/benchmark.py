@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from bpt.device import use_line
+from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.executor import Executor
-from bpt.execute.layout import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer
 from bpt.layers.prefetching import PrefetchingDataLayer

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import Node
 

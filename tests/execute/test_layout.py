@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bpt.execute.engine_choice import WARM_UP
-from bpt.execute.layout import MARGIN, LayoutChoice, laid_out
+from bpt.execute.engine_choice import MARGIN, WARM_UP, LayoutChoice
+from bpt.execute.layout import laid_out
 from bpt.kernels.channels_last import FORMATS
 from bpt.proto import bpt_pb2 as pb
 

@@ -11,10 +11,8 @@ import pytest
 
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.execute.engine_choice import WARM_UP
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import WARM_UP, InnerChoice, LayoutChoice
 from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import InnerChoice
 from bpt.plan.spec import InnerSpec, ParallelSpec
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import tuned_settings as module

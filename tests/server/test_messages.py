@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server import messages as wire
-from bpt.server.messages import Kind, Progress
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Kind, Outcome, Progress
 from bpt.signals import Action
 
 whole = st.integers(0, 2**53)

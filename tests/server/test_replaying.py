@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Outcome
 from bpt.signals import Action, SignalActions
 from tests.server.test_training import assert_equal, outer, weights
 from tests.solver.spread_runs import set_up

@@ -20,7 +20,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import read_csv
 from bpt.schedule.outer.instructions import Average, Send
 from bpt.server import train, worker
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Outcome
 from bpt.server.replay_log import read_log
 from bpt.signals import SignalActions
 from bpt.solver.solver import Solver

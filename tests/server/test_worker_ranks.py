@@ -22,7 +22,7 @@ from bpt.precision import FLOAT64
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import read_csv
 from bpt.server import train, worker_ranks
-from bpt.server.outcome import Outcome
+from bpt.server.messages import Outcome
 from bpt.signals import Action, SignalActions
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import Killed, run_ranks

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bpt.device import CPU
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.base import batch_of

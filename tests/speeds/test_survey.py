@@ -11,7 +11,7 @@ import pytest
 from bpt.balance.profile import RankSpeed
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import LayoutChoice
 from bpt.proto import bpt_pb2 as pb
 from bpt.speeds.survey import Limits, measure_speed
 from tests.doubles.thread_ranks import run_ranks

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from bpt.execute.layout import LayoutChoice
+from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import per_layer
 from bpt.net import Net

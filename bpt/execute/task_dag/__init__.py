@@ -5,7 +5,6 @@ samples, convolutions by output areas or by filters, fully connected layers by n
 agree on their moments. ``pool.py`` runs them, ``task_compute.py`` is what the operator sees.
 """
 
-from bpt.execute.task_dag.inner_choice import InnerChoice
 from bpt.execute.task_dag.task_compute import TaskDagCompute
 
-__all__ = ["InnerChoice", "TaskDagCompute"]
+__all__ = ["TaskDagCompute"]

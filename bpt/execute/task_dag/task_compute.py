@@ -9,12 +9,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bpt.allocator import share_heap
 from bpt.execute.compute import LibraryCompute, Place
 from bpt.execute.segment_state import SegmentState, Weights
 from bpt.execute.task_dag.costs import GRAIN
 from bpt.execute.task_dag.dag_state import WHOLE, DagState
 from bpt.execute.task_dag.library import release_library_threads
-from bpt.execute.task_dag.memory import share_heap
 from bpt.execute.task_dag.pool import Pool
 from bpt.execute.task_dag.segment_plan import Plan, batches, make_plan
 from bpt.graph.segments import Segment

@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bpt.execute.engine_choice import WARM_UP
+from bpt.execute.engine_choice import WARM_UP, InnerChoice
 from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import InnerChoice
 from bpt.net import Net
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan

@@ -1,4 +1,4 @@
-"""Memory of the inner layer's threads."""
+"""Threads that start later take memory from the heap of the process, where the C library can be told so."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
-from bpt.execute.task_dag.memory import share_heap
+from bpt.allocator import share_heap
 
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has such heaps")
 
 # Prints how many heaps the C library has when four threads hold memory, all at once.
 PROGRAM = """
 import ctypes, os, sys, tempfile, threading
-from bpt.execute.task_dag.memory import share_heap
+from bpt.allocator import share_heap
 
 if "share" in sys.argv:
     assert share_heap()
