@@ -44,6 +44,7 @@ class Builder:
         parallel: which part of a net this rank gets, and what runs it.
         observable: cut nets into one segment a layer.
         make_operator: makes the operator of a net, instead of ``parallel``.
+        log: is told of each net.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Builder:
         parallel: Parallel,
         observable: bool = False,
         make_operator: MakeOperator | None = None,
+        log: logging.Logger = LOG,
     ) -> None:
         self._device = device
         contexts = (parallel.context(seed, phase, precision) for phase in (pb.TRAIN, pb.TEST))
@@ -63,6 +65,7 @@ class Builder:
         self._parallel = parallel
         self._observable = observable
         self._make_operator = make_operator or self._operator
+        self._log = log
 
     def build(
         self,
@@ -77,15 +80,17 @@ class Builder:
         Args:
             make_operator: of this net, instead of that of all.
         """
-        LOG.info("Creating %s %s", what, plan.described_by)
+        self._log.info("Creating %s %s", what, plan.described_by)
         for note in plan.source.notes:
-            LOG.info("%s", note)
+            self._log.info("%s", note)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
         alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
         context = self._alone if alone else self._contexts[graph.phase]
         net = make_net(graph, self._device, context, shared, part)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
-        LOG.info("%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs)
+        self._log.info(
+            "%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs
+        )
         operator = (make_operator or self._make_operator)(net, self._device)
         parallel = self._parallel
         samples, stages = None if alone else parallel.samples, parallel.grid.across_stages

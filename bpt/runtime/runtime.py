@@ -52,6 +52,7 @@ def bind(
     make_operator: MakeOperator | None = None,
     batch_factor: int | None = None,
     micro_batch_splits: tuple[int, ...] = (),
+    log: logging.Logger = LOG,
 ) -> Runtime:
     """The run that ``plan`` describes, on the ranks of ``world``; a collective call.
 
@@ -66,6 +67,7 @@ def bind(
         make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
         batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
         micro_batch_splits: train in micro-batches without stages; see PassContext.
+        log: is told what is bound.
 
     Raises:
         UserError: the plan cannot be run; it says where and why.
@@ -81,6 +83,7 @@ def bind(
         make_operator=make_operator,
         batch_factor=batch_factor,
         micro_batch_splits=micro_batch_splits,
+        log=log,
     )
     if state is not None:
         runtime.load(state.divided(runtime.net.graph, runtime.net.part))
@@ -116,6 +119,7 @@ class Runtime:
         make_operator: MakeOperator | None = None,
         batch_factor: int | None = None,
         micro_batch_splits: tuple[int, ...] = (),
+        log: logging.Logger = LOG,
     ) -> None:
         self.plan = plan
         self.world = world
@@ -124,23 +128,23 @@ class Runtime:
         self.loss = 0.0
         self.before_update: list[Callable[[float], object]] = []
         for note in plan.notes:
-            LOG.info("%s", note)
-        LOG.info("%s", use_line(device))
-        LOG.info("Initializing solver from parameters: \n%s", plan.text)
+            log.info("%s", note)
+        log.info("%s", use_line(device))
+        log.info("Initializing solver from parameters: \n%s", plan.text)
         refuse(plan, violations_in_step(plan))
         refuse(plan, violations_here(plan) if world.rank == 0 else ())
         train, tests = plan.train, plan.tests  # what is wrong in them shows before anything is built
         graph, *test_graphs = (net.graph() for net in (train, *tests))
         snapshot.check_names(plan, graph)
         check_same(world, facts_of(plan, graph, *test_graphs))
-        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, micro_batch_splits)
+        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, micro_batch_splits, log)
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
         resume, self.seed = outcome_of_first(world, start)
-        builder = Builder(device, self.seed, plan.precision, self.parallel, plan.debug_info, make_operator)
+        builder = Builder(device, self.seed, plan.precision, self.parallel, plan.debug_info, make_operator, log)
         self.train = builder.build("training net from", train, graph)
         self.ran = self.train.operator
         if not graph.losses:
-            LOG.warning("The training net has no loss: nothing will be learned")
+            log.warning("The training net has no loss: nothing will be learned")
         shared = self.net.values_by_name()
         self.tests: list[Built] = [
             builder.build(f"test net (#{index}) specified by", test, test_graph, shared, observer)
@@ -150,7 +154,7 @@ class Runtime:
         if self.parallel.has_outputs:
             check_same(self.parallel.samples, data_facts(self.nets))
         for path in snapshot.weight_files(plan.weights, plan.path):
-            LOG.info("Finetuning from %s", path)
+            log.info("Finetuning from %s", path)
             for net in self.nets.values():  # a test net may have layers of its own
                 snapshot.load_weights(net, path)
         self.rule = make_rule(plan.optim, self.net, keep_updates=plan.debug_info or plan.snapshot_diff)

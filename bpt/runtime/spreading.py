@@ -32,6 +32,7 @@ def spread(
     batch_factor: int | None = None,
     tests: Sequence[LayerGraph] = (),
     cuts: tuple[int, ...] = (),
+    log: logging.Logger = LOG,
 ) -> Parallel:
     """The parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
 
@@ -39,6 +40,7 @@ def spread(
         batch_factor: see Parallel.
         tests: the test nets, which are spread alike.
         cuts: micro-batches of a run without stages; see Staging.
+        log: is told how.
 
     Raises:
         PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
@@ -58,10 +60,10 @@ def spread(
     keeps_batches = world.size > 1 and not is_dividable(graph)
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
     if world.size > 1:
-        LOG.info("Parallel: %s", parallel.described)
+        log.info("Parallel: %s", parallel.described)
     if staging and param.num_stages > 1:
         for line in described(staging):
-            LOG.info("%s", line)
+            log.info("%s", line)
     for remark in unused(plan, on_gpu, graph):
-        LOG.warning("%s", remark)
+        log.warning("%s", remark)
     return parallel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -27,6 +26,8 @@ from bpt.server.assignment import Assignment
 from bpt.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
+UNHEARD = logging.Logger("bpt, unheard")  # below no other logger, and without a handler
+UNHEARD.addHandler(logging.NullHandler())
 
 
 def server_solver(
@@ -61,7 +62,7 @@ def worker_runtime(
     Args:
         number: of the worker.
         spools: of the data layers whose records the server sends, by name.
-        quiet: log nothing: the server of the same process has told all.
+        quiet: do not log what is bound: the server of the same process has told all.
         ranks: of the worker, which go in step; by default this one is alone.
     """
     own = plan.of_node().measured().with_seed(assignment.seed)
@@ -71,8 +72,7 @@ def worker_runtime(
         own = own.with_parallel(inner_param=replace(own.parallel_param.inner_param, engine=inner))
     if spools:
         own = _redirected(own, spools)
-    with _silence(quiet):
-        return bind(own, None, ranks, device)
+    return bind(own, None, ranks, device, log=UNHEARD if quiet else LOG)
 
 
 def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
@@ -96,14 +96,3 @@ def _redirected(plan: RunPlan, spools: Mapping[str, Spool]) -> RunPlan:
         if spec.name in spools:
             spools[spec.name].redirect(spec.param)
     return replace(plan, nets=NetFields(train_net_param=net, train_state=plan.nets.train_state))
-
-
-@contextmanager
-def _silence(quiet: bool) -> Iterator[None]:
-    level = LOG.level
-    if quiet:
-        LOG.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        LOG.setLevel(level)
