@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
+
 from bpt.balance.batch_shares import Static
 from bpt.balance.speed import Estimate, SpeedFunction, pipelined
 from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file
+from bpt.proto.fields import without
 from bpt.proto.files import Place, read_json
 
 # Where a batch size or the place of a layer is written, beside ``batch_size``. None changes the work for a sample.
@@ -35,11 +38,15 @@ def work_digest(graph: LayerGraph) -> str:
 
 def _relevant(node: Node) -> pb.LayerParameter:
     param = node.without_places()
-    for field, message in param.ListFields():
+    paths = (f"{message.name}.{name}" for message, name in _sizes_and_places(param))
+    return without(param, *paths)
+
+
+def _sizes_and_places(param: pb.LayerParameter) -> Iterator[tuple[FieldDescriptor, str]]:
+    for field, _ in param.ListFields():
         for name in _IRRELEVANT.get(field.name, ("batch_size",)):
             if field.message_type is not None and name in field.message_type.fields_by_name:
-                message.ClearField(name)
-    return param
+                yield field, name
 
 
 SHOWN = 4  # differences that a message spells out

@@ -16,6 +16,7 @@ from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary, write_binary
 from bpt.proto.blobs import array_to_blob, blob_to_array
+from bpt.proto.fields import without
 
 
 def read_mean(path: str) -> NDArray[np.float32]:
@@ -39,8 +40,7 @@ def read_mean(path: str) -> NDArray[np.float32]:
 
 def write_mean(path: str | os.PathLike[str], mean: NDArray[np.float32]) -> None:
     """Write the mean image (C, H, W) as Caffe does: a BlobProto (1, C, H, W) with the old fields."""
-    blob = array_to_blob(mean)
-    blob.ClearField("shape")
+    blob = without(array_to_blob(mean), "shape")
     blob.num, blob.channels, blob.height, blob.width = 1, *mean.shape
     write_binary(path, blob)
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from bpt.graph.spec import LayerSpec, LayerType, Shape, count
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.fields import without
 
 AUTOMATIC = "(automatic)"  # Caffe's name for a top that the text leaves out
 
@@ -71,13 +72,7 @@ class Node:
 
     def without_places(self) -> pb.LayerParameter:
         """Its text without the fields that say where files lie, which may differ from host to host."""
-        param = pb.LayerParameter()
-        param.CopyFrom(self.spec.param)
-        for path, _ in self.layer_type.files:
-            message, field = path.split(".")
-            if param.HasField(message):
-                getattr(param, message).ClearField(field)
-        return param
+        return without(self.spec.param, *(path for path, _ in self.layer_type.files))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.fields import without
 
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
 
-_OF_A_HOST = ("net", "train_net", "test_net", "weights", "snapshot_prefix", "solver_mode", "device_id")
+_OF_A_HOST = (
+    "net", "train_net", "test_net", "weights", "snapshot_prefix", "solver_mode", "device_id",
+    "parallel_param.balance_param.profile",
+)  # fmt: skip
 
 
 def net_digest(graph: LayerGraph) -> str:
@@ -37,11 +41,8 @@ def solver_digest(plan: RunPlan) -> str:
 
 def relevant_solver(param: pb.SolverParameter) -> pb.SolverParameter:
     """``param`` with only what must be the same on all hosts."""
-    relevant = pb.SolverParameter()
-    relevant.CopyFrom(param)
-    for field in _OF_A_HOST:
-        relevant.ClearField(field)
-    relevant.parallel_param.balance_param.ClearField("profile")
+    relevant = without(param, *_OF_A_HOST)
+    relevant.parallel_param.balance_param.SetInParent()  # the texts in replay logs have it, set or not
     return relevant
 
 

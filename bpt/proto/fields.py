@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -51,6 +51,23 @@ def is_own(field: FieldDescriptor) -> bool:
     """Whether bpt added the field to one of Caffe's messages, so that Caffe does not know it."""
     container = field.containing_type
     return field.number >= FIRST_OWN_NUMBER and container is not None and container.name not in _OLD_LAYERS
+
+
+M = TypeVar("M", bound=Message)
+
+
+def without(message: M, *paths: str) -> M:
+    """A copy of ``message`` without the fields at ``paths``, ``name`` or ``message.name``; they need not be there."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for path in paths:
+        *above, name = path.split(".")
+        holder: Message | None = copy
+        for step in above:
+            holder = getattr(holder, step) if holder is not None and holder.HasField(step) else None
+        if holder is not None:
+            holder.ClearField(name)
+    return copy
 
 
 _LONG = 40  # characters of a value that is still shown

@@ -23,6 +23,7 @@ from bpt.graph.spec import Shape, count
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_path
 from bpt.proto.blobs import FloatArray
+from bpt.proto.fields import without
 from bpt.state.gathering import PIECE, Gathered, Layers
 from bpt.state.hdf5_names import ByForm, check_names
 from bpt.state.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, runs_of_rows, shape_string
@@ -65,10 +66,7 @@ def write_weights(name: str, layers: Layers, path: str) -> None:
 
 def write_state(state: pb.SolverState, history: Sequence[Gathered], path: str) -> None:
     """Write ``state`` and ``history``."""
-    own = pb.SolverState()
-    own.CopyFrom(state)
-    for field in ("iter", "learned_net", "current_step"):
-        own.ClearField(field)
+    own = without(state, "iter", "learned_net", "current_step")
 
     def fill(file: h5py.File) -> None:
         file["iter"] = np.array([state.iter], np.int32)
