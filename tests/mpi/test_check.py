@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,16 +110,29 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@needs_mpi
-@pytest.mark.parametrize("ranks", ROWS)
-def test_many_ranks_give_the_weights_of_one(ranks: int, data: Path) -> None:
-    check(ranks, ROWS[ranks], data)
+QUICK = frozenset({"lenet", "resnet20"})
+
+
+def jobs(rows: dict[int, list[Row]]) -> Iterator[Any]:
+    """``pytest.param`` of (ranks, rows) for each number of ranks: the small nets, and the large ones, which take most of the time."""
+    for ranks, of_ranks in rows.items():
+        quick = [row for row in of_ranks if row[0] in QUICK]
+        yield pytest.param(ranks, quick, id=f"{ranks} ranks")
+        if len(quick) < len(of_ranks):
+            large = [row for row in of_ranks if row[0] not in QUICK]
+            yield pytest.param(ranks, large, id=f"{ranks} ranks, large nets", marks=pytest.mark.slow)
 
 
 @needs_mpi
-@pytest.mark.parametrize("ranks", CGDP_ROWS)
-def test_cgdp_gives_the_weights_of_one(ranks: int, data: Path) -> None:
-    check(ranks, CGDP_ROWS[ranks], data)
+@pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS))
+def test_many_ranks_give_the_weights_of_one(ranks: int, rows: list[Row], data: Path) -> None:
+    check(ranks, rows, data)
+
+
+@needs_mpi
+@pytest.mark.parametrize(("ranks", "rows"), jobs(CGDP_ROWS))
+def test_cgdp_gives_the_weights_of_one(ranks: int, rows: list[Row], data: Path) -> None:
+    check(ranks, rows, data)
 
 
 def check(ranks: int, rows: list[Row], data: Path) -> None:

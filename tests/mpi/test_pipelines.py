@@ -10,7 +10,7 @@ import pytest
 
 from scripts.make_brains import write
 from tests.mpi.mpirun import mpirun, needs_mpi
-from tests.mpi.test_check import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data
+from tests.mpi.test_check import ADAM, CGDP, SGD, SYNC, TREE, Row, check, data, jobs
 from tests.net_cases import PROTOTXT
 
 assert data  # a fixture of this module, too
@@ -54,9 +54,9 @@ ROWS: dict[int, list[Row]] = {
 
 
 @needs_mpi
-@pytest.mark.parametrize("ranks", ROWS)
-def test_a_pipeline_gives_the_weights_of_one_process(ranks: int, data: Path) -> None:
-    check(ranks, ROWS[ranks], data)
+@pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS))
+def test_a_pipeline_gives_the_weights_of_one_process(ranks: int, rows: list[Row], data: Path) -> None:
+    check(ranks, rows, data)
 
 
 @needs_mpi

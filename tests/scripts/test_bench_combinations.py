@@ -99,6 +99,7 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_by_mpirun(folder: Path) -> None:
     assert attempt_by_mpirun(PLAIN, folder).result == WORKS
     assert attempt_by_mpirun(Combination("RING", "IDPA", "plain", "LIBRARY"), folder).result == REFUSED
