@@ -114,7 +114,7 @@ QUICK = frozenset({"lenet", "resnet20"})
 
 
 def jobs(rows: dict[int, list[Row]]) -> Iterator[Any]:
-    """``pytest.param`` of (ranks, rows) for each number of ranks: the small nets, and the large ones, which take most of the time."""
+    """What ``parametrize`` wants: for each number of ranks the rows of small nets, and, slow, those of large ones."""
     for ranks, of_ranks in rows.items():
         quick = [row for row in of_ranks if row[0] in QUICK]
         yield pytest.param(ranks, quick, id=f"{ranks} ranks")
