@@ -54,11 +54,12 @@ def test_stages_choose_the_layers() -> None:
 
 
 def test_nothing_stays_open() -> None:
+    others = lmdb_file._environments.copy()
     score("net.prototxt", ["net.caffemodel"], 1, CPU, 0, ())
-    assert lmdb_file._environments == {}
+    assert lmdb_file._environments == others
     with pytest.raises(FileError):
         score("net.prototxt", ["net.caffemodel", "nope"], 1, CPU, 0, ())
-    assert lmdb_file._environments == {}
+    assert lmdb_file._environments == others
 
 
 # Images of one pixel with the values 1 … 10 in batches of 4, over 3 batches: the last one begins anew with 1 and 2. The
