@@ -195,7 +195,7 @@ def test_signals() -> None:
 
 def test_a_worker_that_is_killed() -> None:
     """Its samples go to the other two, and the run to its end."""
-    with running(4, f"4 {TRAIN} --set 'max_iter: 3000'", options=("--with-ft", "ulfm")) as run:
+    with running(4, f"4 {TRAIN} --set 'max_iter: 1500'", options=("--with-ft", "ulfm")) as run:
         run.until("Version 20:")
         run.signal(2, signal.SIGKILL)
         assert run.end() == 0, "\n".join(run.log)
@@ -211,7 +211,7 @@ def test_a_worker_that_is_killed() -> None:
     assert nodes[1].passes < nodes[0].passes == nodes[2].passes
     assert nodes[1].lost > 0 and nodes[1].idle_at_end_seconds == 0
     assert any(re.match(r"Report: worker 1 .* lost after [\d.]+ s$", line) for line in run.log)
-    assert Path("digits_iter_3000.caffemodel").exists()
+    assert Path("digits_iter_1500.caffemodel").exists()
 
 
 def test_data_that_the_server_ships(tmp_path: Path) -> None:

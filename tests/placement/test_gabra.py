@@ -40,7 +40,7 @@ def against_exact(seeds: range, generations: int) -> None:
 
 
 def test_within_one_percent_of_exact() -> None:
-    against_exact(range(200), generations=160)
+    against_exact(range(100), generations=160)
 
 
 @pytest.mark.slow

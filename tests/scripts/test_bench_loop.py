@@ -59,6 +59,7 @@ def test_the_python_face_and_the_command_line_train_the_same_text(tmp_path: Path
         step()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_table_of_the_python_face(capsys: pytest.CaptureFixture[str]) -> None:
     loop.run(arguments("--python", "--nets", "lenet", "--rounds", "1", "--threads", "1"))

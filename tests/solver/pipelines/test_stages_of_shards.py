@@ -68,7 +68,8 @@ def assert_same_run(ranks: int, *overrides: str, alone: tuple[str, ...] = (DOUBL
         (8, (4, 2, "ONE_F_ONE_B", 3), PEER, ""),
         (6, (3, 2, "ONE_F_ONE_B", 2), PEER, CGDP),  # the first stage has no layer that is split
         (6, (3, 2, "GPIPE", 2), MASTER, ""),  # nothing to do for a slave there
-        (8, (2, 4, "GPIPE", 3), PEER, ""),  # slices without features, micro-batches without samples
+        # Slices without features, micro-batches without samples.
+        pytest.param(8, (2, 4, "GPIPE", 3), PEER, "", marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -111,7 +112,7 @@ def set_grain(monkeypatch: pytest.MonkeyPatch) -> None:
         (3, (1, 3), PEER),
         (2, (1, 2), MASTER),
         (4, (2, 2, "ONE_F_ONE_B", 2), MASTER),
-        (8, (2, 2, "GPIPE", 3), PEER),
+        pytest.param(8, (2, 2, "GPIPE", 3), PEER, marks=pytest.mark.slow),
     ],
     ids=str,
 )
