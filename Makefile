@@ -27,10 +27,10 @@ demo: env  ## train LeNet on handwritten digits, in about a minute
 	@echo "    --weights snapshots/lenet/lenet_iter_1000.caffemodel"
 
 test: env  ## run the tests, but for those marked slow
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not slow'
 
 test-all: env  ## run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 check: lint types contract test  ## all that must pass before a commit
 

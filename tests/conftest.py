@@ -1,4 +1,4 @@
-"""Skips the tests marked ``gpu`` on machines without a CUDA device; no test leaves its log to the next one."""
+"""Which tests are skipped, which run one at a time, and what each finds as it was."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.mpi.mpirun import needs_mpi
+
 
 def pytest_configure() -> None:
     """Ctrl-C interrupts: a job that a shell has put in the background ignores it, and so would all that it starts."""
@@ -16,11 +18,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
+    """Jobs of many ranks run one at a time: ranks wait busily, and two jobs on two cores take each other's time."""
     for item in items:
-        if item.get_closest_marker("gpu"):
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        if needs_mpi.mark in item.iter_markers("skipif") or "integration" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("jobs"))
 
 
 @pytest.fixture(autouse=True)
