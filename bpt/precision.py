@@ -22,7 +22,8 @@ class Precision:
     Attributes:
         name: in the solver's text.
         compute: of blobs and their diffs, on a device and between the stages and shards of a net.
-        wire: of weights and gradients on their way between ranks.
+        wire: of weights and gradients on their way between ranks that go in step. A server and its workers send
+            weights as they are kept.
         master: of weights, gradients and moments, where they are kept and updated.
     """
 

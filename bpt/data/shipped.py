@@ -187,7 +187,7 @@ class Spool:
         return Record(content[:key], content[key:])
 
     def redirect(self, layer: pb.LayerParameter) -> None:
-        """Let the Data layer of this text read the spool, and the mean image that came with it."""
+        """Let the Data layer of this text, which is changed, read the spool, and the mean image that came with it."""
         layer.data_param.source = self.name
         layer.data_param.backend = pb.DataParameter.LMDB
         if self._mean and layer.transform_param.HasField("mean_file"):

@@ -23,9 +23,9 @@ class Bucket:
     All ranks cut their parameters into the same messages, whatever layout a rank's gradients have.
 
     Args:
-        parameters: of one dtype, which is that of the messages; in the same order on all ranks, each with a name for
-            the tables.
+        parameters: in the same order on all ranks, each with a name for the tables.
         comm: used by nobody else while a message of this bucket is on its way.
+        wire: of the numbers in messages, see Precision; by default those of the parameters.
 
     Attributes:
         label: its parameters in few words.
@@ -34,8 +34,11 @@ class Bucket:
         packed: elements of each parameter that travels with others in the first message.
     """
 
-    def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], comm: Communicator) -> None:
+    def __init__(
+        self, parameters: Sequence[tuple[str, nn.Parameter]], comm: Communicator, wire: torch.dtype | None = None
+    ) -> None:
         self.comm = comm
+        self.wire = wire or next((p.dtype for _, p in parameters), torch.float32)
         self.parameters = tuple(p for _, p in parameters)
         named = [name for name, _ in parameters]
         self.elements = {name: p.numel() for name, p in parameters}
@@ -58,7 +61,7 @@ class Bucket:
     def unpack_gradients(self) -> None:
         """Let the parameters have what now stands in the messages as their gradients."""
         for parameter, values in self._unpack():
-            parameter.grad = values.to(parameter.device, non_blocking=True)
+            parameter.grad = values.to(parameter.device, parameter.dtype, non_blocking=True)
 
     def drop_gradients(self) -> None:
         """This rank does not need the sums."""
@@ -79,11 +82,7 @@ class Bucket:
                 target.copy_(values)
 
     def _room(self) -> Tensor:
-        return (
-            torch.empty(sum(p.numel() for p in self._small), dtype=self._small[0].dtype)
-            if self._small
-            else torch.empty(0)
-        )
+        return torch.empty(sum(p.numel() for p in self._small), dtype=self.wire)
 
     def _pack(self, room: Tensor, small: list[Tensor | None], large: list[Tensor | None]) -> list[Message]:
         self._sent = []
@@ -96,7 +95,9 @@ class Bucket:
             self._sent.append(room)
         for parameter, values in zip(self._large, large, strict=True):
             self._sent.append(
-                torch.zeros(parameter.shape, dtype=parameter.dtype) if values is None else values.cpu().contiguous()
+                torch.zeros(parameter.shape, dtype=self.wire)
+                if values is None
+                else values.to("cpu", self.wire).contiguous()
             )
         return [tensor.numpy() for tensor in self._sent]
 

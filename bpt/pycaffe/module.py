@@ -123,7 +123,10 @@ def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST) -
         RunError: there is not enough memory.
     """
     plan = file_plan(os.fspath(path), checked_phase(phase))
-    plan.source.param.force_backward = True  # what the gradients are wanted for is not in the text
+    text = pb.NetParameter()
+    text.CopyFrom(plan.source.param)
+    text.force_backward = True  # what the gradients are wanted for is not in the text
+    plan = replace(plan, source=replace(plan.source, param=text))
     net = make_net(plan.graph(), CPU)
     for param in net.graph.params:
         if not param.lr_mult:

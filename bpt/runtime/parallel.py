@@ -255,7 +255,8 @@ class Parallel:
             chosen = (p for p in params if (p.index in net.part.slices) == sliced)
             return [(f"{net.graph.nodes[p.layer].name}/{p.blob}", net.value(p)) for p in chosen]
 
-        return [Bucket(values(False), self._for_samples), Bucket(values(True), self._for_slices)]
+        wire = net.context.precision.wire
+        return [Bucket(values(False), self._for_samples, wire), Bucket(values(True), self._for_slices, wire)]
 
     def status(self, signals: SignalActions | None) -> Status:
         """What all ranks must know of each iteration before they go on; a collective call."""

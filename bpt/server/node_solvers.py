@@ -91,7 +91,8 @@ def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
 
 def _redirected(plan: RunPlan, spools: Mapping[str, Spool]) -> RunPlan:
     """The plan whose training net's data layers read from ``spools``."""
-    net = plan.train.source.param
+    net = pb.NetParameter()
+    net.CopyFrom(plan.train.source.param)
     for spec in filter_layers(layer_specs(net, plan.train.source.origins), plan.train.state):
         if spec.name in spools:
             spools[spec.name].redirect(spec.param)

@@ -77,7 +77,7 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
         batch=batch * run.optim.iter_size,
         flops=_TRAINING * graph.flops / batch,
         parameters=graph.num_parameters,
-        weights=graph.num_parameters * run.precision.wire.itemsize,
+        weights=graph.num_parameters * run.precision.master.itemsize,
         record=record,
     )
 

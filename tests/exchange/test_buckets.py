@@ -168,3 +168,16 @@ def test_double_precision() -> None:
     assert [each.dtype for each in (*gradients, *weights)] == [np.float64] * 4
     assert [each.tolist() for each in gradients] == [[1 / 7] * 2, [0.0] * 12]
     assert [each.tolist() for each in weights] == [[1 / 3] * 2, [1 / 3] * 12]
+
+
+def test_messages_are_in_the_numbers_of_the_wire_and_parameters_stay_in_theirs() -> None:
+    small, large = parameter(numbered(3), numbered(3) / 3), parameter(numbered(12), numbered(12) / 3)
+    bucket = Bucket([("small", small), ("large", large)], SerialCommunicator(), torch.float64)
+    for messages in (bucket.pack_gradients(), bucket.pack_weights()):
+        assert [message.dtype for message in messages] == [np.float64] * 2
+    bucket.unpack_weights()
+    bucket.pack_gradients()[0][:] = [0.25, 0.5, 1]
+    bucket.unpack_gradients()
+    assert small.dtype == large.dtype == torch.float32
+    assert small.grad is not None and small.grad.dtype == torch.float32 and small.grad.tolist() == [0.25, 0.5, 1]
+    assert large.grad is not None and torch.equal(large.grad, numbered(12) / 3)

@@ -27,12 +27,12 @@ class Layout:
     As the order is the net's, the gradients of a chunk are one run, whatever the chunks are.
 
     Args:
-        parameters: of one dtype; the same on all ranks.
+        parameters: the same on all ranks.
+        dtype: of the elements.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self.dtype = parameters[0].dtype
-        assert all(p.dtype == self.dtype for p in parameters)
+    def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype = torch.float32) -> None:
+        self.dtype = dtype
         step = ALIGNMENT // self.dtype.itemsize
         self._starts: dict[int, int] = {}
         self.elements = 0

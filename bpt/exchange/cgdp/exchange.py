@@ -50,7 +50,8 @@ class Cgdp(Exchange):
         for group in self.buckets:
             for bucket in group:
                 parameters.setdefault(bucket.comm, []).extend(bucket.parameters)
-        self._sums = {comm: HostSum(of_it, comm, device) for comm, of_it in parameters.items()}
+        wires = {bucket.comm: bucket.wire for group in self.buckets for bucket in group}
+        self._sums = {comm: HostSum(of_it, comm, device, wires[comm]) for comm, of_it in parameters.items()}
         self.timed = False  # whether to wait for copies, too, that the device makes by itself, so that they are timed
         self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
         self._computing = computing_stream(device)

@@ -57,12 +57,19 @@ class HostSum:
         parameters: all whose gradients are summed over ``comm``, in the order of the net.
         comm: used by nobody else.
         device: where the gradients are.
+        dtype: of the sums.
     """
 
     _ARRIVED, _SUMMED, _TOTAL = range(3)
 
-    def __init__(self, parameters: Sequence[nn.Parameter], comm: Communicator, device: torch.device) -> None:
-        self.layout = Layout(parameters)
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        comm: Communicator,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.layout = Layout(parameters, dtype)
         self._slots = {id(parameter): slot for slot, parameter in enumerate(parameters)}
         self.host = comm.Split_type_shared()
         self.leads = self.host.rank == 0
