@@ -22,3 +22,12 @@ def test_handlers_are_put_back() -> None:
     with SignalActions():
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_sigterm_comes_before_all_others() -> None:
+    """A batch system that sends both SIGTERM and SIGINT must not read that the run has come to its end."""
+    with SignalActions() as signals:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.take() is Action.STOP
+        assert signals.terminated

@@ -77,12 +77,16 @@ class Static:
         """The time that each rank takes for its share."""
         return tuple(f.seconds(share.count) for f, share in zip(self.functions, shares, strict=True))
 
-    def remarks(self, shares: Sequence[Share]) -> list[str]:
-        """What to know of the predictions for ``shares``, a line a rank: those beyond what was measured."""
+    def remarks(self, shares: Sequence[Share], ranks: Sequence[int] = ()) -> list[str]:
+        """What to know of the predictions for ``shares``, a line a rank: those beyond what was measured.
+
+        Args:
+            ranks: that have the shares; by default 0, 1, …
+        """
         return [
             f"rank {rank}: {share.count} samples are more than the {function.largest} that were measured; "
             "their time is an extrapolation"
-            for rank, (function, share) in enumerate(zip(self.functions, shares, strict=True))
+            for rank, function, share in zip(ranks or range(len(shares)), self.functions, shares, strict=True)
             if share.count > function.largest
         ]
 

@@ -73,12 +73,10 @@ class EngineChoice:
 
     def __str__(self) -> str:
         name: str = self.names.Name(self.engine)
-        if not any(self.seconds.values()):
-            return name
-        times = ", ".join(
-            f"{self.names.Name(engine)} {self.fastest(engine) * 1e3:.3g} ms" for engine in self.candidates
-        )
-        return f"{name} ({times} an iteration)"
+        seconds = {engine: self.fastest(engine) for engine in self.candidates}
+        measured = {engine: fastest for engine, fastest in seconds.items() if math.isfinite(fastest)}
+        times = ", ".join(f"{self.names.Name(engine)} {fastest * 1e3:.3g} ms" for engine, fastest in measured.items())
+        return f"{name} ({times} an iteration)" if times else name
 
 
 class LayoutChoice(EngineChoice):

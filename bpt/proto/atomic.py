@@ -32,6 +32,17 @@ def check_place(path: str | os.PathLike[str]) -> None:
         raise FileError(path, f'cannot be written: there is no folder "{place.parent}"; make it, or name another')
     if not _is_device(place) and not os.access(place.parent, os.W_OK | os.X_OK):
         raise FileError(path, f'cannot be written: the folder "{place.parent}" is not writable')
+    if not _is_device(place) and (problem := creates_nothing(place.parent)):
+        raise FileError(path, f"cannot be written: {problem}")
+
+
+def creates_nothing(folder: str | os.PathLike[str]) -> str:
+    """Why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder):
+            return ""
+    except OSError as error:
+        return f'nothing can be created in the folder "{os.fspath(folder)}": {error.strerror or error}'
 
 
 @contextlib.contextmanager

@@ -79,7 +79,7 @@ class SeenBalance:
         self._log(None)
         balance = parallel.balance
         if isinstance(balance, Static) and self._batch:
-            for line in balance.remarks(parallel.shares(self._batch)):
+            for line in balance.remarks(parallel.shares(self._batch), parallel.ranks_with_samples):
                 LOG.warning("Balance: %s", line)
 
     def start(self, iteration: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from bpt.net import Net
 from bpt.optim.lr_policy import current_step
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.atomic import creates_nothing
 from bpt.state import binary, hdf5, hdf5_names
 from bpt.state.gathering import history_of, write_together
 from bpt.state.weights import save_weights
@@ -40,20 +40,11 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     elif not os.access(folder, os.W_OK | os.X_OK):
         problem = f'the folder "{folder}" is not writable'
     else:
-        problem = _not_creating_in(folder)
+        problem = creates_nothing(folder)
     if problem:
         yield Violation(("snapshot_prefix",), f'cannot write to snapshot_prefix "{plan.snapshot_prefix}": {problem}')
     if plan.snapshot_format == pb.SolverParameter.HDF5 and not hdf5.available():
         yield Violation(("snapshot_format",), "snapshot_format: HDF5 needs the package h5py: pip install 'bpt[hdf5]'")
-
-
-def _not_creating_in(folder: str) -> str:
-    """Why nothing can be created there, though permissions allow it: as in /proc, or where a quota is used up."""
-    try:
-        with tempfile.TemporaryDirectory(dir=folder):
-            return ""
-    except OSError as error:
-        return f'nothing can be created in the folder "{folder}": {error.strerror or error}'
 
 
 def check_names(plan: RunPlan, graph: LayerGraph) -> None:

@@ -140,3 +140,9 @@ def test_a_place_is_checked_before_the_work(tmp_path: Path, monkeypatch: pytest.
     assert complaint(tmp_path) == "it is a folder"
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert complaint(Path("new")) == 'the folder "." is not writable'
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can create a file")
+def test_a_folder_that_takes_no_files_shows_before_the_work() -> None:
+    with pytest.raises(FileError, match='nothing can be created in the folder "/proc": '):
+        check_place("/proc/trace.json")

@@ -28,11 +28,11 @@ class Layout:
 
     Args:
         parameters: the same on all ranks.
-        dtype: of the elements.
+        dtype: of the elements; by default those of the parameters.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype = torch.float32) -> None:
-        self.dtype = dtype
+    def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype | None = None) -> None:
+        self.dtype = dtype or parameters[0].dtype
         step = ALIGNMENT // self.dtype.itemsize
         self._starts: dict[int, int] = {}
         self.elements = 0

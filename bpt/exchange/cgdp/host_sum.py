@@ -57,7 +57,7 @@ class HostSum:
         parameters: all whose gradients are summed over ``comm``, in the order of the net.
         comm: used by nobody else.
         device: where the gradients are.
-        dtype: of the sums.
+        dtype: of the sums; by default those of the parameters.
     """
 
     _ARRIVED, _SUMMED, _TOTAL = range(3)
@@ -67,7 +67,7 @@ class HostSum:
         parameters: Sequence[nn.Parameter],
         comm: Communicator,
         device: torch.device,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.layout = Layout(parameters, dtype)
         self._slots = {id(parameter): slot for slot, parameter in enumerate(parameters)}

@@ -123,8 +123,8 @@ def violations_of_data(plan: RunPlan, samples: int, workers: int, passes: Fracti
         if batches > 1 and batches > whole:
             yield Violation(
                 way,
-                f"{what}, but the data are trained only {whole} times",
-                f"use num_batches: {max(whole, 1)} or fewer",
+                f"{what}, but the data are trained only {float(passes):.3g} times",
+                f"use num_batches: {whole} or fewer" if whole > 1 else "use num_batches: 1",
             )
     staleness = parallel.agwu_param.max_staleness
     if parallel.exchange != _Parallel.SGWU and 0 < staleness < workers - 1:
