@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,13 +11,12 @@ from bpt.events.bus import EventBus
 from bpt.exchange import Exchange
 from bpt.execute import debug_info
 from bpt.execute.operator import SegmentOperator
-from bpt.execute.segment_state import MicroBatchState
 from bpt.execute.status import Status
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import Instruction
 from bpt.schedule.pipeline import Pipeline
-from bpt.schedule.schedulers import Delayed, Pipelined, Scheduler, Synchronous
+from bpt.schedule.schedulers import Scheduler, Synchronous, staged
 
 Handler = Callable[[Any], None]
 
@@ -59,7 +57,8 @@ class Executor:
         self._grad = True
         self._debug = False
         self._update: Callable[[float], object] = lambda loss: None
-        self._outcomes: deque[MicroBatchState] = deque()  # of the last iterations, where losses are known late
+        self._first = self._next = -1  # iterations: that at which the run began, and that which goes on with it
+        self._exchanging = False
         self._made: tuple[object, Scheduler] | None = None
         self._handlers: Mapping[type[Instruction], Handler] = {
             do.Broadcast: self._broadcast,
@@ -68,6 +67,8 @@ class Executor:
             do.Backward: self._backward,
             do.Send: self._send,
             do.Recv: self._recv,
+            do.Expect: self._expect,
+            do.Retire: self._retire,
             do.Exchange: self._start_exchange,
             do.Wait: self._wait,
             do.Update: self._apply,
@@ -83,9 +84,7 @@ class Executor:
             return Synchronous(len(operator.segments), self._passes, broadcasts, overlap=not self._debug)
         pipeline = Pipeline(stage.of_segments, stage.transfers, self._passes, operator.micro_batches, broadcasts)
         if self._made is None or self._made[0] != pipeline:
-            late = operator.delay is not None
-            made = Delayed(pipeline, stage.number) if late else Pipelined(pipeline, stage.number, self._rule)
-            self._made = pipeline, made
+            self._made = pipeline, staged(pipeline, stage.number, self._rule)
         return self._made[1]
 
     def train(self, iteration: int, update: Callable[[float], object], debug: bool = False) -> float:
@@ -101,19 +100,15 @@ class Executor:
         assert self._status is not None
         self._begin(iteration, -1, grad=True, debug=debug)
         self._update = update
-        scheduler = self.scheduler
-        if scheduler.starts_anew(iteration):
+        if iteration != self._next:  # elsewhere: batches that are under way will not come back
+            self._first = iteration
             self.operator.forget()
             self._status.forget()
-            self._outcomes.clear()
+        self._next = iteration + 1
+        scheduler = self.scheduler
         self.operator.begin(iteration, scheduler.micro_batches)
-        updated = False
-        for instruction in scheduler.training(iteration):
+        for instruction in scheduler.training(iteration, self._first):
             self._execute(instruction)
-            updated |= isinstance(instruction, do.Update)
-        if not updated:  # nothing has come back yet, but all ranks learn the loss
-            self._execute(do.Wait())
-            self._execute(do.Update())
         return self._total
 
     def evaluate(self, iteration: int, number: int, *, grad: bool = False, debug: bool = False) -> float:
@@ -130,8 +125,7 @@ class Executor:
         self.operator.begin(iteration, self.operator.micro_batches, number)
         for instruction in scheduler.forward():
             self._execute(instruction)
-        if self.operator.stage is not None:
-            self.operator.finish()
+        self.operator.finish()
         return float(self._loss.item())
 
     def backward(self, debug: bool = False) -> None:
@@ -142,7 +136,7 @@ class Executor:
 
     def applied(self, iteration: int) -> int | None:
         """The iteration whose gradient the update at the end of ``iteration`` applies; see Scheduler."""
-        return self.scheduler.applied(iteration)
+        return self.scheduler.applied(iteration, self._first)
 
     def _begin(self, iteration: int, number: int, grad: bool, debug: bool) -> None:
         self._iteration, self._pass, self._grad, self._debug = iteration, number, grad, debug
@@ -184,35 +178,25 @@ class Executor:
     def _recv(self, instruction: do.Recv) -> None:
         self.operator.recv(instruction)
 
+    def _expect(self, instruction: do.Expect) -> None:
+        self.operator.expect(instruction)
+
+    def _retire(self, instruction: do.Retire) -> None:
+        self.operator.retire(instruction.batch)
+
     def _start_exchange(self, instruction: do.Exchange) -> None:
         assert self.exchange is not None
+        self._exchanging = True
         self.exchange.start(instruction.segment)
 
     def _wait(self, instruction: do.Wait) -> None:
         assert self.exchange is not None and self._status is not None
-        if isinstance(self.scheduler, Delayed):
-            if self.applied(self._iteration) is not None:
-                self.exchange.wait()
-            self._retire(self.scheduler)
-            self._status.start(self._loss.item())
-            return
         self._status.start(self._loss.item() / self._passes)
-        if self.operator.stage is not None:
+        if instruction.in_step:
             self.operator.finish()
-        self.exchange.wait()
-
-    def _retire(self, scheduler: Delayed) -> None:
-        """A batch has come back; ``values`` are the outputs of the iteration whose loss is due.
-
-        So that a log shows one batch; in the first n - 1 iterations of n stages, the first one.
-        """
-        assert self.operator.stage is not None
-        self.operator.expect_diffs(self._iteration, scheduler.first)
-        self.operator.retire(scheduler.applied(self._iteration))
-        self._outcomes.append(self.operator.outcome)
-        if len(self._outcomes) > self.operator.stage.links.stages.size:
-            self._outcomes.popleft()
-        self.operator.show(self._outcomes[0])
+        if self._exchanging:
+            self.exchange.wait()
+            self._exchanging = False
 
     def _apply(self, instruction: do.Update) -> None:
         assert self._status is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
@@ -22,14 +23,14 @@ from bpt.graph.model_parallel import Block, blocks
 from bpt.graph.segments import Segment, whole
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.instructions import Recv, Send
+from bpt.schedule.instructions import Expect, Recv, Send
 from bpt.schedule.schedulers import LOOK
 
 MakeCompute = Callable[[Net, Place], Compute]
 
 
 class SegmentOperator:
-    """Executes ``Draw``, ``Forward``, ``Backward``, ``Send`` and ``Recv`` for a net on one rank.
+    """Executes what instructions say of a net on one rank, all but the exchange and the update of its parameters.
 
     Between segments tensors are detached, so ``backward(s)`` differentiates segment ``s`` alone. Diffs
     of the edges at its end come from the segments behind it, from ``loss_weight`` and from a caller.
@@ -79,6 +80,8 @@ class SegmentOperator:
         self._state = state or MicroBatchState(net.context)
         self._under_way = MicroBatches(self.micro_batches, delay)
         self._outputs = PassOutputs(net)
+        # Of the last iterations, where losses are known as late as the last stage's are by all.
+        self._outcomes: deque[MicroBatchState] = deque(maxlen=stage.links.stages.size if stage else 1)
         if stage is not None:
             net.sources_apart = True
             net.enter(replace(net.context, micro_batch_splits=splits))
@@ -340,24 +343,14 @@ class SegmentOperator:
         else:
             state.values.update(dict.fromkeys(transfer.edges, blob))
 
-    def expect_diffs(self, iteration: int, first: int) -> None:
-        """Receive meanwhile what the stages above send until an iteration's end and later ones wait for here.
-
-        So all that is sent has somebody who receives it, whether the run goes on, tests or ends.
-
-        Args:
-            first: the iteration at which the run began.
-        """
-        assert self.stage is not None and self.delay is not None
-        for transfer in self.stage.transfers if self.leads else ():
-            if not transfer.diff or transfer.from_stage != self.stage.number:
-                continue
-            above = self.stage.links.stages.size - 1 - transfer.to_stage
-            sent = iteration - above  # the last batch whose diff has left
-            under_way = sent - max(iteration - self.delay, first - 1)
-            with self.stage.links.stages.events.part_of(Recv(transfer.index, sent, diff=True)):
-                while self.stage.expected(transfer, diff=True) < under_way:
-                    self.stage.expect(transfer, True, self._context_of(sent).own_shape)
+    def expect(self, instruction: Expect) -> None:
+        """``Expect``: receive meanwhile a diff that a later iteration waits for here."""
+        if not self.leads:
+            return
+        assert self.stage is not None
+        transfer, micro = self.stage.transfers[instruction.transfer], instruction.micro
+        with self.stage.links.stages.events.part_of(Recv(transfer.index, micro, diff=True)):
+            self.stage.expect(transfer, True, self._context_of(micro).own_shape)
 
     # When an iteration is over
 
@@ -369,29 +362,30 @@ class SegmentOperator:
         if self.stage is None:
             return
         self.stage.links.wait()
-        if self.delay is not None:
-            self.retire(LOOK)
-            return
-        self._under_way.clear()
-        self.take_outputs()
+        if self.delay is None:
+            self._under_way.clear()
+        else:
+            self._under_way.end(LOOK)
+        self._show(self._outputs.take())
 
     def retire(self, batch: int | None) -> None:
-        """No instruction will name this batch any more (with a delay); ``values`` are the outputs of the last one."""
-        self.take_outputs()
+        """``Retire``: let go of a batch (with a delay); ``values`` are the outputs of the iteration whose loss is due.
+
+        So that a log shows one batch; in the first n - 1 iterations of n stages, the first one.
+        """
         if batch is not None:
             self._under_way.end(batch)
+        self._outcomes.append(self._outputs.take())
+        self._show(self._outcomes[0])
 
     def forget(self) -> None:
         """Forget all batches that have not come back: the run goes on from elsewhere."""
-        assert self.stage is not None
-        self.stage.links.drop()
+        if self.stage is not None:
+            self.stage.links.drop()
         self._under_way.clear()
+        self._outcomes.clear()
 
-    def take_outputs(self) -> None:
-        """Let ``values`` be the net's outputs and losses made here, for the whole share of the last pass."""
-        self.show(self._outputs.take())
-
-    def show(self, outcome: MicroBatchState) -> None:
+    def _show(self, outcome: MicroBatchState) -> None:
         """Let ``values`` be these."""
         self._state = outcome
         self.net.enter(outcome.context)

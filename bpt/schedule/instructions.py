@@ -112,6 +112,28 @@ class Recv(InstructionBase, letter="R", phase="pipeline", number="transfer"):
 
 
 @dataclass(frozen=True)
+class Expect(InstructionBase, letter="E", phase="pipeline", number="transfer"):
+    """Start to receive a diff that another stage sends by the end of this iteration and a later one waits for."""
+
+    transfer: int
+    micro: int
+    diff: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Retire(InstructionBase, letter="T", phase="pipeline"):
+    """No instruction will name batch ``batch`` any more (``None``: none has come back); show outputs as late as losses.
+
+    Only where batches outlive iterations; elsewhere all are over at Wait.
+    """
+
+    batch: int | None
+
+    def __str__(self) -> str:
+        return "T" if self.batch is None else f"T{self.batch}"
+
+
+@dataclass(frozen=True)
 class Exchange(InstructionBase, letter="X", phase="exchange", number="segment"):
     """Start to sum the finished gradients of segment ``segment`` over the ranks that hold its parameters."""
 
@@ -120,12 +142,17 @@ class Exchange(InstructionBase, letter="X", phase="exchange", number="segment"):
 
 @dataclass(frozen=True)
 class Wait(InstructionBase, letter="W", phase="exchange"):
-    """Wait until all that was started is done: gradients are those of the whole batch."""
+    """Wait until all that was started is done: gradients are those of the whole batch.
+
+    ``in_step``: messages between stages, too; else these stay under way from iteration to iteration.
+    """
+
+    in_step: bool = True
 
 
 @dataclass(frozen=True)
 class Update(InstructionBase, letter="U", phase="update"):
-    """Apply the solver's update rule to the gradients that have added up, and clear them."""
+    """Apply the solver's update rule to the gradients that have added up, if there are any, and clear them."""
 
 
-Instruction = Broadcast | Draw | Forward | Backward | Send | Recv | Exchange | Wait | Update
+Instruction = Broadcast | Draw | Forward | Backward | Send | Recv | Expect | Retire | Exchange | Wait | Update

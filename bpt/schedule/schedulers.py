@@ -7,28 +7,31 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.instructions import Forward, Instruction
 from bpt.schedule.pipeline import Pipeline, delayed, instructions
 from bpt.schedule.pipeline.streams import Steps
 from bpt.schedule.synchronous import synchronous
 
+DELAYED = pb.PipelineParameter.DELAYED
 LOOK = -1  # in the place of a batch's number, where batches that are trained may be under way
 
 
 class Scheduler(Protocol):
     """Says *when*; an Operator says where and how."""
 
-    def training(self, iteration: int) -> Iterable[Instruction]:
-        """The instructions of one training iteration of this rank."""
+    def training(self, iteration: int, first: int) -> Iterable[Instruction]:
+        """The instructions of one training iteration of this rank; it ends with Wait and Update.
+
+        Args:
+            first: the iteration at which the run began, here and in ``applied``. What was under way before is lost.
+        """
 
     def forward(self) -> Iterable[Instruction]:
         """Those of a pass without a backward pass: a test."""
 
-    def applied(self, iteration: int) -> int | None:
+    def applied(self, iteration: int, first: int) -> int | None:
         """The iteration whose gradient the update at the end of ``iteration`` applies; ``None``: there is none yet."""
-
-    def starts_anew(self, iteration: int) -> bool:
-        """Whether ``iteration`` does not follow on the last one, so that what is under way is lost."""
 
     @property
     def micro_batches(self) -> int:
@@ -51,7 +54,7 @@ class Synchronous:
     overlap: bool = True
     micro_batches: int = field(default=0, init=False)
 
-    def training(self, iteration: int) -> Iterator[Instruction]:
+    def training(self, iteration: int, first: int) -> Iterator[Instruction]:
         """See Scheduler."""
         return synchronous(self.segments, self.passes, self.broadcast, self.overlap)
 
@@ -59,13 +62,9 @@ class Synchronous:
         """See Scheduler."""
         return map(Forward, range(self.segments))
 
-    def applied(self, iteration: int) -> int | None:
+    def applied(self, iteration: int, first: int) -> int | None:
         """See Scheduler."""
         return iteration
-
-    def starts_anew(self, iteration: int) -> bool:
-        """See Scheduler."""
-        return False
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Pipelined:
     def _iteration(self) -> list[Instruction]:
         return instructions(self.rule, self.pipeline, self.stage)
 
-    def training(self, iteration: int) -> list[Instruction]:
+    def training(self, iteration: int, first: int) -> list[Instruction]:
         """See Scheduler."""
         return self._iteration
 
@@ -97,54 +96,40 @@ class Pipelined:
         """See Scheduler."""
         return forward_only(self.pipeline, self.stage)
 
-    def applied(self, iteration: int) -> int | None:
+    def applied(self, iteration: int, first: int) -> int | None:
         """See Scheduler."""
         return iteration
 
-    def starts_anew(self, iteration: int) -> bool:
-        """See Scheduler."""
-        return False
 
-
+@dataclass(frozen=True)
 class Delayed:
     """One stage of a pipeline whose stages do not go in step (Hybrid / GABRA, Eq. 1 and 2); see ``delayed``.
 
     Stage i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
     or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
-
-    Attributes:
-        delay: iterations between a batch's forward pass on this stage and its backward pass.
-        first: the iteration at which this run began.
     """
 
-    micro_batches = 1
+    pipeline: Pipeline
+    stage: int
+    micro_batches: int = field(default=1, init=False)
 
-    def __init__(self, pipeline: Pipeline, stage: int) -> None:
-        self.delay = pipeline.depth - 1 - stage
-        self.first = 0
-        self._pipeline = pipeline
-        self._stage = stage
-        self._next = -1
-
-    def training(self, iteration: int) -> list[Instruction]:
+    def training(self, iteration: int, first: int) -> list[Instruction]:
         """See Scheduler."""
-        if self.starts_anew(iteration):
-            self.first = iteration
-        self._next = iteration + 1
-        return delayed(self._pipeline, self._stage, iteration, self.first)
+        return delayed(self.pipeline, self.stage, iteration, first)
 
     def forward(self) -> Iterator[Instruction]:
         """See Scheduler."""
-        return forward_only(self._pipeline, self._stage, LOOK)
+        return forward_only(self.pipeline, self.stage, LOOK)
 
-    def applied(self, iteration: int) -> int | None:
+    def applied(self, iteration: int, first: int) -> int | None:
         """See Scheduler."""
-        batch = iteration - self.delay
-        return batch if batch >= self.first else None
+        batch = iteration - (self.pipeline.depth - 1 - self.stage)
+        return batch if batch >= first else None
 
-    def starts_anew(self, iteration: int) -> bool:
-        """See Scheduler."""
-        return iteration != self._next
+
+def staged(pipeline: Pipeline, stage: int, rule: int) -> Scheduler:
+    """Of a stage, by any ``rule`` of the schema's ``PipelineParameter``."""
+    return Delayed(pipeline, stage) if rule == DELAYED else Pipelined(pipeline, stage, rule)
 
 
 def forward_only(pipeline: Pipeline, stage: int, first: int = 0) -> Iterator[Instruction]:

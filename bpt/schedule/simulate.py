@@ -5,12 +5,12 @@ Only backward and exchange take time, as in the paper's cost model; forward, upd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bpt.schedule.cost_model import Costs, LayerCost
-from bpt.schedule.instructions import Backward, Exchange, Instruction, Wait
+from bpt.schedule.instructions import Backward, Broadcast, Exchange, Forward, Instruction, Update, Wait
 
 DEFAULT, D2H, HOST, NETWORK, H2D = "default", "D2H", "host", "network", "H2D"  # streams, each first in, first out
 EXCHANGE = (D2H, HOST, NETWORK, H2D)  # in the order of LayerCost.stages
@@ -89,17 +89,24 @@ class _Clock:
         self._busy: dict[tuple[int, str], float] = {}
         self._computed = [0.0] * len(ranks)  # time in backward and synchronisation
         self._trace = Trace()
+        self._handlers: Mapping[type[Instruction], Callable[[Any], None]] = {
+            **dict.fromkeys((Broadcast, Forward, Update), self._take_no_time),
+            Backward: self._backward,
+            Exchange: self._exchange,
+            Wait: self._wait,
+        }
 
     def play(self, instructions: Iterable[Instruction]) -> Trace:
         for instruction in instructions:
-            if isinstance(instruction, Backward):
-                for rank, chunk in enumerate(self._of(instruction.segment)):
-                    self._compute(rank, str(instruction), chunk.bp)
-            elif isinstance(instruction, Exchange):
-                self._exchange(instruction)
-            elif isinstance(instruction, Wait):
-                self._wait(str(instruction))
+            self._handlers[type(instruction)](instruction)
         return self._trace
+
+    def _take_no_time(self, instruction: Instruction) -> None:
+        """What the model leaves out."""
+
+    def _backward(self, instruction: Backward) -> None:
+        for rank, chunk in enumerate(self._of(instruction.segment)):
+            self._compute(rank, str(instruction), chunk.bp)
 
     def _of(self, segment: int) -> list[LayerCost]:
         """The chunk, as it is on each rank."""
@@ -125,12 +132,12 @@ class _Clock:
     def _on_host(self, times: Sequence[float], host: int) -> list[float]:
         return [time for time, its in zip(times, self._hosts, strict=True) if its == host]
 
-    def _wait(self, label: str) -> None:
+    def _wait(self, instruction: Wait) -> None:
         for rank, computed in enumerate(self._computed):
             start = self._busy.get((rank, DEFAULT), 0.0)
             end = max(start, self._busy.get((rank, H2D), 0.0))
             self._busy[rank, DEFAULT] = end
-            self._trace.events.append(Event(rank, DEFAULT, label, start, end))
+            self._trace.events.append(Event(rank, DEFAULT, str(instruction), start, end))
             self._trace.ends.append(end)
             self._trace.exposed.append(end - computed)
 

@@ -33,6 +33,12 @@ class Notes:
     def begin(self, iteration: int, micro_batches: int, number: int = 0) -> None:
         """Of pipelines."""
 
+    def forget(self) -> None:
+        """Of pipelines."""
+
+    def finish(self) -> None:
+        """Of pipelines."""
+
     def begin_pass(self, iteration: int, number: int) -> None:
         self.now = f"{iteration}.{number}"
 

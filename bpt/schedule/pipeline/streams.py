@@ -15,8 +15,10 @@ stage i of n (from 0) runs batch t forward, and backward the batch whose diff ha
 t - (n-1-i). So no stage waits for those above it, and the last one uses gradients of the current batch. Two stages of a
 segment each, iterations 0 to 2::
 
-    D0 F0.0 S0.0            D1 F0.1 S0.1 r0.0 B0.0 X0 W U        D2 F0.2 S0.2 r0.1 B0.1 X0 W U
-    R0.0 F1.0 B1.0 s0.0 …   R0.1 F1.1 B1.1 s0.1 X1 W U           R0.2 F1.2 B1.2 s0.2 X1 W U
+    D0 F0.0 S0.0 e0.0 T W U            D1 F0.1 S0.1 r0.0 B0.0 X0 e0.1 T0 W U   D2 F0.2 S0.2 r0.1 B0.1 X0 e0.2 T1 W U
+    R0.0 F1.0 B1.0 s0.0 X1 T0 W U      R0.1 F1.1 B1.1 s0.1 X1 T1 W U           R0.2 F1.2 B1.2 s0.2 X1 T2 W U
+
+All that is sent is received by somebody meanwhile (``e``), whether the run goes on, tests or ends.
 
 This is not synchronous SGD: the weights have changed between the forward and the backward of a batch.
 """
@@ -24,7 +26,7 @@ This is not synchronous SGD: the weights have changed between the forward and th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.instructions import (
@@ -32,9 +34,11 @@ from bpt.schedule.instructions import (
     Broadcast,
     Draw,
     Exchange,
+    Expect,
     Forward,
     Instruction,
     Recv,
+    Retire,
     Send,
     Update,
     Wait,
@@ -79,6 +83,18 @@ class Steps:
             yield from (Send(flow.index, micro, diff=True) for flow in self._into[segment] if flow.diff)
             if last and self._overlap:
                 yield Exchange(segment)
+
+    def expect(self, segments: Iterable[int], sent: Callable[[Flow], int], first: int) -> Iterator[Instruction]:
+        """The diffs that the stages above have begun to send.
+
+        Args:
+            sent: the last batch whose diff has left, of a flow.
+            first: the first batch of the run.
+        """
+        for segment in segments:
+            for flow in self._out_of[segment]:
+                if flow.diff and sent(flow) >= first:
+                    yield Expect(flow.index, sent(flow))
 
     def exchange(self, segments: Iterable[int]) -> Iterator[Instruction]:
         """The exchanges that follow all backward passes, where they do not overlap."""
@@ -132,7 +148,7 @@ def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[I
 def delayed(pipeline: Pipeline, stage: int, iteration: int, first: int = 0) -> list[Instruction]:
     """One iteration of one stage. The number of a batch, in the place of a micro-batch's, is its iteration's.
 
-    In the first n-1-i iterations of a run nothing has come back to stage i; it then updates nothing.
+    In the first n-1-i iterations of a run nothing has come back to stage i; its Update then has nothing to apply.
 
     Args:
         pipeline: contiguous; one pass and one micro-batch.
@@ -151,9 +167,13 @@ def _yield_delayed(pipeline: Pipeline, stage: int, iteration: int, first: int) -
     if stage == 0:
         yield from steps.draw(range(iteration, iteration + 1))
     yield from steps.forward(segments, iteration)
-    batch = iteration - (pipeline.depth - 1 - stage)
-    if batch >= first:
+    top = pipeline.depth - 1
+    batch = iteration - (top - stage)
+    back = batch >= first
+    if back:
         yield from steps.backward(segments, batch, last=True)
         yield from steps.exchange(segments)
-        yield Wait()
-        yield Update()
+    yield from steps.expect(segments, lambda flow: iteration - (top - flow.to_stage), first)
+    yield Retire(batch if back else None)
+    yield Wait(in_step=False)
+    yield Update()

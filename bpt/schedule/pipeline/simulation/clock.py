@@ -6,11 +6,27 @@ Messages between stages have channels, in which they keep their order, and links
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from bpt.schedule.instructions import Backward, Exchange, Forward, Instruction, Recv, Send, Update, Wait
+from bpt.schedule.instructions import (
+    Backward,
+    Broadcast,
+    Draw,
+    Exchange,
+    Expect,
+    Forward,
+    Instruction,
+    Recv,
+    Retire,
+    Send,
+    Update,
+    Wait,
+)
 from bpt.schedule.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event, Times, Trace
+
+Handler = Callable[[Any], bool | None]
+"""Does an instruction; ``False``: it cannot be done yet."""
 
 
 class DeadlockError(ValueError):
@@ -152,9 +168,8 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: Times) -> Trace:
 
 
 def _steps(updates: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """When the slowest stage had done each update. A stage with fewer of them has missed the first ones (DELAYED)."""
-    count = max(map(len, updates), default=0)
-    return tuple(max(its[-back] for its in updates if back <= len(its)) for back in range(count, 0, -1))
+    """When the slowest stage had done each update."""
+    return tuple(map(max, zip(*updates, strict=True)))
 
 
 class _Stage:
@@ -174,6 +189,17 @@ class _Stage:
         self._network = network
         self._exchanged = 0.0  # when the last exchange that was started is done
         self._in_flight: Counter[int] = Counter()
+        self._has_gradients = False
+        self._handlers: Mapping[type[Instruction], Handler] = {
+            **dict.fromkeys((Broadcast, Draw, Expect, Retire), self._take_no_time),
+            Forward: self._forward,
+            Backward: self._backward,
+            Send: self._send,
+            Recv: self._receive,
+            Exchange: self._exchange,
+            Wait: self._wait,
+            Update: self._update,
+        }
 
     @property
     def ended(self) -> bool:
@@ -188,31 +214,41 @@ class _Stage:
 
     def _do(self, instruction: Instruction) -> bool:
         """Whether the instruction could be done."""
-        if isinstance(instruction, Recv):
-            arrival = self._network.receive(instruction)
-            if arrival is None:
-                return False
+        return self._handlers[type(instruction)](instruction) is not False
+
+    def _take_no_time(self, instruction: Instruction) -> None:
+        """What the model leaves out."""
+
+    def _receive(self, recv: Recv) -> bool:
+        arrival = self._network.receive(recv)
+        if arrival is not None:
             self._wait_until(arrival)
-        elif isinstance(instruction, Send):
-            self._send(instruction)
-        elif isinstance(instruction, Forward):
-            self._compute(instruction, self._times.forward(self._number, instruction.segment))
-            self._in_flight[instruction.segment] += 1
-            count = self._in_flight[instruction.segment]
-            self.peaks[instruction.segment] = max(self.peaks.get(instruction.segment, 0), count)
-        elif isinstance(instruction, Backward):
-            self._compute(instruction, self._times.backward(self._number, instruction.segment))
-            self._in_flight[instruction.segment] -= 1
-        elif isinstance(instruction, Exchange):
-            start = max(self.now, self._exchanged)
-            self._exchanged = start + self._times.exchange(self._number, instruction.segment)
-            self._note(EXCHANGE, instruction, start, self._exchanged)
-        elif isinstance(instruction, Wait):
-            self._wait_until(self._exchanged)
-        elif isinstance(instruction, Update):
-            self._compute(instruction, self._times.update(self._number))
-            self.updates.append(self.now)
-        return True
+        return arrival is not None
+
+    def _forward(self, forward: Forward) -> None:
+        self._compute(forward, self._times.forward(self._number, forward.segment))
+        self._in_flight[forward.segment] += 1
+        count = self._in_flight[forward.segment]
+        self.peaks[forward.segment] = max(self.peaks.get(forward.segment, 0), count)
+
+    def _backward(self, backward: Backward) -> None:
+        self._compute(backward, self._times.backward(self._number, backward.segment))
+        self._in_flight[backward.segment] -= 1
+        self._has_gradients = True
+
+    def _exchange(self, exchange: Exchange) -> None:
+        start = max(self.now, self._exchanged)
+        self._exchanged = start + self._times.exchange(self._number, exchange.segment)
+        self._note(EXCHANGE, exchange, start, self._exchanged)
+
+    def _wait(self, wait: Wait) -> None:
+        self._wait_until(self._exchanged)
+
+    def _update(self, update: Update) -> None:
+        if self._has_gradients:
+            self._compute(update, self._times.update(self._number))
+        self._has_gradients = False
+        self.updates.append(self.now)
 
     def _send(self, send: Send) -> None:
         seconds = self._times.transfer(send.transfer, send.diff)
