@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 from bpt.comm.base import Communicator
 from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph, Param
-from bpt.graph.part import Part
 from bpt.layers import LAYERS
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import ParallelSpec, RunPlan
@@ -22,8 +21,13 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.runtime import Runtime, bind
+from bpt.state.train_state import Blob, TrainState, blob_of
 
 LOG = logging.getLogger("bpt")
+
+
+Tensors = tuple[Mapping[Blob, Tensor], Mapping[Blob, Tensor]]
+"""Of each parameter: its gradient, and its values."""
 
 
 @dataclass(frozen=True)
@@ -128,43 +132,31 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
             )
 
 
-def _train(runtime: Runtime, iterations: int) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-    """Whole gradients of the first iteration and whole weights after the last, by Param.index; on rank 0."""
-    gradients: dict[int, Tensor] = {}
+def _train(runtime: Runtime, iterations: int) -> Tensors:
+    """Whole gradients of the first iteration and whole weights after the last; on rank 0."""
+    gradients: dict[Blob, Tensor] = {}
 
     def note(loss: float) -> None:
         if not runtime.iteration:
-            gradients.update(_whole(runtime, gradients=True))
+            net = runtime.net
+            values = {blob_of(net.graph, param): net.value(param) for param in net.held}
+            own = {blob: torch.zeros_like(v) if v.grad is None else v.grad for blob, v in values.items()}
+            gradients.update(_whole(runtime, own))
 
     runtime.before_update.append(note)
-    for _ in range(iterations):
-        runtime.iterate()
-    return gradients, _whole(runtime, gradients=False)
+    runtime.run(iterations)
+    return gradients, _whole(runtime, runtime.state().weights)
 
 
-def _whole(runtime: Runtime, gradients: bool) -> dict[int, Tensor]:
-    """The gradients or values of all trained parameters, put together from the ranks of the first replica."""
-    parallel, net = runtime.parallel, runtime.net
+def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor]:
+    """What each rank of the first replica has of the parameters or their gradients, put together on rank 0."""
+    parallel, graph = runtime.parallel, runtime.net.graph
     if parallel.grid.replica:
         return {}
-    parts = parallel.parts(net.graph)
-    whole = {}
-    for param in trained(net.graph):
-        mine = None
-        if net.holds(param):
-            value = net.value(param)
-            mine = (torch.zeros_like(value) if value.grad is None else value.grad) if gradients else value
-        pieces = parallel.grid.in_replica.allgather(None if mine is None else mine.detach().cpu().clone())
-        if parallel.grid.in_replica.rank == 0:
-            whole[param.index] = _joined(param, parts, pieces)
-    return whole
-
-
-def _joined(param: Param, parts: Sequence[Part], pieces: Sequence[Tensor | None]) -> Tensor:
-    """A parameter from what each rank has of it."""
-    held = [(part.slice_of(param), piece) for part, piece in zip(parts, pieces, strict=True) if piece is not None]
-    slices = [(piece, own.axis) for own, piece in held if own is not None]
-    return torch.cat([piece for piece, _ in slices], slices[0][1]) if slices else held[0][1]
+    state = TrainState(runtime.iteration, runtime.seed, own)
+    dtype = runtime.plan.precision.master
+    whole = state.gathered(graph, parallel.grid.in_replica, parallel.parts(graph), dtype)
+    return whole.weights if whole else {}
 
 
 def trained(graph: LayerGraph) -> list[Param]:
@@ -172,15 +164,11 @@ def trained(graph: LayerGraph) -> list[Param]:
     return [param for param in graph.learnable if param.learnable and param.lr_mult]
 
 
-Tensors = tuple[dict[int, Tensor], dict[int, Tensor]]
-
-
 def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Compared]:
     for param in trained(graph):
-        index = param.index
-        name = f"{graph.nodes[param.layer].name}/{param.blob}"
-        gradient, weight = (Difference.of(a[index], b[index]) for a, b in zip(spread, alone, strict=True))
-        yield Compared(name, gradient, weight, _excepted(graph, param))
+        blob = blob_of(graph, param)
+        gradient, weight = (Difference.of(a[blob], b[blob]) for a, b in zip(spread, alone, strict=True))
+        yield Compared(f"{blob[0]}/{blob[1]}", gradient, weight, _excepted(graph, param))
 
 
 def _excepted(graph: LayerGraph, param: Param) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU
@@ -56,6 +57,13 @@ class Exchange:
         """The instruction ``Broadcast``: weights become those of the rank that updates them."""
         for group in self.buckets:
             broadcast(group)
+
+    def state(self) -> Mapping[str, Tensor]:
+        """What this rank's exchange must know of past iterations to go on, such as residuals; most need nothing."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from this rank's ``state()``; from an empty one, as if nothing had been exchanged yet."""
 
     def close(self, failed: bool = False) -> None:
         """Give back what it holds on to; a collective call, unless something ``failed``."""

@@ -1,11 +1,10 @@
-"""Checkpoint: what of a run goes into a snapshot, and how a run goes on from one."""
+"""Checkpoint: what of a run's state goes into a snapshot, and comes back from one."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bpt import state as snapshot
 from bpt.events.event import Activity
@@ -14,85 +13,92 @@ from bpt.optim.rules import UpdateRule
 from bpt.plan.digest import file_digest
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime import starting_point as state
 from bpt.runtime.agreement import check_same, outcome_of_first
 from bpt.runtime.parallel import Parallel
-from bpt.runtime.tuned_settings import Engine, Inner
+from bpt.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Writes and reads all that a run needs to go on: weights, history, places in the data, how it computes.
+    """Writes and reads the TrainState of a run, but for what Caffe's formats have no place for: chunks and extras.
+
+    Weights and moments go from and to the tensors of the net and the rule, which a state shares: no copy is made.
 
     Attributes:
         plan: the run.
-        nets: under the names that a snapshot gives them: "train", "test#0", …
-        rule: updates the net "train".
-        seed: of everything random; it is noted.
-        engine, inner: settled before anything is written, and by what is read.
+        net: the net that is trained.
+        rule: updates it.
         parallel: which rank holds what.
     """
 
     plan: RunPlan
-    nets: Mapping[str, Net]
+    net: Net
     rule: UpdateRule
-    seed: int
-    engine: Engine
-    inner: Inner
     parallel: Parallel
 
-    def write(self, iteration: int, losses: Sequence[float]) -> str:
-        """Write a snapshot under ``snapshot_prefix``; returns the state's path. A collective call.
+    def write(self, state: TrainState) -> str:
+        """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
 
         Args:
-            iteration: iterations done.
-            losses: those in the smoothed loss.
+            state: what this rank holds, with the memory layout settled; its tensors are the net's and the rule's.
 
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
         saved = pb.SolverState(
-            iter=iteration, loss_history=losses, random_seed=self.seed, solver_type=self.plan.optim.type
+            iter=state.iteration,
+            loss_history=state.losses,
+            random_seed=state.seed,
+            solver_type=self.plan.optim.type,
+            data_position=[
+                pb.DataPosition(net=net, layer=layer, samples=samples)
+                for (net, layer), samples in state.positions.items()
+            ],
         )
-        # This run and the one that resumes it must go on alike, or their roundings part.
-        saved.engine = self.engine.settle()  # type: ignore[assignment]
+        (saved.engine,) = state.tuned["engine"]  # type: ignore[assignment]
         if self.plan.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
-            saved.inner = self.inner.settle()  # type: ignore[assignment]
-        saved.data_position.extend(state.positions(self.nets))
-        grid, net = self.parallel.grid, self.nets["train"]
-        self.parallel.agree(net)
+            (saved.inner,) = state.tuned["inner"]  # type: ignore[assignment]
+        grid = self.parallel.grid
 
         def write() -> str:
-            parts = self.parallel.parts(net.graph)
+            parts = self.parallel.parts(self.net.graph)
             with grid.world.events.during(Activity.WRITE):
-                return snapshot.write(self.plan, net, self.rule, saved, grid.in_replica, parts)
+                return snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts)
 
         return outcome_of_first(grid.world, None if grid.replica else write)
 
-    def restore(self, path: str) -> pb.SolverState:
-        """Go on from the solver state at ``path``; returns what is left to take over: iteration and losses.
+    def read(self, path: str, state: TrainState) -> TrainState:
+        """What this rank holds of the snapshot with the solver state at ``path``. A collective call.
+
+        Args:
+            state: as it is now. Its seed stays; its tensors, the net's and the rule's own, take the file's values.
 
         Raises:
-            FileError: a file is missing, damaged, of another kind, or of another net; it says which.
+            FileError: a file is missing, damaged, of another kind, or of another net.
             UserError: ranks have different files of this name.
         """
         LOG.info("Resuming from %s", path)
         world = self.parallel.grid.world
         if world.size > 1:
             check_same(world, {f"the snapshot {os.path.basename(path)}": file_digest(path)})
-        saved = snapshot.restore(path, self.nets["train"], self.rule)
-        state.restore_positions(saved, self.nets)
-        if saved.engine:  # what the run had settled on
-            self.engine.take_over(saved.engine)
-        if saved.HasField("inner"):
-            self.inner.take_over(saved.inner)
-        if saved.HasField("random_seed") and saved.random_seed != self.seed:
+        saved = snapshot.restore(path, self.net, self.rule)
+        if saved.HasField("random_seed") and saved.random_seed != state.seed:
             LOG.warning(
                 "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
                 "go on with other random numbers",
                 saved.random_seed,
-                self.seed,
+                state.seed,
             )
-        return saved
+        tuned: dict[str, tuple[int, ...]] = {"engine": (saved.engine,)} if saved.engine else {}
+        if saved.HasField("inner"):
+            tuned["inner"] = (saved.inner,)
+        return replace(
+            state,
+            iteration=saved.iter,
+            positions={(place.net, place.layer): place.samples for place in saved.data_position},
+            losses=tuple(saved.loss_history),
+            tuned=tuned,
+            extras={},
+        )

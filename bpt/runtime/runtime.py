@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 
@@ -14,6 +13,7 @@ from bpt import state as snapshot
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU, use_line
+from bpt.errors import UserError
 from bpt.events.event import Activity
 from bpt.exchange import Exchange
 from bpt.execute.executor import Executor
@@ -85,9 +85,12 @@ def bind(
         micro_batch_splits=micro_batch_splits,
         log=log,
     )
-    if state is not None:
-        runtime.load(state.divided(runtime.net.graph, runtime.net.part))
     runtime.join(signals)
+    try:
+        runtime.start_from(state)
+    except BaseException:
+        runtime.close(failed=True)
+        raise
     return runtime
 
 
@@ -139,7 +142,7 @@ class Runtime:
         check_same(world, facts_of(plan, graph, *test_graphs))
         self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, micro_batch_splits, log)
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
-        resume, self.seed = outcome_of_first(world, start)
+        self._resume, self.seed = outcome_of_first(world, start)
         builder = Builder(device, self.seed, plan.precision, self.parallel, plan.debug_info, make_operator, log)
         self.train = builder.build("training net from", train, graph)
         self.ran = self.train.operator
@@ -161,15 +164,12 @@ class Runtime:
         self.losses = SmoothedLoss(plan.average_loss)
         operators = [built.operator for built in (self.train, *self.tests)]
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
-        self._checkpoint = Checkpoint(plan, self.nets, self.rule, self.seed, *self._tuned, self.parallel)
+        self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel)
         self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
-        if resume:
-            self._restore(resume)
 
     def join(self, signals: SignalActions | None) -> None:
-        """Begin to train together with the other ranks, from the weights of the first; a collective call."""
+        """Make what it takes to train together with the other ranks; a collective call."""
         parallel, operator = self.parallel, self.train.operator
-        self._share_weights()
         self.exchange: Exchange = parallel.exchange(self.net, operator.segments, self.device)
         self.events = self.world.events
         self.events.layers_of = lambda segment: operator.segments[segment].describe(operator.net.graph)
@@ -188,6 +188,14 @@ class Runtime:
         if self.observed is not None:
             exchange = parallel.exchange(self.net, self.observed.segments, self.device)
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
+
+    def start_from(self, state: TrainState | None) -> None:
+        """Go on from a state, which is whole, else from the one to resume, else anew; a collective call."""
+        if state is not None:
+            self.load(state.divided(self.net.graph, self.net.part))
+        elif self._resume:
+            self.load(self._checkpoint.read(self._resume, self.state()))
+        self._share_weights()
 
     @property
     def net(self) -> Net:
@@ -292,33 +300,39 @@ class Runtime:
             iteration=self.iteration,
             seed=self.seed,
             weights={blob_of(graph, param): self.net.value(param).detach() for param in held},
-            moments={
-                blob_of(graph, param): tuple(history[moment * count + place] for moment in range(self.rule.moments))
-                for place, param in enumerate(held)
-            },
+            moments={blob_of(graph, param): tuple(history[place::count]) for place, param in enumerate(held)},
             positions=starting_point.positions_of(self.nets),
             losses=self.losses.history,
-            tuned={tuned.name: tuned.engine for tuned in self._tuned if tuned.settled},
+            tuned={tuned.name: settled for tuned in (*self._tuned, self.chunks) if (settled := tuned.state())},
+            extras={type(self.exchange).__name__: own} if (own := self.exchange.state()) else {},
         )
 
     def load(self, state: TrainState) -> None:
-        """Go on from this rank's part of a state. What was tuned meanwhile stays tuned."""
+        """Go on from this rank's part of a state.
+
+        Of what the state does not name, moments are 0, data begin at their first sample, and an exchange starts anew.
+        What was tuned meanwhile stays tuned.
+
+        Raises:
+            UserError: the state is of another seed, by which nets draw from when they are made: ``bind`` takes it.
+        """
+        if state.seed != self.seed:
+            raise UserError(f"the state is of random_seed {state.seed}, this run of {self.seed}: bind another to it")
         graph, held = self.net.graph, self.net.held
+        no_moments = (torch.zeros(()),) * self.rule.moments
         with torch.no_grad():
             for place, param in enumerate(held):
                 blob = blob_of(graph, param)
                 self.net.value(param).copy_(state.weights[blob])
                 self.net.value(param).grad = None
-                for moment, value in enumerate(state.moments.get(blob, ())):
-                    self.rule.history[moment * len(held) + place].copy_(value)
-        for (net, layer), samples in state.positions.items():
-            sources = self.nets[net].data_layers() if net in self.nets else {}
-            if layer in sources:
-                with suppress(NotImplementedError):
-                    sources[layer].position = samples
-        for tuned in self._tuned:
+                moments = self.rule.history[place :: len(held)]
+                for own, value in zip(moments, state.moments.get(blob, no_moments), strict=True):
+                    own.copy_(value)
+        starting_point.set_positions(self.nets, state.positions)
+        for tuned in (*self._tuned, self.chunks):
             if tuned.name in state.tuned:
-                tuned.take_over(state.tuned[tuned.name])
+                tuned.load(state.tuned[tuned.name])
+        self.exchange.load(state.extras.get(type(self.exchange).__name__, {}))
         self.iteration = state.iteration
         self.losses = SmoothedLoss(self.plan.average_loss, state.losses)
 
@@ -328,7 +342,10 @@ class Runtime:
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
-        return self._checkpoint.write(self.iteration, self.losses.history)
+        for tuned in self._tuned:  # this run and the one that resumes it must go on alike, or their roundings part
+            tuned.settle()
+        self.parallel.agree(self.net)
+        return self._checkpoint.write(self.state())
 
     def restore(self, path: str) -> None:
         """Go on from the solver state at ``path``.
@@ -336,13 +353,8 @@ class Runtime:
         Raises:
             FileError: a file is missing, damaged, of another kind, or of another net; it says which.
         """
-        self._restore(path)
+        self.load(self._checkpoint.read(path, self.state()))
         self._share_weights()
-
-    def _restore(self, path: str) -> None:
-        saved = self._checkpoint.restore(path)
-        self.iteration = saved.iter
-        self.losses = SmoothedLoss(self.plan.average_loss, saved.loss_history)
 
     def _share_weights(self) -> None:
         """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""

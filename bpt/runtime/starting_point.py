@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from bpt import state as snapshot
 from bpt.net import Net
@@ -55,19 +55,12 @@ def positions_of(nets: Mapping[str, Net]) -> dict[tuple[str, str], int]:
     return {(name, layer): source.position for name, net in nets.items() for layer, source in net.data_layers().items()}
 
 
-def positions(nets: Mapping[str, Net]) -> Iterator[pb.DataPosition]:
-    """The position of every data layer of ``nets``."""
-    for (name, layer), samples in positions_of(nets).items():
-        yield pb.DataPosition(net=name, layer=layer, samples=samples)
+def set_positions(nets: Mapping[str, Net], positions: Mapping[tuple[str, str], int]) -> None:
+    """Set data layers to ``positions``.
 
-
-def restore_positions(state: pb.SolverState, nets: Mapping[str, Net]) -> None:
-    """Set data layers to the positions in ``state``.
-
-    Layers that it does not name start at their first sample: a state that Caffe wrote names none, and
+    Layers that these do not name start at their first sample: a state that Caffe wrote names none, and
     Caffe restarts its data, too.
     """
-    saved = {(position.net, position.layer): position.samples for position in state.data_position}
     for name, net in nets.items():
         for layer, source in net.data_layers().items():
-            source.position = saved.get((name, layer), 0)
+            source.position = positions.get((name, layer), 0)

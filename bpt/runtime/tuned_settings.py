@@ -52,8 +52,13 @@ class TunedSetting:
         self._use(self._choice.engine)
         return self.settled
 
-    def take_over(self, engine: int) -> None:
-        """Go on as an earlier run did; a choice that the solver has made stands."""
+    def state(self) -> tuple[int, ...]:
+        """What a run that goes on takes over: the engine; nothing before it is settled."""
+        return (self.engine,) if self.settled else ()
+
+    def load(self, state: Sequence[int]) -> None:
+        """Go on as an earlier run did, by its ``state()``, which is not empty; a choice once made stands."""
+        (engine,) = state
         self._choice.settle(engine)
         self._use(self._choice.engine)
 

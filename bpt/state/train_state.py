@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -30,9 +30,9 @@ class TrainState:
         moments: what the update rule remembers of each, as many tensors as it has moments.
         positions: samples that each data layer has handed out, by net ("train", "test#0", …) and layer.
         losses: those in the smoothed loss, oldest first.
-        tuned: what was settled by measuring: "engine", "inner".
-        extras: tensors of whatever else has a state (an exchange's residuals, a scaler), by name; they are of this
-            rank alone, and are neither gathered nor divided.
+        tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks".
+        extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
+            rank alone, so a state that was gathered has none.
     """
 
     iteration: int
@@ -41,7 +41,7 @@ class TrainState:
     moments: Mapping[Blob, tuple[Tensor, ...]] = field(default_factory=dict)
     positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
     losses: tuple[float, ...] = ()
-    tuned: Mapping[str, int] = field(default_factory=dict)
+    tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def copy(self) -> TrainState:
@@ -53,39 +53,16 @@ class TrainState:
             extras={name: {key: _cloned(value) for key, value in of.items()} for name, of in self.extras.items()},
         )
 
-    def differences(self, other: TrainState, tolerance: float = 0.0) -> Iterator[str]:
-        """In what another state differs, in words.
-
-        Args:
-            tolerance: of tensors, relative to the largest element of this one's.
-        """
-        for name in ("iteration", "seed", "positions", "losses", "tuned"):
-            ours, theirs = getattr(self, name), getattr(other, name)
-            if ours != theirs:
-                yield f"{name} ({ours}, not {theirs})"
-        tensors, others = dict(self._tensors()), dict(other._tensors())
-        for what in tensors.keys() | others.keys():
-            if what not in tensors or what not in others:
-                yield f"{what} is in one of them only"
-            elif not _close(tensors[what], others[what], tolerance):
-                yield what
-
-    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        for (layer, blob), value in self.weights.items():
-            yield f"weights of {layer}/{blob}", value
-        for (layer, blob), values in self.moments.items():
-            yield from ((f"moment {number} of {layer}/{blob}", value) for number, value in enumerate(values))
-        for name, of in self.extras.items():
-            yield from ((f"{name}: {key}", value) for key, value in of.items())
-
-    def gathered(self, graph: LayerGraph, comm: Communicator, parts: Sequence[Part]) -> TrainState | None:
+    def gathered(
+        self, graph: LayerGraph, comm: Communicator, parts: Sequence[Part], dtype: torch.dtype
+    ) -> TrainState | None:
         """The whole state, on rank 0 of ``comm``, of what each rank has; ``None`` on the others. A collective call.
 
         Args:
             graph: the training net.
             parts: what each rank holds of it.
+            dtype: of weights and moments, on all ranks: a rank may hold none that would tell.
         """
-        dtype = next((value.dtype for value in self.weights.values()), torch.float32)
         weights: dict[Blob, Tensor] = {}
         moments: dict[Blob, tuple[Tensor, ...]] = {}
         for param in graph.learnable:
@@ -101,7 +78,7 @@ class TrainState:
                     each.drain()
         everybody = comm.allgather(self.positions)  # of a pipeline the first stage has the data layers
         positions = {place: samples for each in everybody for place, samples in each.items()}
-        return None if comm.rank else replace(self, weights=weights, moments=moments, positions=positions)
+        return None if comm.rank else replace(self, weights=weights, moments=moments, positions=positions, extras={})
 
     def divided(self, graph: LayerGraph, part: Part = WHOLE) -> TrainState:
         """What a rank with ``part`` of the net holds of this state, which is whole. Shares its memory."""
@@ -129,12 +106,3 @@ def blob_of(graph: LayerGraph, param: Param) -> Blob:
 
 def _cloned(value: Tensor) -> Tensor:
     return value.detach().clone(memory_format=torch.preserve_format)
-
-
-def _close(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
-    if ours.shape != theirs.shape:
-        return False
-    if not ours.numel() or torch.equal(ours, theirs):
-        return True
-    error = (ours.detach().double() - theirs.detach().double()).abs().max().item()
-    return error <= tolerance * ours.detach().abs().max().item()

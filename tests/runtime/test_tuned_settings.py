@@ -44,7 +44,7 @@ def test_what_the_solver_says_stands(engine: int) -> None:
     made = Engine(engine, nets, SerialCommunicator())
     assert made.settled
     assert [net.engine for net in nets] == [engine] * 2
-    made.take_over(FIRST + LAST - engine)
+    made.load((FIRST + LAST - engine,))
     assert made.settle() == engine
     assert [net.engine for net in nets] == [engine] * 2
 
@@ -87,7 +87,7 @@ def test_the_choice_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_run_that_is_resumed_goes_on_in_its_layout() -> None:
     nets = operators()
     made = Engine(AUTO, nets, SerialCommunicator())
-    made.take_over(LAST)
+    made.load((LAST,))
     assert made.settled
     assert [net.engine for net in nets] == [LAST] * 2
 
@@ -166,7 +166,7 @@ def test_an_inner_layer_that_is_asked_for_is_not_tried(engine: int) -> None:
     operator = small_operator()
     made = Inner(asking(engine), [operator], SerialCommunicator())
     assert made.settled
-    made.take_over(LIBRARY + TASK_DAG - engine)
+    made.load((LIBRARY + TASK_DAG - engine,))
     assert made.settle() == engine
     assert tasks_of(operator).inner == TASK_DAG  # as it was made
 
@@ -199,6 +199,6 @@ def test_a_resumed_run_goes_on_with_its_inner_layer() -> None:
     operator = small_operator()
     made = Inner(asking(pb.InnerParameter.AUTO), [operator], SerialCommunicator())
     assert tasks_of(operator).inner == LIBRARY
-    made.take_over(TASK_DAG)
+    made.load((TASK_DAG,))
     assert made.settled
     assert tasks_of(operator).inner == TASK_DAG

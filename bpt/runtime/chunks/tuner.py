@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 from bpt.device import finish
 from bpt.events.totals import Totals
@@ -42,9 +43,12 @@ class Chunks:
 
     Attributes:
         lengths: numbers of trained layers of the chunks in use, from the top down; empty if the exchange has none.
+        name: in a TrainState.
         search: what tries chunks; ``None`` if nothing is to be tried, or while ``chunking: MODEL`` takes measurements.
         measured: what the last calibration has found; ``None`` before.
     """
+
+    name: ClassVar[str] = "chunks"
 
     def __init__(
         self,
@@ -108,6 +112,22 @@ class Chunks:
     def settled(self) -> bool:
         """Whether the chunks in use are to stay."""
         return self._calibration is None and (self.search is None or self.search.settled)
+
+    def state(self) -> tuple[int, ...]:
+        """What a run that goes on takes over: the lengths; nothing before they are settled."""
+        return self.lengths if self.settled else ()
+
+    def load(self, state: Sequence[int]) -> None:
+        """Go on as an earlier run did, by its ``state()``, which is not empty; a choice once made stands."""
+        if self.settled:
+            return
+        assert sum(state) == len(self._layers), (state, self._layers)
+        if self._calibration is not None:
+            self._calibration = None
+            self._events.remove(self._totals)
+        self.search = None
+        LOG.info("Chunks: %s, as settled before", describe(state))
+        self.use(state)
 
     def use(self, lengths: Sequence[int]) -> None:
         """Go on with chunks of so many trained layers, from the top down; all ranks alike, between iterations."""
