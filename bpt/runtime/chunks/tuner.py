@@ -118,10 +118,12 @@ class Chunks:
         return self.lengths if self.settled else ()
 
     def load(self, state: Sequence[int]) -> None:
-        """Go on as an earlier run did, by its ``state()``, which is not empty; a choice once made stands."""
-        if self.settled:
+        """Go on as an earlier run did, by its ``state()``, which is not empty.
+
+        A choice once made stands, and that of a run that trained another number of layers is of no use.
+        """
+        if self.settled or sum(state) != len(self._layers):
             return
-        assert sum(state) == len(self._layers), (state, self._layers)
         if self._calibration is not None:
             self._calibration = None
             self._events.remove(self._totals)
