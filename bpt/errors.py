@@ -62,11 +62,16 @@ class PrototxtError(UserError):
 
 
 class LayerError(PrototxtError):
-    """A layer of a network is wrong."""
+    """A layer of a network is wrong.
 
-    def __init__(self, layer: str, message: str, origin: Origin | None = None) -> None:
+    Attributes:
+        why: the message without the layer and its place.
+    """
+
+    def __init__(self, layer: str, why: str, origin: Origin | None = None) -> None:
         self.layer = layer
-        super().__init__(f'layer "{layer}": {message}', origin)
+        self.why = why
+        super().__init__(f'layer "{layer}": {why}', origin)
 
 
 class UnknownNameError(UserError, KeyError):

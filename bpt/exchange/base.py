@@ -25,6 +25,7 @@ class Exchange:
     """
 
     broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
+    chunked: ClassVar[bool] = False  # whether it pays to search for the layers whose gradients travel together
     buckets: tuple[tuple[Bucket, ...], ...]
 
     def __init__(
@@ -37,8 +38,12 @@ class Exchange:
     def _group(self, buckets: Sequence[Sequence[Bucket]]) -> None:
         self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
 
-    def regroup(self, buckets: Sequence[Sequence[Bucket]]) -> None:
-        """Go on with the net cut into other segments: the same parameters in other groups; between iterations."""
+    def regroup(self, buckets: Sequence[Sequence[Bucket]], *, timed: bool = False) -> None:
+        """Go on with the net cut into other segments: the same parameters in other groups; between iterations.
+
+        Args:
+            timed: wait for copies, too, that the device makes by itself, so that their times are known.
+        """
         self._group(buckets)
 
     def updates(self, bucket: Bucket) -> bool:

@@ -74,8 +74,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
         return problem, allocate(problem, param, manual_stages(graph), clock_of(plan, graph, problem))
     except LayerError as error:
         spec = graph.nodes[graph.index_of[error.layer]].spec
-        message = str(error).removeprefix(f'layer "{error.layer}": ')
-        raise spec.error(message, "parallel_param", "stage") from None
+        raise spec.error(error.why, "parallel_param", "stage") from None
     except TooManyStagesError as error:
         counted = ("parallel_param", "num_stages")
         devices_named = counted not in plan.origins and param.devices

@@ -42,6 +42,8 @@ class Cgdp(Exchange):
     not averaged.
     """
 
+    chunked = True
+
     def __init__(
         self, buckets: Sequence[Sequence[Bucket]], comm_thread: CommThread, device: torch.device = CPU
     ) -> None:
@@ -52,7 +54,7 @@ class Cgdp(Exchange):
                 parameters.setdefault(bucket.comm, []).extend(bucket.parameters)
         wires = {bucket.comm: bucket.wire for group in self.buckets for bucket in group}
         self._sums = {comm: HostSum(of_it, comm, device, wires[comm]) for comm, of_it in parameters.items()}
-        self.timed = False  # whether to wait for copies, too, that the device makes by itself, so that they are timed
+        self.timed = False
         self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
         self._computing = computing_stream(device)
         self._d2h, self._host, self._between, self._h2d = self._streams()
@@ -60,8 +62,9 @@ class Cgdp(Exchange):
         self._events = comm_thread.comm.events
         self._pieces = self._cut()
 
-    def regroup(self, buckets: Sequence[Sequence[Bucket]]) -> None:
-        super().regroup(buckets)
+    def regroup(self, buckets: Sequence[Sequence[Bucket]], *, timed: bool = False) -> None:
+        super().regroup(buckets, timed=timed)
+        self.timed = timed
         self._pieces = self._cut()
 
     def _streams(self) -> tuple[Stream, Stream, Stream, Stream]:

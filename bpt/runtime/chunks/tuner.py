@@ -10,7 +10,6 @@ from typing import ClassVar
 from bpt.device import finish
 from bpt.events.totals import Totals
 from bpt.exchange import Exchange
-from bpt.exchange.cgdp.exchange import Cgdp
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import trained_layers
 from bpt.plan.spec import RunPlan
@@ -66,12 +65,13 @@ class Chunks:
         self._world = parallel.grid.world
         self._passes = plan.optim.iter_size
         self._kind: Kind | None = None
+        self._timed = False
         self._layers: list[int] = []
         self._calibration: Calibration | None = None
         self._file: ChoiceFile | None = None
         self.search: Search | None = None
         self.measured: Measured | None = None
-        if parallel.param.exchange != pb.ParallelParameter.CGDP or parallel.is_alone:
+        if not exchange.chunked or parallel.is_alone:
             return
         if not fixed:
             self._layers = trained_layers(operator.net.graph)
@@ -204,18 +204,17 @@ class Chunks:
     def _train(self, kind: Kind) -> None:
         """Go on with iterations of a ``kind``."""
         # To wait for a device in between takes time, so only where nothing overlaps.
-        precise = self._calibration is not None and (kind.apart or len(kind.lengths) == 1)
-        assert isinstance(self._exchange, Cgdp)
-        self._exchange.timed = precise
-        self._events.before_end = partial(finish, self._operator.device) if precise else None
-        if kind == self._kind:
+        timed = self._calibration is not None and (kind.apart or len(kind.lengths) == 1)
+        self._events.before_end = partial(finish, self._operator.device) if timed else None
+        if (kind, timed) == (self._kind, self._timed):
             return
-        self._kind = kind
         net = self._operator.net
         segments = self._parallel.segments(net.graph, overlap=True, chunks=kind.lengths)
         groups = self._parallel.groups(net, segments)
         if kind.apart:
             # What belongs to segment 0, the last to run backward, is sent when all is computed.
             groups = [[bucket for group in reversed(groups) for bucket in group], *([] for _ in groups[1:])]
-        self._operator.cut_into(segments)
-        self._exchange.regroup(groups)
+        if kind != self._kind:
+            self._operator.cut_into(segments)
+        self._exchange.regroup(groups, timed=timed)
+        self._kind, self._timed = kind, timed
