@@ -26,6 +26,7 @@ class Violation:
         layer: the layer of a net that wants it otherwise; "": it is about the solver alone.
         place: where it stands, if that is not ``field``: in a net's text.
         about: the message that ``why`` is about, if it is not that of ``field``.
+        exchange: what stands in ``why`` for ``{exchange}``; "": ``why`` holds whatever the exchange is.
     """
 
     field: FieldPath
@@ -34,13 +35,19 @@ class Violation:
     layer: str = ""
     place: Origin | None = None
     about: str = ""
+    exchange: str = ""
+
+    @property
+    def words(self) -> str:
+        """What is wrong and what to do, without the message that it is about."""
+        why = self.why.format(exchange=self.exchange) if self.exchange else self.why
+        return f"{why}; {self.remedy}" if self.remedy else why
 
     @property
     def message(self) -> str:
         """All of it in a line."""
-        words = f"{self.why}; {self.remedy}" if self.remedy else self.why
         about = self.about or (PARALLEL if self.field[:1] == (PARALLEL,) and not self.layer else "")
-        return f"{about}: {words}" if about else words
+        return f"{about}: {self.words}" if about else self.words
 
     def error(self, locate: Locate) -> PrototxtError:
         """The error of a run that is asked for all the same, at its place."""

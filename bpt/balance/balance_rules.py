@@ -21,11 +21,11 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     parallel = plan.parallel_param
     if plan.is_outer:
         if parallel.balance == STATIC:
-            name = _Exchange.Name(parallel.exchange)
             yield Violation(
                 BALANCE,
-                f"balance: STATIC divides the batches of a synchronous exchange; exchange: {name} divides the data "
+                "balance: STATIC divides the batches of a synchronous exchange; exchange: {exchange} divides the data "
                 "set: use balance: IDPA or UNIFORM",
+                exchange=_Exchange.Name(parallel.exchange),
             )
         yield from beyond(parallel.balance_param, "num_batches", PARALLEL, PARAM, least=1)
         return

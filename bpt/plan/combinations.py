@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bpt.optim.optim_spec import OptimSpec
 from bpt.plan.spec import BalanceSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
 from bpt.plan.violations import violations
 from bpt.proto import bpt_pb2 as pb
+from bpt.violation import Violation
 
 _Parallel, _Pipeline, _Inner = pb.ParallelParameter, pb.PipelineParameter, pb.InnerParameter
 EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "SGWU", "AGWU", "ASGD")
@@ -64,21 +66,22 @@ class Combination(NamedTuple):
         return RunPlan(optim=optim, parallel_param=parallel)
 
     @property
-    def reason(self) -> str:
-        """Why there is no such run; "": there is."""
-        return next((violation.message.removeprefix("parallel_param: ") for violation in violations(self.plan)), "")
+    def violation(self) -> Violation | None:
+        """Why there is no such run; ``None``: there is."""
+        return next(iter(violations(self.plan)), None)
 
 
 def page() -> str:
     """The whole text."""
-    reasons: dict[str, int] = {}
+    reasons: dict[Violation, dict[str, None]] = {}  # → the exchanges of which it is said, in order
 
     def cell(combination: Combination) -> str:
-        if not (reason := combination.reason):
+        violation = combination.violation
+        if violation is None:
             return "✓"
-        if combination.plan.is_outer:  # what is said of one of them holds for all
-            reason = reason.replace(f"exchange: {combination.exchange}", "exchange: SGWU, AGWU or ASGD")
-        return str(reasons.setdefault(reason, len(reasons) + 1))
+        reason = replace(violation, exchange="")
+        reasons.setdefault(reason, {})[violation.exchange] = None
+        return str(list(reasons).index(reason) + 1)
 
     columns = [(topology, inner) for topology in TOPOLOGIES for inner in INNER]
     head = ["exchange", "balance", *(topology + ", DAG" * (inner == "TASK_DAG") for topology, inner in columns)]
@@ -101,7 +104,10 @@ def page() -> str:
     lines = [_HEAD, *_table(head, rows), ""]
     lines += ["The orders of micro-batches in a pipeline (`pipeline_param { schedule }`):", ""]
     lines += [*_table(schedule_head, schedules), "", "## Why not", ""]
-    lines += [f"{number}. {reason}" for reason, number in reasons.items()]
+    for number, (reason, exchanges) in enumerate(reasons.items(), 1):
+        *others, last = exchanges
+        named = f"{', '.join(others)} or {last}" if others else last
+        lines.append(f"{number}. {replace(reason, exchange=named).words}")
     return "\n".join(lines) + "\n"
 
 

@@ -31,7 +31,7 @@ def test_a_row() -> None:
             Combination("AGWU", "STATIC"),
             "balance: STATIC divides the batches of a synchronous exchange; exchange: AGWU",
         ),
-        (Combination("TREE", topology="stages", schedule="DELAYED"), "pipeline_param: schedule: DELAYED goes with"),
+        (Combination("TREE", topology="stages", schedule="DELAYED"), "schedule: DELAYED goes with exchange: "),
         (
             Combination("SGWU", topology="stages", schedule="DELAYED"),
             "schedule: DELAYED does not go with exchange: SGWU",
@@ -39,4 +39,5 @@ def test_a_row() -> None:
     ],
 )
 def test_reasons(combination: Combination, reason: str) -> None:
-    assert combination.reason.startswith(reason) and bool(combination.reason) == bool(reason)
+    found = combination.violation.words if combination.violation else ""
+    assert found.startswith(reason) and bool(found) == bool(reason)

@@ -63,9 +63,10 @@ def _delayed(plan: RunPlan) -> Iterator[Violation]:
     if plan.is_outer:
         yield Violation(
             (PARALLEL, PARAM, "schedule"),
-            f"schedule: DELAYED does not go with exchange: {_Exchange.Name(parallel.exchange)}: between two iterations "
-            "there are batches under way, which would go on with other weights when new ones come",
+            "schedule: DELAYED does not go with exchange: {exchange}: between two iterations there are batches under "
+            "way, which would go on with other weights when new ones come",
             "use GPIPE or ONE_F_ONE_B",
+            exchange=_Exchange.Name(parallel.exchange),
         )
 
     def refused(why: str, remedy: str, *field: str) -> Violation:

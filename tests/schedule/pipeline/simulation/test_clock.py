@@ -119,6 +119,14 @@ def test_delayed_gradients_fill_the_pipeline() -> None:
     assert trace.peaks == {0: 3, 1: 2, 2: 1}
 
 
+def test_an_update_without_gradients_takes_no_time() -> None:
+    trace = simulate(streams(DELAYED, chain((0, 1)), iterations=2), EqualTimes(updates=0.5))
+    updates = [(event.stage, event.start, event.end) for event in trace.events if event.label == "U"]
+    # Stage 0: F0.0 to 1, F0.1 to 2, r0.0 at 4, B0.0 to 6. Stage 1: F1.0 to 2, B1.0 to 4, U to 4.5, F1.1, B1.1 to 7.5.
+    assert updates == [(1, 4.0, 4.5), (0, 6.0, 6.5), (1, 7.5, 8.0)]
+    assert trace.steps == (4.5, 8.0)
+
+
 def test_nothing_to_do() -> None:
     trace = simulate([[], []], EqualTimes())
     assert (trace.time, trace.bubble, trace.bubbles, trace.peak(range(1))) == (0, 0, (0, 0), 0)
