@@ -246,6 +246,13 @@ class Communicator(ABC):
         """The same ranks once more, for another thread or purpose."""
 
     @abstractmethod
+    def Free(self) -> None:
+        """Give this communicator back, when nothing is under way in it; a collective call, the last one here.
+
+        What is left when the process ends goes with it. A run that fails does not come here.
+        """
+
+    @abstractmethod
     def Shrink(self) -> Communicator:
         """The ranks that live, in order of their rank; a collective of those.
 
@@ -347,3 +354,6 @@ class Cartesian(Protocol):
 
     def Sub(self, remain_dims: Sequence[bool]) -> Communicator:
         """The ranks that differ from this one in the remaining axes only."""
+
+    def Free(self) -> None:
+        """Give the grid back, not what was made of it; a collective call."""

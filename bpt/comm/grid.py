@@ -49,7 +49,7 @@ class ProcessGrid:
         replicas = world.size // (stages * shards)
         cart = world.Create_cart((replicas, stages, shards))
         replica, stage, shard = cart.coords
-        return cls(
+        grid = cls(
             world,
             replicas,
             stages,
@@ -63,6 +63,14 @@ class ProcessGrid:
             across_samples=cart.Sub((True, False, True)),
             in_replica=cart.Sub((False, True, True)),
         )
+        cart.Free()
+        return grid
+
+    def Free(self) -> None:
+        """Give back all communicators but ``world``; a collective call."""
+        parts = self.across_replicas, self.across_shards, self.across_stages, self.across_samples, self.in_replica
+        for part in parts:
+            part.Free()
 
     @classmethod
     def alone(cls) -> ProcessGrid:

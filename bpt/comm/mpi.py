@@ -72,6 +72,10 @@ class MpiCommunicator(Communicator):
         with self._translated("Dup"):
             return self._of_same_kind(self._mpi.Dup())
 
+    def Free(self) -> None:
+        with self._translated("Free"):
+            self._mpi.Free()
+
     def Shrink(self) -> MpiCommunicator:
         if not _is_tolerant():
             return self.Dup()
@@ -271,6 +275,10 @@ class _Cartesian:
     def Sub(self, remain_dims: Sequence[bool]) -> MpiCommunicator:
         """See Cartesian."""
         return self._made_of(self._cart.Sub(remain_dims))
+
+    def Free(self) -> None:
+        """See Cartesian."""
+        self._cart.Free()
 
 
 def world() -> MpiCommunicator:

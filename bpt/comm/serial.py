@@ -33,6 +33,9 @@ class SerialCommunicator(Communicator):
     def Dup(self) -> SerialCommunicator:
         return SerialCommunicator(self.events)
 
+    def Free(self) -> None:
+        pass
+
     def Create_cart(self, dims: Sequence[int]) -> SerialCommunicator:
         cart = SerialCommunicator(self.events)
         cart.coords = (0,) * len(dims)

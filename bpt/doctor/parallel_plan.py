@@ -87,9 +87,8 @@ def _spread(
 ) -> tuple[Parallel, Part]:
     """The parallelisation, and what this rank holds of the training net."""
     train, *tests = graphs.values()
-    parallel = spread(plan, train, ranks.world, device, tests=tests)
-    parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
-    parallel.close()
+    with spread(plan, train, ranks.world, device, tests=tests) as parallel:
+        parts = [parallel.parts(graph)[parallel.grid.in_replica.rank] for graph in graphs.values()]
     return parallel, parts[0]
 
 

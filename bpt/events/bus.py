@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bpt.schedule.instructions import Instruction
 
 Sink = Callable[[Event], object]
+LayersOf = Callable[[int], str]
 S = TypeVar("S", bound=Sink)
 
 _NOTHING = nullcontext()
@@ -35,13 +36,11 @@ class EventBus:
     Attributes:
         before_end: called at the end of each instruction, such as to wait for a device that goes on by
             itself, whose work would appear in a later one.
-        layers_of: what a segment of the net that trains is made of, in few words.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
         self.before_end: Callable[[], object] | None = None
-        self.layers_of: Callable[[int], str] = lambda segment: ""
         self._sinks: tuple[Sink, ...] = ()
         self._lock = threading.Lock()
         self._here = _Here({})
@@ -66,9 +65,13 @@ class EventBus:
         finally:
             self.remove(sink)
 
-    def during(self, what: Instruction | Activity) -> AbstractContextManager[object]:
-        """Note ``what``, which the calling thread does inside, and the calls in it."""
-        return _Span(self, what, "", True) if self._sinks else _NOTHING
+    def during(self, what: Instruction | Activity, layers_of: LayersOf | None = None) -> AbstractContextManager[object]:
+        """Note ``what``, which the calling thread does inside, and the calls in it.
+
+        Args:
+            layers_of: says what a segment is made of; asked at the end.
+        """
+        return _Span(self, what, "", True, layers_of) if self._sinks else _NOTHING
 
     def part_of(self, what: Instruction | Activity, message: str = "") -> AbstractContextManager[object]:
         """Note the calls inside as those of ``what``, and of a message of it; not ``what`` itself."""
@@ -114,10 +117,17 @@ class _Here(threading.local):
 
 
 class _Span:
-    __slots__ = ("_before", "_bus", "_message", "_noted", "_start", "_what")
+    __slots__ = ("_before", "_bus", "_layers_of", "_message", "_noted", "_start", "_what")
 
-    def __init__(self, bus: EventBus, what: Instruction | Activity, message: str, noted: bool) -> None:
-        self._bus, self._what, self._message, self._noted = bus, what, message, noted
+    def __init__(
+        self,
+        bus: EventBus,
+        what: Instruction | Activity,
+        message: str,
+        noted: bool,
+        layers_of: LayersOf | None = None,
+    ) -> None:
+        self._bus, self._what, self._message, self._noted, self._layers_of = bus, what, message, noted, layers_of
 
     def __enter__(self) -> None:
         here = self._bus._here
@@ -134,8 +144,9 @@ class _Span:
         if self._noted:
             if bus.before_end is not None and kind is None and self._what.phase:
                 bus.before_end()
-            within = self._before[0]
-            bus.emit(Event(self._what, self._start, time.perf_counter(), bus.rank, here.thread, within=within))
+            end, within, segment = time.perf_counter(), self._before[0], getattr(self._what, "segment", None)
+            layers = "" if self._layers_of is None or segment is None else self._layers_of(segment)
+            bus.emit(Event(self._what, self._start, end, bus.rank, here.thread, within=within, layers=layers))
 
 
 class _Call:

@@ -55,6 +55,7 @@ class Event(NamedTuple):
         dtype: of what was sent.
         flow: of a message from one to one where it leaves; where it arrives, the same below 0. 0: neither happens.
         within: the instruction or activity around ``what``, if that is meant itself.
+        layers: what the segment is made of that ``what`` is about, in few words, if that is meant itself.
     """
 
     what: Instruction | Activity | None
@@ -71,6 +72,7 @@ class Event(NamedTuple):
     dtype: np.dtype[Any] | None = None
     flow: int = 0
     within: Instruction | Activity | None = None
+    layers: str = ""
 
     @property
     def step(self) -> Step | Activity | None:

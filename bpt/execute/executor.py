@@ -143,7 +143,7 @@ class Executor:
         self._loss = torch.zeros((), dtype=torch.float64, device=self.operator.device)
 
     def _execute(self, instruction: Instruction) -> None:
-        with self._events.during(instruction):
+        with self._events.during(instruction, self.operator.layers_of):
             self._handlers[type(instruction)](instruction)
 
     # Handlers

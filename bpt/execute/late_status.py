@@ -47,8 +47,9 @@ class LateStatus(Status):
         """See Status."""
         self._under_way.clear()
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
         """See Status."""
+        super().close(failed)
         self._own_thread.close()
 
 

@@ -352,6 +352,15 @@ class SegmentOperator:
         with self.stage.links.stages.events.part_of(Recv(transfer.index, micro, diff=True)):
             self.stage.expect(transfer, True, self._context_of(micro).own_shape)
 
+    def layers_of(self, segment: int) -> str:
+        """What a segment is made of, in few words."""
+        return self.segments[segment].describe(self.net.graph)
+
+    def close(self) -> None:
+        """Stop reading ahead, close all data sources, and end threads."""
+        self.net.close()
+        self.compute.close()
+
     # When an iteration is over
 
     def finish(self) -> None:

@@ -33,7 +33,7 @@ class Links:
     Messages of one channel (between two stages, under one tag) arrive in the order in which they were sent.
 
     Args:
-        stages: the ranks of this pipeline, in order; used by nobody else.
+        stages: the ranks of this pipeline, in order; used by nobody else, and given back by ``close``.
     """
 
     def __init__(self, stages: Communicator) -> None:
@@ -82,9 +82,14 @@ class Links:
             request.Wait()
         self._leaving.clear()
 
-    def close(self) -> None:
-        """End the thread that sends."""
+    def close(self, failed: bool = False) -> None:
+        """End the thread that sends; a collective call, unless something ``failed``."""
+        if not failed:
+            self.drop()
+            self.wait()
         self._comm_thread.close()
+        if not failed:
+            self.stages.Free()
 
 
 def _wait(request: Request, elements: NDArray[Any]) -> None:

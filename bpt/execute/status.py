@@ -37,8 +37,11 @@ class Status:
     def forget(self) -> None:
         """The run goes on from elsewhere: what is on its way is of no interest. A collective call."""
 
-    def close(self) -> None:
-        """End what runs beside the solver."""
+    def close(self, failed: bool = False) -> None:
+        """End what runs beside the solver; a collective call, unless something ``failed``."""
+        if not failed:
+            self._comm_thread.wait()
+            self._mine.Free()
 
     @property
     def loss(self) -> float:

@@ -57,7 +57,7 @@ class BlobOperator(SegmentOperator):
         memory = MicroBatchState(net.context, Memory(net.graph), Memory(net.graph))
         compute = partial(LibraryCompute, keeps_graphs=True)
         super().__init__(net, per_layer(net.graph), device, compute=compute, state=memory)
-        self._closed = False
+        self.closed = False
 
     @property
     def number(self) -> torch.dtype:
@@ -84,7 +84,7 @@ class BlobOperator(SegmentOperator):
 
     def forward(self, index: int, micro: int | None = None, *, grad: bool = True) -> None:
         node = self.net.graph.nodes[index]
-        if self._closed and isinstance(self.net.layer(node), DataLayer):
+        if self.closed and isinstance(self.net.layer(node), DataLayer):
             raise UserError(f'layer "{node.name}" cannot read data: the net is closed')
         read = {_memory_of(self.data(edge)) for edge in node.bottoms}
         super().forward(index, micro, grad=grad)
@@ -114,9 +114,8 @@ class BlobOperator(SegmentOperator):
         self.outcome.segments[index] = state  # for the next time
 
     def close(self) -> None:
-        """Stop reading ahead and close all data sources."""
-        self._closed = True
-        self.net.close()
+        self.closed = True
+        super().close()
 
     def forget_passes(self) -> None:
         """Parameters have changed: what a backward pass would need of the last forward pass is out of date."""

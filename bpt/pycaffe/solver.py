@@ -105,9 +105,8 @@ class Solver(Single):
             self._loop.restore(os.fspath(path))
 
     def close(self) -> None:
-        """Stop reading ahead and close the data sources; the solver cannot train after that."""
-        for net in (self.net, *self.test_nets):
-            net.close()
+        """End all threads and close the data sources; the solver cannot train after that."""
+        self._loop.close()
 
     def __enter__(self) -> Solver:
         return self
@@ -127,6 +126,8 @@ class Solver(Single):
     @contextmanager
     def _training(self) -> Iterator[None]:
         rule = self._loop.runtime.rule
+        if any(net._operator.closed for net in (self.net, *self.test_nets)):
+            raise UserError("the solver cannot train: the net is closed")
         with self._in_use():
             for parameter in rule.parameters:
                 parameter.value.grad = None  # what backward passes by hand have left

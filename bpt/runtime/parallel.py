@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
+from types import TracebackType
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ class Parallel:
 
     Args:
         param: the solver's ``parallel_param``, already checked.
-        grid: the ranks.
+        grid: the ranks; ``close`` gives it back.
         balance: says which rank gets how many samples.
         batch_factor: a batch has so many times the samples that the text says; by default as many as there are
             replicas under ``batch_scope: REPLICA``, else 1.
@@ -81,6 +82,7 @@ class Parallel:
         self.comm_thread = CommThread(grid.world)
         self.staging = staging
         self._keeps_batches = keeps_batches
+        self._shares: dict[tuple[int, int], tuple[Share, ...]] = {}  # by samples and phase, see ``shares``
         self._links = Links(grid.across_stages.Dup()) if staging else None
 
     @property
@@ -100,17 +102,17 @@ class Parallel:
         first = range(grid.stage * grid.shards, grid.world.size, grid.stages * grid.shards)
         return tuple(rank + shard for rank in first for shard in range(self._group))
 
-    @lru_cache(maxsize=64)  # noqa: B019  one object a run
     def shares(self, samples: int, phase: int = pb.TRAIN) -> tuple[Share, ...]:
         """The shares of the ranks that have samples, of a batch whose text says ``samples``.
 
         A test has the text's batch, as in Caffe, and no limits of memory.
         """
-        ranks = self.grid.replicas * self._group
-        if phase == pb.TRAIN:
-            return self.balance.shares(samples * self.batch_factor, ranks)
-        balance = self.balance.without_caps() if isinstance(self.balance, Static) else self.balance
-        return balance.shares(samples, ranks)
+        if (samples, phase) not in self._shares:
+            balance, batch = self.balance, samples * (self.batch_factor if phase == pb.TRAIN else 1)
+            if phase != pb.TRAIN and isinstance(balance, Static):
+                balance = balance.without_caps()
+            self._shares[samples, phase] = balance.shares(batch, self.grid.replicas * self._group)
+        return self._shares[samples, phase]
 
     def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
         """What the layers of nets in ``phase`` have to know of the run."""
@@ -272,11 +274,25 @@ class Parallel:
         self.grid.in_replica.Allreduce(total.numpy())
         return total.item()
 
-    def close(self) -> None:
-        """End what runs beside the solver."""
+    def __enter__(self) -> Parallel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+    def close(self, failed: bool = False) -> None:
+        """End what runs beside the solver; a collective call, unless something ``failed``."""
+        if not failed:
+            self.comm_thread.wait()
         self.comm_thread.close()
         if self._links:
-            self._links.close()
+            self._links.close(failed)
+        if not failed:
+            self._for_slices.Free()
+            self._for_samples.Free()
+            self.grid.Free()
 
     @cached_property
     def described(self) -> str:

@@ -31,6 +31,7 @@ from bpt.runtime.autotuner import Autotuner
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
+from bpt.runtime.ending import Ending
 from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
 from bpt.runtime.tuned_settings import Engine, Inner
@@ -73,23 +74,24 @@ def bind(
         UserError: the plan cannot be run; it says where and why.
         FileError: the state to resume is missing, damaged, of another kind, or of another net.
     """
-    world = world or SerialCommunicator()
-    runtime = Runtime(
-        plan if state is None else plan.with_seed(state.seed),
-        world,
-        device,
-        resume=resume,
-        observer=observer,
-        make_operator=make_operator,
-        batch_factor=batch_factor,
-        micro_batch_splits=micro_batch_splits,
-        log=log,
-    )
-    runtime.join(signals)
+    world, ending = world or SerialCommunicator(), Ending()
     try:
+        runtime = Runtime(
+            plan if state is None else plan.with_seed(state.seed),
+            world,
+            device,
+            ending,
+            resume=resume,
+            observer=observer,
+            make_operator=make_operator,
+            batch_factor=batch_factor,
+            micro_batch_splits=micro_batch_splits,
+            log=log,
+        )
+        runtime.join(signals)
         runtime.start_from(state)
     except BaseException:
-        runtime.close(failed=True)
+        ending.close(failed=True)
         raise
     return runtime
 
@@ -116,6 +118,7 @@ class Runtime:
         plan: RunPlan,
         world: Communicator,
         device: torch.device,
+        ending: Ending,
         *,
         resume: str = "",
         observer: MakeOperator | None = None,
@@ -127,6 +130,7 @@ class Runtime:
         self.plan = plan
         self.world = world
         self.device = device
+        self._ending = ending
         self.iteration = 0
         self.loss = 0.0
         self.before_update: list[Callable[[float], object]] = []
@@ -141,16 +145,17 @@ class Runtime:
         snapshot.check_names(plan, graph)
         check_same(world, facts_of(plan, graph, *test_graphs))
         self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, micro_batch_splits, log)
+        ending.add(self.parallel.close)
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
         self._resume, self.seed = outcome_of_first(world, start)
         builder = Builder(device, self.seed, plan.precision, self.parallel, plan.debug_info, make_operator, log)
-        self.train = builder.build("training net from", train, graph)
+        self.train = self._ended(builder.build("training net from", train, graph))
         self.ran = self.train.operator
         if not graph.losses:
             log.warning("The training net has no loss: nothing will be learned")
         shared = self.net.values_by_name()
         self.tests: list[Built] = [
-            builder.build(f"test net (#{index}) specified by", test, test_graph, shared, observer)
+            self._ended(builder.build(f"test net (#{index}) specified by", test, test_graph, shared, observer))
             for index, (test, test_graph) in enumerate(zip(tests, test_graphs, strict=True))
         ]
         self.nets = {"train": self.net} | {f"test#{index}": test.operator.net for index, test in enumerate(self.tests)}
@@ -166,27 +171,34 @@ class Runtime:
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
         self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel)
         self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
+        if self.observed is not None:
+            ending.add_own(self.observed.close)
+
+    def _ended(self, built: Built) -> Built:
+        self._ending.add_own(built.operator.close)
+        return built
 
     def join(self, signals: SignalActions | None) -> None:
         """Make what it takes to train together with the other ranks; a collective call."""
         parallel, operator = self.parallel, self.train.operator
-        self.exchange: Exchange = parallel.exchange(self.net, operator.segments, self.device)
+        self.exchange: Exchange = self._exchange(operator)
         self.events = self.world.events
-        self.events.layers_of = lambda segment: operator.segments[segment].describe(operator.net.graph)
         for net in self.nets.values():
             for layer in net.data_layers().values():
                 if isinstance(layer, PrefetchingDataLayer):
                     layer.report_to(self.events)
         self.chunks = Chunks(parallel, operator, self.exchange, self.plan, fixed=self.plan.debug_info)
+        self._ending.add_own(self.chunks.close)
         self.tuner = Autotuner(self._tuned, self.chunks, self.device)
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
         self.status = parallel.status(signals)
+        self._ending.add(self.status.close)
         passes = self.plan.optim.iter_size
         rule = parallel.staging.rule if parallel.staging else pb.PipelineParameter.SEQUENTIAL
         self.executor = Executor(operator, self.exchange, self.status, self.events, passes, rule)
         self._observing = self.executor
         if self.observed is not None:
-            exchange = parallel.exchange(self.net, self.observed.segments, self.device)
+            exchange = self._exchange(self.observed)
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
 
     def start_from(self, state: TrainState | None) -> None:
@@ -196,6 +208,11 @@ class Runtime:
         elif self._resume:
             self.load(self._checkpoint.read(self._resume, self.state()))
         self._share_weights()
+
+    def _exchange(self, operator: SegmentOperator) -> Exchange:
+        exchange = self.parallel.exchange(self.net, operator.segments, self.device)
+        self._ending.add(exchange.close)
+        return exchange
 
     @property
     def net(self) -> Net:
@@ -211,13 +228,11 @@ class Runtime:
         self.close(failed=kind is not None)
 
     def close(self, failed: bool = False) -> None:
-        """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
-        for built in (self.train, *self.tests):
-            built.operator.net.close()
-            built.operator.compute.close()
-        self.exchange.close(failed)
-        self.status.close()
-        self.parallel.close()
+        """Close all data sources, and give back threads, shared memory and communicators.
+
+        A collective call, unless something ``failed``. What is closed already stays so.
+        """
+        self._ending.close(failed)
 
     # Iterations
 

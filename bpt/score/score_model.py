@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 
 import torch
 from torch import Tensor
@@ -65,7 +66,7 @@ def score(
     else:  # each rank scores whole batches
         samples = SerialCommunicator()
     net = make_net(graph, device, context)
-    try:
+    with parallel, closing(net):
         report = MetricsReport(net, metrics, model)
         if graph.inputs:
             LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
@@ -93,6 +94,3 @@ def score(
         if world.rank == 0 or samples.size > 1:
             report.finish(samples)
         return scores
-    finally:
-        net.close()
-        parallel.close()

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from bpt.events.bus import EventBus
 from bpt.events.event import Activity, Event
 
 LOG = logging.getLogger("bpt")
@@ -49,17 +48,13 @@ class Span(NamedTuple):
 class Recorder:
     """A sink that keeps what a trace shows of each event. Memory is bounded, and so is the file: LIMIT spans.
 
-    Args:
-        events: of this rank; it says what segments are made of.
-
     Attributes:
         kept, dropped: spans in the file, and those for which there was no room in it.
     """
 
-    def __init__(self, events: EventBus) -> None:
+    def __init__(self) -> None:
         self.kept = self.dropped = 0
-        self._events = events
-        self._bunch: list[tuple[Event, str]] = []
+        self._bunch: list[Event] = []
         self._length = 0  # bytes of whole bunches in the file
         self._full = False
         self._file = tempfile.TemporaryFile(prefix="bpt-trace-")  # noqa: SIM115, see close
@@ -74,9 +69,7 @@ class Recorder:
             self._end(f"it has {LIMIT} events of this rank, and takes no more; a shorter run is traced whole", 1)
             return
         self.kept += 1
-        # What a segment is may change later on.
-        layers = "" if event.method or event.segment is None else self._events.layers_of(event.segment)
-        self._bunch.append((event, layers))
+        self._bunch.append(event)
         if len(self._bunch) >= BUNCH:
             self._write()
 
@@ -88,7 +81,7 @@ class Recorder:
 
     def _write(self) -> None:
         bunch, self._bunch = self._bunch, []
-        content = memoryview(marshal.dumps([tuple(span_of(*each)) for each in bunch], _FORMAT))
+        content = memoryview(marshal.dumps([tuple(span_of(event)) for event in bunch], _FORMAT))
         length = len(content)
         try:
             while content:
@@ -117,16 +110,12 @@ def read(file: IO[bytes], length: int) -> Iterator[Span]:
             yield Span(*fields)
 
 
-def span_of(event: Event, layers: str = "") -> Span:
-    """What a trace shows of ``event``.
-
-    Args:
-        layers: of its segment.
-    """
+def span_of(event: Event) -> Span:
+    """What a trace shows of ``event``."""
     show = _call if event.method else _itself
     kind, name, details = show(event)
-    if layers:
-        details["layers"] = layers
+    if event.layers:
+        details["layers"] = event.layers
     return Span(kind, event.thread, name, event.start, event.end, details, event.flow)
 
 

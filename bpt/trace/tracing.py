@@ -74,7 +74,7 @@ def tracing(path: str, world: Communicator) -> Iterator[None]:
     start = time.perf_counter()
     offsets = _align(comm)
     with ExitStack() as stack:
-        recorder = Recorder(world.events)
+        recorder = Recorder()
         stack.callback(recorder.close)
         try:
             with world.events.into(recorder):

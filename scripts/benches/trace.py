@@ -48,7 +48,7 @@ def seconds_of(net: str, rounds: int, iterations: int) -> tuple[list[float], lis
     with bind(resolve(solver_source(net, BATCHES[net], "AUTO"))) as runtime:
         runtime.train.operator.feed(fed(runtime.net.graph, data, label))
         runtime.settle()
-        recorder = Recorder(runtime.events)
+        recorder = Recorder()
         for turn in range(2 * rounds):
             traces = turn % 4 in (1, 2)  # either side comes first as often as the other
             with runtime.events.into(recorder) if traces else nullcontext():

@@ -118,6 +118,10 @@ class ThreadCommunicator(Communicator):
     def Dup(self) -> ThreadCommunicator:
         return self.Split(0)
 
+    def Free(self) -> None:
+        with self._group.together(self.rank, ("Free",), None):
+            del self._group  # nothing can be called any more
+
     def Shrink(self) -> ThreadCommunicator:
         group = self._group
         with group.job.change:
@@ -243,6 +247,9 @@ class _Cartesian:
         for place, extent, remains in zip(self.coords, self._dims, remain_dims, strict=True):
             color = color * extent + (0 if remains else place)
         return self._comm.Split(color)
+
+    def Free(self) -> None:
+        self._comm.Free()
 
 
 class _Beat:

@@ -40,6 +40,17 @@ def test_an_instruction_and_the_calls_in_it(times: list[float]) -> None:
     assert str(told[-1].step) == "F3"
 
 
+def test_what_a_segment_is_made_of_is_asked_for_at_the_end() -> None:
+    events, told = EventBus(), []
+    events.add(told.append)
+    names = {3: "conv"}
+    with events.during(Forward(3), names.__getitem__), events.call("Send", 8, 0):
+        names[3] = "conv … pool"
+    with events.during(Wait(), names.__getitem__):
+        pass
+    assert [event.layers for event in told] == ["", "conv … pool", ""]
+
+
 def test_instructions_nest_and_each_thread_has_its_own() -> None:
     events = EventBus()
     events.add(lambda event: None)

@@ -50,6 +50,9 @@ class Notes:
         assert micro is None
         self._note(f"backward {segment}")
 
+    def layers_of(self, segment: int) -> str:
+        return self.segments[segment]
+
     def losses(self, segment: int, micro: int | None = None) -> torch.Tensor:
         self.passes += segment
         return torch.tensor(float(self.passes * segment))

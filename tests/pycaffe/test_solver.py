@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -204,8 +206,39 @@ class TestFiles:
             assert prefetchers() == before + 2
         assert prefetchers() == before
         assert not open_files((digits / "lmdb").resolve())
-        with pytest.raises(UserError, match="the net is closed"):
-            solver.step(1)
+        for train in (lambda: solver.step(1), lambda: solver.step(3), solver.solve):
+            with pytest.raises(UserError, match="the net is closed"):
+                train()
+        assert solver.iter == 1
+
+    def test_closing_ends_the_threads_that_compute(self, folder: Path) -> None:
+        weights = 'convolution_param { num_output: 50 kernel_size: 5 weight_filler { type: "xavier" } }'
+        text = inputs(x=(64, 20, 24, 24)) + layer("Convolution", "x", "y", weights)
+        write(folder, text + layer("Flatten", "y", "sum", "loss_weight: 1"))
+
+        def threads() -> set[threading.Thread]:
+            return set(threading.enumerate())
+
+        before = threads()
+        with bpt.get_solver(
+            "solver.prototxt", "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"
+        ) as s:
+            s.step(3)
+            mine = threads() - before
+            assert mine
+        for thread in mine:
+            thread.join(10)
+        assert not threads() & mine
+
+    def test_dropping_ends_threads(self, digits: Path) -> None:
+        """Something kept the last solvers of a process alive."""
+        before = prefetchers()
+        solver = bpt.get_solver("solver.prototxt")
+        solver.step(1)
+        assert prefetchers() == before + 2
+        del solver
+        gc.collect()
+        assert prefetchers() == before
 
 
 class TestArguments:

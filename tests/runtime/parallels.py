@@ -65,11 +65,8 @@ def on_ranks(ranks: int, function: Callable[[Parallel], T], text: str = "", bala
     """What ``function`` returns on each rank."""
 
     def run(comm: Communicator) -> T:
-        parallel = parallel_of(comm, text, balance)
-        try:
+        with parallel_of(comm, text, balance) as parallel:
             return function(parallel)
-        finally:
-            parallel.close()
 
     return run_ranks(ranks, run)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +14,17 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.errors import UserError
+from bpt.comm.serial import SerialCommunicator
+from bpt.errors import RunError, UserError
 from bpt.exchange.allreduce import Allreduce
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan
+from bpt.runtime.parallel import Parallel
 from bpt.runtime.runtime import Runtime, bind
 from bpt.state.train_state import TrainState
-from tests.doubles.thread_ranks import run_ranks
-from tests.solver.spread_runs import set_up
+from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
+from tests.pycaffe.test_opening import prefetchers
+from tests.solver.spread_runs import SOLVER, set_up
 
 ITERATIONS = 6
 
@@ -209,3 +214,96 @@ def test_chunks_of_another_run_are_taken_over_amid_a_search(caplog: pytest.LogCa
     with caplog.at_level(logging.INFO, "bpt"):
         assert run_ranks(2, run) == [(True, (1, 2), 2)] * 2
     assert "Chunks: 1x1 1x2, as settled before" in caplog.messages
+
+
+def test_the_world_outlives_the_run_and_does_not_keep_its_net() -> None:
+    """So did names of segments on the event bus."""
+    world = SerialCommunicator()
+    runtime = bind(plan_of(), world=world)
+    runtime.run(1)
+    runtime.close()
+    net = weakref.ref(runtime.net)
+    del runtime
+    gc.collect()
+    assert net() is None
+
+
+def test_a_run_that_is_dropped_ends_its_threads() -> None:
+    """A cache of shares kept it alive, and with it all that it had."""
+    before = prefetchers()
+    runtime = bind(plan_of())
+    runtime.run(1)
+    assert prefetchers() > before
+    del runtime
+    gc.collect()
+    assert prefetchers() == before
+
+
+def test_closing_twice_is_closing_once() -> None:
+    runtime = bind(plan_of())
+    runtime.close()
+    runtime.close()
+
+
+@pytest.mark.parametrize("step", ["exchange", "status", "shard_info"])
+def test_a_bind_that_fails_closes_what_it_has_opened(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it has come to; and with nothing that other ranks would have to take part in."""
+    closed = []
+    close = Parallel.close
+    monkeypatch.setattr(Parallel, "close", lambda self, failed: (closed.append(failed), close(self, failed)))
+
+    def fail(*arguments: object) -> None:
+        raise RunError("no memory")
+
+    monkeypatch.setattr(Parallel, step, fail)
+    with pytest.raises(RunError, match="no memory"):
+        bind(plan_of())
+    assert closed == [True]
+
+
+FREED = LAYOUTS | {
+    "chunks": (2, "parallel_param { exchange: CGDP cgdp_param { chunking: MODEL } }"),
+    "late": (2, "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } }"),
+}
+
+
+@pytest.mark.parametrize("layout", FREED)
+def test_all_communicators_are_given_back(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of MPI's there are not many, and each bind took ten for ever. Chunks are being measured when the run ends."""
+    ranks, more = FREED[layout]
+    if layout == "late":
+        Path("solver.prototxt").write_text(SOLVER.replace("clip_gradients: 0.5", "").replace("iter_size: 2", ""))
+    made: list[Communicator] = []
+    freed: list[Communicator] = []
+    adopt, free = ThreadCommunicator._adopt, ThreadCommunicator.Free
+
+    def adopting(self: Communicator, comm: ThreadCommunicator) -> ThreadCommunicator:
+        made.append(comm)
+        return adopt(self, comm)
+
+    def freeing(self: ThreadCommunicator) -> None:
+        freed.append(self)
+        free(self)
+
+    monkeypatch.setattr(ThreadCommunicator, "_adopt", adopting)
+    monkeypatch.setattr(ThreadCommunicator, "Free", freeing)
+
+    def run(comm: Communicator) -> None:
+        with bind(plan_of(more), world=comm) as runtime:
+            runtime.run(3)
+        assert comm.events.before_end is None
+        assert not comm.events._sinks
+
+    run_ranks(ranks, run)
+    assert made and {id(comm) for comm in made} == {id(comm) for comm in freed}
+    assert len(freed) == len(made)
+
+
+def test_after_a_failure_nobody_waits_for_the_others() -> None:
+    def run(comm: Communicator) -> None:
+        runtime = bind(plan_of(), world=comm)
+        runtime.run(1)
+        if comm.rank:
+            runtime.close(failed=True)
+
+    run_ranks(2, run)

@@ -53,10 +53,9 @@ def test_where_events_are_shown(event: Event, span: tuple[str, str, dict[str, ob
 def test_events_come_back_with_what_segments_were_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BUNCH", 3)
     events = EventBus()
-    recorder = events.add(Recorder(events))
+    recorder = events.add(Recorder())
     for number in range(7):
-        events.layers_of = lambda segment, number=number: f"layer {number}"  # type: ignore[misc]
-        events.emit(Event(Forward(0), float(number), number + 0.5, flow=-number))
+        events.emit(Event(Forward(0), float(number), number + 0.5, flow=-number, layers=f"layer {number}"))
     assert [(span.start, span.details, span.flow) for span in kept(recorder)] == [
         (number, {"layers": f"layer {number}"}, -number) for number in range(7)
     ]
@@ -64,7 +63,7 @@ def test_events_come_back_with_what_segments_were_then(monkeypatch: pytest.Monke
 
 def test_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(module, "LIMIT", 4)
-    recorder = Recorder(EventBus())
+    recorder = Recorder()
     with caplog.at_level(logging.WARNING, "bpt"):
         for number in range(6):
             recorder(Event(Forward(0), float(number), number + 0.5))
@@ -90,7 +89,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_run(
             return int(written)
 
     monkeypatch.setattr(module, "BUNCH", 2)
-    recorder = Recorder(EventBus())
+    recorder = Recorder()
     for _ in range(2):
         recorder(Event(Forward(0), 1.0, 2.0))
     monkeypatch.setattr(recorder, "_raw", Full(recorder._raw))

@@ -125,12 +125,14 @@ class HostSum:
         return [self.layout.view(self._total, parameter) for parameter in piece.parameters]
 
     def close(self) -> None:
-        """Give the window back; a collective call of the ranks of a host."""
+        """Give the window back; a collective call."""
         for unpin in self._unpin:
             unpin()
         self._flags.clear()
         self._others.clear()
         self.window.Free()
+        self.leaders.Free()
+        self.host.Free()
 
     def _slices(self, piece: Piece) -> Iterator[Run]:
         """This rank's elements of ``piece``: equal parts, and what is small for one rank, not always the same."""

@@ -151,6 +151,11 @@ class Chunks:
         self._events.add(self._totals)
         self._train(self._calibration.kind)
 
+    def close(self) -> None:
+        """Let the world's events be as before."""
+        self._events.remove(self._totals)
+        self._events.before_end = None
+
     def record(self, seconds: float) -> bool:
         """Note how long this rank's iteration took; whether this settled the chunks. A collective call until then."""
         assert not self.settled

@@ -89,3 +89,16 @@ def check_grid_of_stages(comm: Communicator) -> None:
 def check_grid_refuses_what_does_not_divide(comm: Communicator) -> None:
     with pytest.raises(UsageError, match=rf"{comm.size} / 6 is not whole.*mpirun -n 6"):
         ProcessGrid.make(comm, stages=2, shards=3)
+
+
+def check_free(comm: Communicator) -> None:
+    """What was given back leaves the others as they are, also those that it was made of, or that were made of it."""
+    for _ in range(3):
+        twin = comm.Dup()
+        part = twin.Split(comm.rank % 2)
+        twin.Barrier()
+        twin.Free()
+        assert part.allgather(comm.rank) == list(range(comm.rank % 2, comm.size, 2))
+        part.Free()
+    ProcessGrid.make(comm, stages=comm.size).Free()
+    assert comm.allgather(comm.rank) == list(range(comm.size))
