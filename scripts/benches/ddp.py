@@ -1,4 +1,8 @@
-"""bpt on several ranks against PyTorch's DistributedDataParallel (gloo): same net, same batch, in alternation."""
+"""bpt on several ranks against PyTorch's DistributedDataParallel (gloo): same net, same batch, in alternation.
+
+eager  as anyone would write it first: contiguous, torch.optim.SGD
+fused  channels-last, torch.optim.SGD(fused=True)
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bpt.comm.launch import world as mpi_world
 from bpt.proto import bpt_pb2 as pb
+from scripts.benches.harness.arguments import explain
 from scripts.benches.harness.launch import environment, mpirun, worker
 from scripts.benches.harness.sides import Side, batch_of, bpt_side, plain_side, solver_source
 from scripts.benches.harness.turns import Side as Processes
 from scripts.benches.harness.turns import compete, serve_turns
 
 HELP = "bpt under mpirun against PyTorch's DistributedDataParallel over gloo"
-BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16}
-ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2}  # a turn
+BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16, "resnet20": 64}
+ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2, "resnet20": 6}  # a turn
+DDP = ("eager", "fused")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    explain(parser, __doc__)
     parser.add_argument("--nets", default=",".join(BATCHES), help="which, separated by commas (default: all)")
     parser.add_argument("--ranks", type=int, default=2, help="processes of each side (default %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of each (default %(default)s)")
@@ -57,15 +64,18 @@ def start(kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> P
 
 def run(arguments: argparse.Namespace) -> None:
     print(f"{arguments.ranks} processes, {arguments.threads} thread(s) each; medians of rank 0")
-    print(f"{'net':<14} {'batch':>5} {'DDP ms':>10} {'bpt ms':>10} {'ratio':>6}  layout chosen")
+    print(
+        f"{'net':<14} {'batch':>5} {'eager ms':>10} {'fused ms':>10} {'bpt ms':>10} {'/eager':>6} {'/fused':>6}  layout"
+    )
     for net in arguments.nets.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            ddp, ours = (start(kind, net, arguments, Path(folder)) for kind in ("ddp", "bpt"))
+            eager, fused, ours = (start(kind, net, arguments, Path(folder)) for kind in (*DDP, "bpt"))
             # Warm-up covers the iterations in which bpt chooses its layout.
-            compete((ddp, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+            compete((eager, fused, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
         print(
-            f"{net:<14} {BATCHES[net]:>5} {ddp.median * 1e3:>10.2f} {ours.median * 1e3:>10.2f} "
-            f"{ours.median / ddp.median:>6.3f}  {ours.last['layout']}",
+            f"{net:<14} {BATCHES[net]:>5} {eager.median * 1e3:>10.2f} {fused.median * 1e3:>10.2f} "
+            f"{ours.median * 1e3:>10.2f} {ours.median / eager.median:>6.3f} {ours.median / fused.median:>6.3f}  "
+            f"{ours.last['layout']}",
             flush=True,
         )
 
@@ -77,7 +87,7 @@ def serve(kind: str, name: str, batch: str, threads: str, folder: str, exchange:
     with (Path(folder) / f"{kind}{rank}").open() as orders:
         rank, (step, layout) = side_of(kind, name, int(batch), exchange)
         serve_turns(orders, step, lambda: {"layout": layout()}, answers=rank == 0)
-    if kind == "ddp":
+    if kind in DDP:
         dist.destroy_process_group()
 
 
@@ -91,8 +101,9 @@ def side_of(kind: str, name: str, batch: int, exchange: str) -> tuple[int, Side]
         rank, size = dist.get_rank(), dist.get_world_size()
     rows = slice(rank * batch // size, (rank + 1) * batch // size)
     data, label = (tensor[rows] for tensor in batch_of(name, batch))
-    if kind == "ddp":
-        return rank, plain_side(solver_source(name, len(data), "CONTIGUOUS"), data, label, DistributedDataParallel)
+    if kind in DDP:
+        source = solver_source(name, len(data), "CONTIGUOUS")
+        return rank, plain_side(source, data, label, kind, DistributedDataParallel)
     source = solver_source(name, batch, "AUTO")
     source.param.parallel_param.MergeFrom(pb.ParallelParameter(exchange=exchange))
     return rank, bpt_side(source, data, label, world)

@@ -1,4 +1,10 @@
-"""bpt against a plain PyTorch training loop: same net, same batch, in alternation, each in its own process.
+"""bpt against plain PyTorch training loops: same net, same batch, in alternation, each in its own process.
+
+eager     as anyone would write it first: contiguous, torch.optim.SGD
+fused     channels-last, torch.optim.SGD(fused=True)
+compiled  that, through torch.compile; needs a C++ compiler
+
+The ratio and the ratio of peak memory are those to the fastest of them.
 
 With --python it is bpt.get_solver(…).step(20) against the loop that the command line runs, both on the same images from
 an LMDB: what the Python face costs. Goal: at most 1.05.
@@ -21,13 +27,13 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
 from bpt.proto.text import to_text
 from bpt.solver.solver import Solver
-from scripts.benches.harness.arguments import explain
+from scripts.benches.harness.arguments import explain, some_of
 from scripts.benches.harness.nets import reading_net, solver_param, write_images
-from scripts.benches.harness.sides import RATE, Side, batch_of, bpt_side, plain_side, solver_source
+from scripts.benches.harness.sides import PLAIN, RATE, Side, batch_of, bpt_side, plain_side, solver_source
 from scripts.benches.harness.turns import Side as Process
 from scripts.benches.harness.turns import compete, serve_turns
 
-HELP = "bpt against a plain PyTorch training loop (eager, torch.optim.SGD); or its Python face against its command line"
+HELP = "bpt against the fastest plain PyTorch training loop; or its Python face against its command line"
 BATCHES = {"lenet": 64, "cifar10_quick": 100, "alexnet": 16, "googlenet": 8, "resnet20": 64}
 ITERATIONS = {"lenet": 40, "cifar10_quick": 8, "alexnet": 2, "googlenet": 2, "resnet20": 6}  # a turn
 BY_PYTHON = ("lenet", "cifar10_quick")
@@ -41,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nets", help=f"which, separated by commas (default: all; --python: {','.join(BY_PYTHON)})")
     parser.add_argument("--rounds", type=int, default=12, help="turns of each side (default %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default %(default)s)")
+    parser.add_argument("--plain", type=some_of(PLAIN, "loop"), help=f"of {', '.join(PLAIN)} (default: all)")
     parser.add_argument("--engine", default="AUTO", help="bpt's engine: AUTO, CONTIGUOUS or CHANNELS_LAST")
     parser.add_argument("--python", action="store_true", help="get_solver(…).step(20) against the command line's loop")
 
@@ -49,16 +56,19 @@ def run(arguments: argparse.Namespace) -> None:
     names = (arguments.nets or ",".join(BY_PYTHON if arguments.python else BATCHES)).split(",")
     if arguments.python:
         return by_python(names, arguments)
-    print(f"{'net':<14} {'batch':>5} {'plain ms':>10} {'bpt ms':>10} {'ratio':>6} {'memory':>7}  layout chosen")
+    variants = arguments.plain or PLAIN
+    columns = "".join(f" {variant + ' ms':>12}" for variant in variants)
+    print(f"{'net':<14} {'batch':>5}{columns} {'bpt ms':>10} {'ratio':>6} {'memory':>7}  against, layout chosen")
     for net in names:
         words = net, BATCHES[net], arguments.threads, arguments.engine
-        plain, ours = (Process.alone("loop", kind, *words) for kind in ("plain", "bpt"))
-        # Warm-up covers the iterations in which bpt chooses its layout.
-        compete((plain, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+        *plain, ours = (Process.alone("loop", kind, *words) for kind in (*variants, "bpt"))
+        # Warm-up covers compilation, and the iterations in which bpt chooses its layout.
+        compete((*plain, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+        best, variant = min(zip(plain, variants, strict=True), key=lambda side: side[0].median)
+        times = "".join(f" {side.median * 1e3:>12.2f}" for side in plain)
         print(
-            f"{net:<14} {BATCHES[net]:>5} {plain.median * 1e3:>10.2f} {ours.median * 1e3:>10.2f} "
-            f"{ours.median / plain.median:>6.3f} {ours.last['peak_mib'] / plain.last['peak_mib']:>7.3f}  "
-            f"{ours.last['layout']}",
+            f"{net:<14} {BATCHES[net]:>5}{times} {ours.median * 1e3:>10.2f} {ours.median / best.median:>6.3f} "
+            f"{ours.last['peak_mib'] / best.last['peak_mib']:>7.3f}  {variant}, {ours.last['layout']}",
             flush=True,
         )
     return None
@@ -91,7 +101,7 @@ def write_solver(net: str, engine: str, folder: Path) -> Path:
 
 
 def serve(kind: str, net: str, batch: str, threads: str, engine: str) -> None:
-    """The process of a side: "bpt" or "plain"; with --python "command" or "python", and ``net`` is a solver's text."""
+    """A side's process: "bpt" or one of PLAIN; with --python "command" or "python", and ``net`` is a solver's text."""
     torch.set_num_threads(int(threads))
     step, layout = make_side(kind, net, int(batch), engine)
 
@@ -110,4 +120,5 @@ def make_side(kind: str, net: str, batch: int, engine: str) -> Side:
         solver = Solver(read_solver(net))
         return lambda: solver.step(STEP), lambda: pb.SolverParameter.Engine.Name(solver.runtime.train.operator.engine)
     data, label = batch_of(net, batch)
-    return (bpt_side if kind == "bpt" else plain_side)(solver_source(net, batch, engine), data, label)
+    source = solver_source(net, batch, engine)
+    return bpt_side(source, data, label) if kind == "bpt" else plain_side(source, data, label, kind)

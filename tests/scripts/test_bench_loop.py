@@ -23,7 +23,7 @@ def test_every_second_turn_is_in_the_other_order() -> None:
 
 
 def test_a_side_that_ends_early_is_told_and_ends_the_bench(capfd: pytest.CaptureFixture[str]) -> None:
-    side = Side.alone("loop", "plain", "no_such_net", 4, 1, "AUTO")
+    side = Side.alone("loop", "eager", "no_such_net", 4, 1, "AUTO")
     with pytest.raises(SystemExit, match="a side has ended"):
         side.train(1)
     side.close()
@@ -33,12 +33,15 @@ def test_a_side_that_ends_early_is_told_and_ends_the_bench(capfd: pytest.Capture
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(loop.BATCHES, "lenet", 4)
     monkeypatch.setitem(loop.ITERATIONS, "lenet", 3)
-    loop.run(arguments("--nets", "lenet", "--rounds", "1", "--threads", "1", "--engine", "CONTIGUOUS"))
+    words = "--nets lenet --rounds 1 --threads 1 --engine CONTIGUOUS --plain eager,fused"
+    loop.run(arguments(*words.split()))
     head, lenet = capsys.readouterr().out.splitlines()
-    assert head.split()[:6] == ["net", "batch", "plain", "ms", "bpt", "ms"]
-    name, batch, plain, ours, ratio, memory, layout = lenet.split()
+    assert head.split()[:8] == ["net", "batch", "eager", "ms", "fused", "ms", "bpt", "ms"]
+    name, batch, eager, fused, ours, ratio, memory, variant, layout = lenet.split()
     assert (name, batch, layout) == ("lenet", "4", "CONTIGUOUS")
-    assert float(ratio) == pytest.approx(float(ours) / float(plain), rel=0.05)
+    best = min(float(eager), float(fused))
+    assert variant == ("eager," if float(eager) == best else "fused,")
+    assert float(ratio) == pytest.approx(float(ours) / best, rel=0.05)
     assert 0.3 < float(memory) < 3
 
 

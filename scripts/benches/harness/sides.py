@@ -18,6 +18,7 @@ from scripts.benches.harness.nets import KINDS, Images, fed_net, random_batch, s
 from scripts.benches.harness.plain_net import PlainNet
 
 RATE, MOMENTUM, DECAY = 0.001, 0.9, 0.0005
+PLAIN = ("eager", "fused", "compiled")  # variants of plain PyTorch
 
 Step = Callable[[], object]
 Side = tuple[Step, Callable[[], str]]  # one iteration; which layout it uses
@@ -50,15 +51,31 @@ def bpt_side(source: SolverSource, data: Tensor, label: Tensor, world: Communica
 
 
 def plain_side(
-    source: SolverSource, data: Tensor, label: Tensor, wrap: Callable[[nn.Module], nn.Module] = lambda net: net
+    source: SolverSource,
+    data: Tensor,
+    label: Tensor,
+    variant: str = "eager",
+    wrap: Callable[[nn.Module], nn.Module] = lambda net: net,
 ) -> Side:
-    """Training with ``torch.nn`` and ``torch.optim.SGD``; ``wrap`` makes the net a distributed one."""
-    net = wrap(PlainNet(resolve(source).train.graph()))
-    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+    """Training with ``torch.nn`` and ``torch.optim.SGD``.
+
+    Args:
+        variant: of PLAIN: as anyone would write it first; channels-last with the fused optimizer; that, compiled.
+        wrap: makes the net a distributed one.
+    """
+    net: nn.Module = PlainNet(resolve(source).train.graph())
+    layout, fused = torch.contiguous_format, None
+    if variant != "eager":
+        layout, fused = torch.channels_last, True
+        net = net.to(memory_format=layout)  # type: ignore[call-overload]
+    net = wrap(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, fused=fused)
+    forward = torch.compile(net) if variant == "compiled" else net
+    data = data.contiguous(memory_format=layout)
 
     def step() -> float:
         optimizer.zero_grad()
-        loss: Tensor = net(data, label)
+        loss: Tensor = forward(data, label)
         torch.autograd.backward(loss)
         optimizer.step()
         return loss.item()
