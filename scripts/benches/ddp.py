@@ -64,9 +64,8 @@ def start(kind: str, net: str, arguments: argparse.Namespace, folder: Path) -> P
 
 def run(arguments: argparse.Namespace) -> None:
     print(f"{arguments.ranks} processes, {arguments.threads} thread(s) each; medians of rank 0")
-    print(
-        f"{'net':<14} {'batch':>5} {'eager ms':>10} {'fused ms':>10} {'bpt ms':>10} {'/eager':>6} {'/fused':>6}  layout"
-    )
+    times = "".join(f" {side + ' ms':>10}" for side in (*DDP, "bpt"))
+    print(f"{'net':<14} {'batch':>5}{times} {'/eager':>6} {'/fused':>6}  layout chosen")
     for net in arguments.nets.split(","):
         with tempfile.TemporaryDirectory() as folder:
             eager, fused, ours = (start(kind, net, arguments, Path(folder)) for kind in (*DDP, "bpt"))
