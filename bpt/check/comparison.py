@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.layers import LAYERS
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import ParallelSpec, RunPlan
+from bpt.plan.staging import Staging
 from bpt.precision import FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
@@ -70,7 +70,9 @@ def compare(
 ) -> list[Compared]:
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
-    Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise.
+    Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise. ``schedule:
+    DELAYED`` applies gradients of earlier iterations, and so has a curve of its own: it is compared with a pipeline of
+    the same stages, each one rank that computes by the library.
 
     Args:
         precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
@@ -80,42 +82,39 @@ def compare(
     Returns:
         A line a trained parameter, on rank 0; nothing on the others.
     """
-    parallel = plan.parallel_param
-    if parallel.num_stages > 1 and parallel.pipeline_param.schedule == pb.PipelineParameter.DELAYED:
-        raise PrototxtError(
-            "pipeline_param: schedule: DELAYED applies gradients of earlier iterations, and so has a curve of its own, "
-            "which one process cannot be compared with; check another schedule",
-            plan.origin("parallel_param", "pipeline_param", "schedule"),
-        )
-    engine = pb.SolverParameter.CONTIGUOUS if plan.engine == pb.SolverParameter.AUTO else plan.engine
-    plan = replace(plan.training_only(), engine=engine, precision=precision)
+    plan = replace(plan.training_only(), precision=precision)
+    stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     with bind(plan, None, world, device) as runtime:
-        splits = _splits(runtime.parallel, runtime.net.graph)
+        staging = runtime.parallel.staging if stages > 1 else _one_behind_the_other(runtime.parallel, runtime.net.graph)
         spread = _train(runtime, iterations)
-        if world.rank != 0:
-            return []
         seed, replicas = runtime.seed, runtime.parallel.batch_factor
-    LOG.info("Now the same on one process")
-    if splits and runtime.parallel.staging:
-        LOG.info("BatchNorm normalises each micro-batch by itself; the one process does the same %d", math.prod(splits))
-    reference = replace(plan.with_seed(seed), parallel_param=ParallelSpec(), notes=())
-    with bind(reference, None, None, device, batch_factor=replicas, micro_batch_splits=splits) as runtime:
+    few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
+    if world.rank >= stages:
+        return []
+    pipeline = ParallelSpec(num_stages=stages, pipeline_param=plan.parallel_param.pipeline_param)
+    LOG.info("Now the same on %s", f"a pipeline of {stages} ranks" if stages > 1 else "one process")
+    if staging and staging.micro_batches > 1:
+        LOG.info(
+            "BatchNorm normalises each micro-batch by itself; the one process does the same %d", staging.micro_batches
+        )
+    reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
+    with bind(reference, None, few, device, batch_factor=replicas, staging=staging) as runtime:
         alone = _train(runtime, iterations)
-        return list(_compared(runtime.net.graph, spread, alone))
+        return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else []
 
 
-def _splits(parallel: Parallel, graph: LayerGraph) -> tuple[int, ...]:
+def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:
     """The micro-batches that one process must have to do what the ranks do; none if all the same.
 
     Where batches stay whole, each rank's is one. So it is where BatchNorm normalises by micro-batches.
     """
     if parallel.grid.replicas > 1 and not is_dividable(graph):
         _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
-        return (parallel.grid.replicas,)
+        return Staging.alone(graph, (parallel.grid.replicas,))
     by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
     if not by_batch or parallel.staging is None or parallel.staging.micro_batches == 1:
-        return ()
-    return (parallel.grid.replicas, *parallel.staging.cuts)
+        return None
+    return Staging.alone(graph, (parallel.grid.replicas, *parallel.staging.cuts))
 
 
 def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
@@ -134,6 +133,8 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
 
 def _train(runtime: Runtime, iterations: int) -> Tensors:
     """Whole gradients of the first iteration and whole weights after the last; on rank 0."""
+    if runtime.plan.engine == pb.SolverParameter.AUTO:  # no trials: layouts round differently
+        runtime.load(replace(runtime.state(), tuned={"engine": (pb.SolverParameter.CONTIGUOUS,)}))
     gradients: dict[Blob, Tensor] = {}
 
     def note(loss: float) -> None:

@@ -123,6 +123,11 @@ class ParallelSpec:
         return self.num_stages * self.num_shards
 
     @property
+    def is_delayed(self) -> bool:
+        """Whether gradients are of earlier iterations, so that losses and weights are not those of one process."""
+        return self.num_stages > 1 and self.pipeline_param.schedule == _Pipeline.DELAYED
+
+    @property
     def node_ranks(self) -> int:
         """Ranks of a computing node of the outer layer."""
         return self.agwu_param.ranks or self.replica_ranks

@@ -15,6 +15,7 @@ from bpt.layers.base import batch_of
 from bpt.plan.dividing import violations_in_micro_batches
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.plan.stage_placement import DELAYED
+from bpt.plan.staging import Staging
 from bpt.plan.violations import refuse
 from bpt.predict.costs_file import Costs, LayerCost, write_costs
 from bpt.runtime.rank_facts import model_of
@@ -44,7 +45,8 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
     micro_batches = _micro_batches(plan)
     if micro_batches > 1:
         refuse(alone, violations_in_micro_batches(alone.train.graph(), plan.parallel_param.sync_batch_norm))
-    with bind(alone, None, None, device, micro_batch_splits=(micro_batches,)) as runtime:
+    staging = Staging.alone(alone.train.graph(), (micro_batches,))
+    with bind(alone, None, None, device, staging=staging) as runtime:
         graph, operator = runtime.net.graph, runtime.train.operator
 
         def update() -> object:

@@ -23,6 +23,7 @@ from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
 from bpt.plan.spec import RunPlan
+from bpt.plan.staging import Staging
 from bpt.plan.violations import refuse, violations_here, violations_in_step
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import starting_point
@@ -52,7 +53,7 @@ def bind(
     observer: MakeOperator | None = None,
     make_operator: MakeOperator | None = None,
     batch_factor: int | None = None,
-    micro_batch_splits: tuple[int, ...] = (),
+    staging: Staging | None = None,
     log: logging.Logger = LOG,
 ) -> Runtime:
     """The run that ``plan`` describes, on the ranks of ``world``; a collective call.
@@ -67,7 +68,7 @@ def bind(
         observer: makes what runs the training net in iterations whose blobs and diffs are looked at, and the test nets.
         make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
         batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
-        micro_batch_splits: train in micro-batches without stages; see PassContext.
+        staging: how the nets are cut into stages and batches into micro-batches; by default as the plan is placed.
         log: is told what is bound.
 
     Raises:
@@ -85,7 +86,7 @@ def bind(
             observer=observer,
             make_operator=make_operator,
             batch_factor=batch_factor,
-            micro_batch_splits=micro_batch_splits,
+            staging=staging,
             log=log,
         )
         runtime.join(signals)
@@ -124,7 +125,7 @@ class Runtime:
         observer: MakeOperator | None = None,
         make_operator: MakeOperator | None = None,
         batch_factor: int | None = None,
-        micro_batch_splits: tuple[int, ...] = (),
+        staging: Staging | None = None,
         log: logging.Logger = LOG,
     ) -> None:
         self.plan = plan
@@ -144,7 +145,7 @@ class Runtime:
         graph, *test_graphs = (net.graph() for net in (train, *tests))
         snapshot.check_names(plan, graph)
         check_same(world, facts_of(plan, graph, *test_graphs))
-        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, micro_batch_splits, log)
+        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, staging, log)
         ending.add(self.parallel.close)
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
         self._resume, self.seed = outcome_of_first(world, start)

@@ -31,7 +31,7 @@ def spread(
     device: torch.device,
     batch_factor: int | None = None,
     tests: Sequence[LayerGraph] = (),
-    cuts: tuple[int, ...] = (),
+    staging: Staging | None = None,
     log: logging.Logger = LOG,
 ) -> Parallel:
     """The parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
@@ -39,7 +39,7 @@ def spread(
     Args:
         batch_factor: see Parallel.
         tests: the test nets, which are spread alike.
-        cuts: micro-batches of a run without stages; see Staging.
+        staging: by default as the plan is placed.
         log: is told how.
 
     Raises:
@@ -53,7 +53,7 @@ def spread(
     def staged() -> Staging | None:
         return stage(plan, graph, grid.replicas)
 
-    staging = Staging.alone(graph, cuts) if cuts else outcome_of_first(world, None if world.rank else staged)
+    staging = staging or outcome_of_first(world, None if world.rank else staged)
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:
         balance = static_balance(plan, graph, grid, device, staging if grid.stages > 1 else None)

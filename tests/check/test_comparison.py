@@ -12,16 +12,17 @@ from torch import Tensor
 
 from bpt.balance import Uniform
 from bpt.balance.batch_shares import tile
+from bpt.balance.profile import Profile, RankSpeed, write_profile
+from bpt.balance.speed import Estimate
 from bpt.check import comparison
 from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
-from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
-from bpt.errors import PrototxtError
 from bpt.exchange import Bucket, Exchange
 from bpt.net import Net
 from bpt.plan.resolve import read_plan
 from bpt.precision import FLOAT32, FLOAT64, Precision
+from bpt.runtime import rank_facts
 from bpt.runtime.parallel import Parallel
 from bpt.share import Share
 from tests.doubles.thread_ranks import run_ranks
@@ -277,8 +278,47 @@ def test_biases_before_batch_norm() -> None:
     ))) == {}  # fmt: skip
 
 
-def test_delayed_gradients_are_not_compared(tmp_path: Path) -> None:
-    """It trained, and then called right what is a curve of its own a difference."""
-    source = small_solver(tmp_path, "parallel_param { num_stages: 2 pipeline_param { schedule: DELAYED } }")
-    with pytest.raises(PrototxtError, match=r"schedule: DELAYED .* has a curve of its own"):
-        compare(source, CPU, SerialCommunicator(), 1)
+TASKS = "inner_param { engine: TASK_DAG num_threads: 2 }"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more"),
+    [
+        (2, ""),
+        (4, "num_shards: 2"),
+        (4, "exchange: RING"),
+        (3, f"num_stages: 3 {TASKS}"),
+        (4, f"num_shards: 2 {TASKS}"),
+    ],
+)
+def test_delayed_gradients_are_compared_with_a_pipeline_of_as_many_stages(
+    ranks: int, more: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They have a curve of their own, and were refused here."""
+    text = f"parallel_param {{ num_stages: 2 pipeline_param {{ schedule: DELAYED }} {more} }}"
+    with caplog.at_level(logging.INFO, "bpt"):
+        found = compared(tmp_path, ranks, text)
+    assert [line.name for line in found] == ALL
+    assert all(line.weight.size > 0 for line in found)
+    assert differing(found, 1e-12) == []
+    assert f"Now the same on a pipeline of {3 if 'num_stages' in more else 2} ranks" in caplog.text
+
+
+def test_a_profile_that_was_measured_with_engine_auto_is_taken(tmp_path: Path) -> None:
+    """The two sides of a check computed by CONTIGUOUS instead, and the profile was said to be of another run."""
+    text = SOLVER.replace("engine: CONTIGUOUS", "engine: AUTO")
+    path = small_solver(tmp_path, text=text).path
+    parallel = f'balance: STATIC balance_param {{ profile: "{tmp_path}/speed.json" }}'
+
+    def measure(comm: Communicator) -> Profile:
+        plan = read_plan(path)
+        facts = rank_facts.facts(plan, plan.train.graph(), CPU, comm)
+        speeds = tuple(RankSpeed({1: Estimate(1.0 + rank, 0.0, 3)}, 100) for rank in range(comm.size))
+        return Profile(facts, speeds, 8, "small", "")
+
+    write_profile(run_ranks(2, measure)[0], f"{tmp_path}/speed.json")
+
+    def check(comm: Communicator) -> list[Compared]:
+        return compare(read_plan(path, [f"parallel_param {{ {parallel} }}"]), CPU, comm, 2)
+
+    assert differing(run_ranks(2, check)[0]) == []
