@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from bpt.errors import UnknownNameError, UserError
 from bpt.proto import bpt_pb2 as pb
@@ -58,6 +60,32 @@ def phase_and_weights(second: int | Path | None, third: int | Path | None) -> tu
     if weights is not None and not isinstance(weights, str | os.PathLike):
         raise UserError(f"weights must be the path of a file, not {weights!r}")
     return phase, None if weights is None else os.fspath(weights)
+
+
+def checked_device(device: torch.device | str) -> torch.device:
+    """The device that is meant; a UserError if there is none of that name, or none in this machine."""
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError):
+        chosen = None
+    if chosen is None or chosen.type not in ("cpu", "cuda"):
+        raise UserError(f'device must be "cpu", "cuda" or "cuda:1", say; not {device!r}')
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f'device "{device}": this machine has {torch.cuda.device_count()} usable CUDA devices; use "cpu"'
+        )
+    return chosen
+
+
+def checked_count(count: int, what: str) -> int:
+    """``count`` as an int; a UserError about ``what`` if it is no whole number from 0 on."""
+    try:
+        number = operator.index(count)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise UserError(f"{what} must be a whole number from 0 on, not {count!r}")
+    return number
 
 
 def floats(value: npt.ArrayLike, what: str, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.floating[Any]]:

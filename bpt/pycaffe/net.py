@@ -16,7 +16,7 @@ from bpt.execute import debug_info
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.memory_data import MemoryData
 from bpt.plan.nets import NetPlan, file_plan
-from bpt.pycaffe.arguments import Named, Path, floats, phase_and_weights, several
+from bpt.pycaffe.arguments import Named, Path, checked_device, floats, phase_and_weights, several
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
@@ -64,8 +64,9 @@ class Net(Single):
         device: torch.device | str = "cpu",
     ) -> None:
         phase, weights = phase_and_weights(phase, weights)
+        chosen = checked_device(device)
         plan = file_plan(os.fspath(path), phase, level, several(stages))
-        self._show(plan, BlobOperator(make_net(plan.graph(), torch.device(device)), device))
+        self._show(plan, BlobOperator(make_net(plan.graph(), chosen), chosen))
         if weights is not None:
             try:
                 self.copy_from(weights)

@@ -17,7 +17,7 @@ from bpt.execute.operator import SegmentOperator
 from bpt.plan.nets import NetPlan
 from bpt.plan.resolve import resolve
 from bpt.proto.sources import read_solver
-from bpt.pycaffe.arguments import Path, several
+from bpt.pycaffe.arguments import Path, checked_count, checked_device, several
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
@@ -58,7 +58,7 @@ class Solver(Single):
             )
         keep_freed_memory()
         plan = resolve(read_solver(path, several(overrides)))
-        chosen = choose_device(plan) if device is None else torch.device(device)
+        chosen = choose_device(plan) if device is None else checked_device(device)
         self._loop = core.Solver(plan, device=chosen, observer=BlobOperator)
         runtime = self._loop.runtime
         self.net = self._shown(runtime.train.plan, runtime.observed)
@@ -76,8 +76,9 @@ class Solver(Single):
 
     def step(self, iterations: int) -> None:
         """Train ``iterations`` more iterations; test and write snapshots when they are due."""
+        count = checked_count(iterations, "step: iterations")
         with self._training():
-            self._loop.step(iterations)
+            self._loop.step(count)
 
     def solve(self, path: Path | None = None) -> None:
         """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""

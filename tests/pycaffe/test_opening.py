@@ -11,9 +11,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 
 import bpt
 from bpt.errors import FileError, UserError
+from bpt.pycaffe.arguments import checked_count, checked_device
 from tests.data.lmdbs import write_images
 from tests.golden_cases import GOLDEN
 from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
@@ -190,3 +192,18 @@ class TestData:
         net.close()
         with pytest.raises(UserError, match='layer "data" cannot read data: the net is closed'):
             net.forward()
+
+
+@pytest.mark.parametrize("device", ["gpux", "cuda:77", "meta"])
+def test_a_device_that_is_not_there_is_refused_in_words(device: str) -> None:
+    with pytest.raises(UserError, match=device):
+        checked_device(device)
+    assert checked_device("cpu") == checked_device(torch.device("cpu")) == torch.device("cpu")
+
+
+@pytest.mark.parametrize("count", [1.5, -4, "a", None])
+def test_iterations_are_whole_numbers(count: object) -> None:
+    """``step(1.5)`` trained 2 iterations, and ``step(-4)`` none, without a word."""
+    with pytest.raises(UserError, match="step: iterations must be a whole number from 0 on"):
+        checked_count(count, "step: iterations")  # type: ignore[arg-type]
+    assert checked_count(np.int64(3), "") == 3
