@@ -51,10 +51,10 @@ class SignalActions:
             self._pending.append(signal.Signals(number))
 
     def take(self) -> Action:
-        """The action asked for since the last call, one signal at a time, SIGTERM first; NONE if there was none."""
+        """The action asked for since the last call, one signal at a time; NONE if there was none."""
         if not self._pending:
             return Action.NONE
-        self._pending.sort(key=lambda number: number != signal.SIGTERM)
-        number = self._pending.pop(0)
-        self.terminated |= number == signal.SIGTERM
-        return self._effects[number]
+        action = self._effects[number := self._pending.pop(0)]
+        # Ctrl-C may come first of those that are pending, and nothing comes after a stop.
+        self.terminated |= number == signal.SIGTERM or (action is Action.STOP and signal.SIGTERM in self._pending)
+        return action

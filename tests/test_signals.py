@@ -24,7 +24,7 @@ def test_handlers_are_put_back() -> None:
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_sigterm_comes_before_all_others() -> None:
+def test_sigterm_beside_ctrl_c_still_terminates() -> None:
     """A batch system that sends both SIGTERM and SIGINT must not read that the run has come to its end."""
     with SignalActions() as signals:
         signal.raise_signal(signal.SIGINT)

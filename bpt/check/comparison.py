@@ -93,7 +93,7 @@ def compare(
         return []
     pipeline = ParallelSpec(num_stages=stages, pipeline_param=plan.parallel_param.pipeline_param)
     LOG.info("Now the same on %s", f"a pipeline of {stages} ranks" if stages > 1 else "one process")
-    if staging and staging.micro_batches > 1:
+    if staging and stages == 1 < plan.parallel_param.num_stages:
         LOG.info(
             "BatchNorm normalises each micro-batch by itself; the one process does the same %d", staging.micro_batches
         )
