@@ -50,7 +50,7 @@ def check(case: Case, fast: bool) -> None:
 
 
 @every_type
-@settings(drawn, max_examples=25)
+@settings(drawn, max_examples=12)
 @given(data=some.data())
 def test_few_cases(kind: str, data: some.DataObject) -> None:
     check(data.draw(CASES[kind]), fast=True)

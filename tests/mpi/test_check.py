@@ -130,7 +130,7 @@ def jobs(rows: dict[int, list[Row]], quick_ranks: Collection[int]) -> list[Any]:
 
 
 @needs_mpi
-@pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS, (2, 3)))
+@pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS, (3,)))
 def test_many_ranks_give_the_weights_of_one(ranks: int, rows: list[Row], data: Path) -> None:
     check(ranks, rows, data)
 

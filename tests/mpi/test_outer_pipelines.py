@@ -7,6 +7,8 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
 from bpt.report.outer import read_csv
 from tests.mpi.mpirun import mpirun, needs_mpi
 from tests.mpi.test_outer import NET, SAMPLES, TRAIN, folder, has_learnt, program, running, texts, write
@@ -25,6 +27,7 @@ layer { name: "ip\"""",
 PIPELINES = "num_stages: 2 pipeline_param { schedule: GPIPE micro_batches: 4 }"
 
 
+@pytest.mark.slow
 def test_two_pipelines(tmp_path: Path) -> None:
     """ASGD, and AGWU; of the ranks only the server has the data."""
     write(Path.cwd(), data=False, net=DEEPER)

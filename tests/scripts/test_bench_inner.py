@@ -26,6 +26,7 @@ def test_both_sides_compute_the_same() -> None:
     assert plan_of(dag).parallel
 
 
+@pytest.mark.slow
 def test_a_turn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inner, "TURN", 0.0)
     arguments = argparse.Namespace(nets="lenet", rounds=1, threads=2, batch=16, engine="CONTIGUOUS", check=False)

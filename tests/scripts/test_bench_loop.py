@@ -30,6 +30,7 @@ def test_a_side_that_ends_early_is_told_and_ends_the_bench(capfd: pytest.Capture
     assert "no_such_net" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(loop.BATCHES, "lenet", 4)
     monkeypatch.setitem(loop.ITERATIONS, "lenet", 3)
