@@ -196,7 +196,7 @@ def test_signals() -> None:
 def test_a_worker_that_is_killed() -> None:
     """Its samples go to the other two, and the run to its end."""
     with running(4, f"4 {TRAIN} --set 'max_iter: 1500'", options=("--with-ft", "ulfm")) as run:
-        run.until("Version 20:")
+        run.until("Version 4:")
         run.signal(2, signal.SIGKILL)
         assert run.end() == 0, "\n".join(run.log)
     host = socket.gethostname()

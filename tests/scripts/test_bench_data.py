@@ -63,4 +63,5 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert head.startswith("8 JPEGs of 260x250, batches of 4, 1 workers")
     for row, name in ((files, "JPEG files"), (records, "LMDB of JPEGs")):
         assert row.startswith(name)
-        assert all(float(number) > 0 for number in row[len(name) :].replace(" - ", " ").split())
+        numbers = [float(number) for number in row[len(name) :].replace(" - ", " ").split()]
+        assert len(numbers) == 5 and min(numbers) >= 0  # on a machine that is busy enough, 0 images a second
