@@ -114,7 +114,7 @@ def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | No
     by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
     if not by_batch or parallel.staging is None or parallel.staging.micro_batches == 1:
         return None
-    return Staging.alone(graph, (parallel.grid.replicas, *parallel.staging.cuts))
+    return Staging.alone(graph, (parallel.samples.size, *parallel.staging.cuts))
 
 
 def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:

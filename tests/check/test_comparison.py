@@ -94,6 +94,15 @@ def test_batch_norm_over_ranks(tmp_path: Path) -> None:
     assert "ip/0" in differing(compared(tmp_path, 2, net=WITH_BATCH_NORM))
 
 
+def test_batch_norm_of_micro_batches_on_shards(tmp_path: Path) -> None:
+    """Each peer normalises its own samples; the one process took them for those of the whole replica."""
+    net = WITH_BATCH_NORM.replace('layer { name: "drop" type: "Dropout" bottom: "conv" top: "conv" }\n', "")
+    for scheme in ("PEER", "MASTER_SLAVE"):
+        shards = f"num_shards: 2 fc_param {{ scheme: {scheme} }}"
+        text = f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: 2 }} {shards} }}"
+        assert differing(compared(tmp_path, 4, text, net=net)) == [], scheme
+
+
 def test_what_is_not_trained_is_left_out(tmp_path: Path) -> None:
     net = NET.replace('top: "conv"', 'top: "conv" param { lr_mult: 0 }')
     assert [line.name for line in compared(tmp_path, 2, net=net)] == ["conv/1", "ip/0", "ip/1"]
