@@ -23,10 +23,15 @@ backward, exchange, update), and what each layer sent and how long that took. Wi
 predicts how long backward and exchange take together, in chunks of several sizes, and shows that beside what was
 measured. --profile measures the ranks' speeds.
 
+--roofline also measures how fast this machine multiplies matrices and moves memory, by as many threads and in the same
+precision, and shows how far each layer is above the time that this would allow, the farthest first; with a file's name
+behind it, as a picture, too (the extra plot).
+
 With inner_param { engine: TASK_DAG } (or AUTO) both inner engines are timed in turn: forward and backward by LIBRARY
 and by TASK_DAG, the critical path of the tasks, and how the threads share the work and wait.
 
   bpt time --model prototxt/lenet/train_val.prototxt
+  bpt time --model prototxt/lenet/train_val.prototxt --roofline lenet.svg
   bpt time --solver prototxt/lenet/solver.prototxt --set 'engine: CONTIGUOUS'
   bpt time --solver prototxt/lenet/solver.prototxt --set 'parallel_param { inner_param { engine: TASK_DAG } }'
   mpirun -n 4 bpt time --solver prototxt/lenet/solver.prototxt
@@ -48,6 +53,14 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="",
     )
+    parser.flag(
+        "roofline",
+        "hold every layer against the roofs of this machine, operations and bytes a second; and draw that to this "
+        "file, which ends in .png or .svg",
+        metavar="FILE",
+        nargs="?",
+        const="",
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
@@ -64,6 +77,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--model times one process: leave mpirun out, or give --solver to time training on all ranks")
     if arguments.profile and not arguments.solver:
         raise UsageError("--profile measures what a solver's ranks can do; it goes with --solver")
+    if arguments.roofline is not None:
+        check_roofline(arguments, job)
 
     # Imported here so that --help does not wait for torch.
     from bpt.speeds.profiling import profile
@@ -73,7 +88,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if arguments.model:
         device = job.begin(gpu=arguments.gpu)
         stages = words(arguments.stage)
-        time_model(arguments.model, arguments.phase, arguments.level, stages, device, arguments.iterations)
+        time_model(
+            arguments.model, arguments.phase, arguments.level, stages, device, arguments.iterations, arguments.roofline
+        )
         return
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)
@@ -82,4 +99,16 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     elif job.world.size > 1:
         time_ranks(plan, device, job.world, arguments.iterations)
     else:
-        time_solver(plan, device, arguments.iterations)
+        time_solver(plan, device, arguments.iterations, arguments.roofline)
+
+
+def check_roofline(arguments: argparse.Namespace, job: Job) -> None:
+    """Raise a UsageError if there will be no roofline, or no picture of it where one is asked for."""
+    if arguments.profile:
+        raise UsageError("--roofline and --profile measure different things; give one of them")
+    if job.world.size > 1:
+        raise UsageError("--roofline is of one process: leave mpirun out")
+    if arguments.roofline:
+        from bpt.timing.roofline_figure import check_roofline_figure
+
+        check_roofline_figure(arguments.roofline)

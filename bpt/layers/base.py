@@ -126,6 +126,14 @@ class Layer(nn.Module):
         return sum(map(count, tops)) if cls.computes else 0
 
     @classmethod
+    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        """Elements of blobs that backward must read again, besides diffs and parameters; by default all bottoms'.
+
+        0 where the diffs of the bottoms do not depend on the bottoms: the layer is linear in them.
+        """
+        return sum(map(count, bottoms)) if cls.computes and not cls.is_view else 0
+
+    @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
         """Whether this bottom can get a diff, be it asked for by layers before it or by ``force_backward``.
 

@@ -66,6 +66,10 @@ class BatchNorm(Layer):
         return count(tops[0]) * (5 if cls.normalises_by_batch(spec) else 2)  # subtract, divide; and sum, square, sum
 
     @classmethod
+    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return count(bottoms[0]) if cls.normalises_by_batch(spec) else 0
+
+    @classmethod
     def normalises_by_batch(cls, spec: LayerSpec) -> bool:
         param = spec.param.batch_norm_param
         return not param.use_global_stats if param.HasField("use_global_stats") else spec.param.phase != pb.TEST

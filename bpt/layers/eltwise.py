@@ -57,6 +57,10 @@ class Eltwise(Layer):
         scaled = len(spec.param.eltwise_param.coeff)
         return (len(bottoms) - 1 + scaled) * count(tops[0])
 
+    @classmethod
+    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0 if spec.param.eltwise_param.operation == SUM else super().reread(spec, bottoms, tops)
+
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.eltwise_param

@@ -80,6 +80,10 @@ class Interp(Layer):
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 7 * count(tops[0])  # 4 products and 3 sums
 
+    @classmethod
+    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         x = bottoms[0]
         height, width = self.size.of_top([bottom.shape for bottom in bottoms])

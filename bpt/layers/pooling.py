@@ -69,6 +69,10 @@ class Pooling(Layer):
         window = PoolingWindow.read(spec).expand(bottoms[0][2:])
         return count(tops[0]) * count(window.kernel)
 
+    @classmethod
+    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0 if spec.param.pooling_param.pool == pb.PoolingParameter.AVE else count(tops[0])  # the places
+
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         x = bottoms[0]
         window = self.window.expand(x.shape[2:])

@@ -163,6 +163,10 @@ class Bias(Layer):
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
         return coefficients_mix_samples(spec, bottoms, "bias_param")
 
+    @classmethod
+    def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
+        return 0
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         summands = bottoms[1] if len(bottoms) == 2 else self.blob(0)
         return bottoms[0] + spread(summands, bottoms[0], self.axis)

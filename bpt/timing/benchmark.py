@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -22,40 +22,59 @@ from bpt.report.log import number
 from bpt.runtime.net_on_device import make_net
 from bpt.runtime.runtime import bind
 from bpt.timing.inner_times import log_inner_times
-from bpt.timing.layer_times import Times, choose_layout, time_layers, time_passes
+from bpt.timing.layer_times import LayerTimes, PassTimes, Times, choose_layout, time_layers, time_passes
+from bpt.timing.peaks import PeakMeter, Peaks
+from bpt.timing.roofline import points
+from bpt.timing.roofline_figure import draw_roofline
+from bpt.timing.roofline_table import roofline_lines
 from bpt.timing.timetable import caffe_lines, table
 
 LOG = logging.getLogger("bpt")
 
 
 def time_model(
-    path: str, phase: str, level: int, stages: tuple[str, ...], device: torch.device, iterations: int
+    path: str,
+    phase: str,
+    level: int,
+    stages: tuple[str, ...],
+    device: torch.device,
+    iterations: int,
+    roofline: str | None = None,
 ) -> None:
-    """Time the network text at ``path``, in the layout that training would choose."""
+    """Time the network text at ``path``, in the layout that training would choose.
+
+    Args:
+        roofline: hold the layers against this machine's roofs, too, and draw that to this file; ``""``: draw nothing.
+    """
     LOG.info("%s", use_line(device))
     net = make_net(file_plan(path, pb.Phase.Value(phase), level, stages).graph(), device)
     try:
-        _time(net, device, iterations, pb.SolverParameter.AUTO)
+        _time(net, device, iterations, pb.SolverParameter.AUTO, roofline=roofline)
     finally:
         net.close()
 
 
-def time_solver(plan: RunPlan, device: torch.device, iterations: int) -> None:
+def time_solver(plan: RunPlan, device: torch.device, iterations: int, roofline: str | None = None) -> None:
     """Time the training net of a solver and its update, in its ``engine``, and its inner layer if it has one.
 
-    Nothing is tested or written.
+    Nothing is tested or written, but for the picture of the ``roofline``; see ``time_model``.
     """
     plan = plan.measured()
     if plan.is_outer:
         plan = plan.standalone()  # as one of its workers trains
     with bind(plan, None, None, device) as runtime:
         rate = lr_policy.learning_rate(plan.optim, 0)
-        _time(runtime.net, device, iterations, plan.engine, lambda: runtime.rule.update(rate, 0))
+        _time(runtime.net, device, iterations, plan.engine, lambda: runtime.rule.update(rate, 0), roofline)
         log_inner_times(runtime, iterations)
 
 
 def _time(
-    net: Net, device: torch.device, iterations: int, engine: int, update: Callable[[], object] | None = None
+    net: Net,
+    device: torch.device,
+    iterations: int,
+    engine: int,
+    update: Callable[[], object] | None = None,
+    roofline: str | None = None,
 ) -> None:
     by_layer = SegmentOperator(net, per_layer(net.graph), device)
     whole = SegmentOperator(net, device=device)
@@ -64,6 +83,11 @@ def _time(
     choose_layout(whole, layout, update)
     by_layer.engine = layout.engine
     LOG.info("Engine: %s", layout)
+
+    meter = PeakMeter(device, net.context.precision.compute) if roofline is not None else None
+    if meter:
+        LOG.info("Measuring the roofs of %s.", _unit(device))
+        meter.measure()
 
     LOG.info("*** Benchmark begins ***")
     LOG.info("Testing for %d iterations.", iterations)
@@ -83,12 +107,37 @@ def _time(
         LOG.info("%s", line)
     if readers:
         LOG.info("%s", _wait(Times(tuple(waits)), passes.iteration))
+    if meter:
+        meter.measure()
+        _log_roofline(net, layers, passes, meter.peaks(), _unit(device), roofline or "")
 
 
 def _wait(waits: Times, passes: Times) -> str:
     """How long a pass of the whole net waits for its batches, which are made meanwhile."""
     median, spread = waits.median * 1e3, waits.spread * 1e3
     return f"Wait for data: {median:.3f} ± {spread:.3f} ms of a pass, {waits.median / passes.median:.1%} of its time."
+
+
+def _log_roofline(
+    net: Net, layers: Sequence[LayerTimes], passes: PassTimes, peaks: Peaks, unit: str, picture: str
+) -> None:
+    precision = net.context.precision
+    found = points(net.graph, layers, precision.compute.itemsize, peaks)
+    sources = [node.name for node in net.graph.nodes if not node.bottoms]
+    for line in roofline_lines(found, peaks, passes, precision.name, unit, sources):
+        LOG.info("%s", line)
+    if picture:
+        LOG.info("Picture: %s", draw_roofline(found, peaks, f"{net.graph.name}, {precision.name}, {unit}", picture))
+    else:
+        LOG.info("For a picture give --roofline a file that ends in .png or .svg.")
+
+
+def _unit(device: torch.device) -> str:
+    """What computes, in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'s' * (threads != 1)}"
 
 
 def _try_once(operator: SegmentOperator) -> None:

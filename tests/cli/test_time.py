@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from bpt.commands.job import Job
 from bpt.errors import PrototxtError, UsageError
 from bpt.report.log import start_logging
 from bpt.speeds import profiling
-from bpt.timing import benchmark, phases
+from bpt.timing import benchmark, peaks, phases
 from tests.cli.conftest import Bpt
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import GOLDEN
@@ -92,6 +93,55 @@ def test_a_net_without_loss_or_data_is_timed(bpt: Bpt, inputs: Path) -> None:
     assert "thread" not in outcome.err  # no data layer, so no wait for data
 
 
+@pytest.fixture
+def quick_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks, "SIZES", {"cpu": (32,)})
+    monkeypatch.setattr(peaks, "_array_bytes", lambda device: 2**20)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ["--model=lenet_train_test.prototxt"],
+        ["--model=lenet_train_test.prototxt", "--phase=TEST"],
+        ["--solver=solver.prototxt", "--set", "precision: FLOAT64 parallel_param { inner_param { num_threads: 1 } }"],
+    ],
+)
+@pytest.mark.usefixtures("inputs", "quick_peaks")
+def test_the_roofline_is_shown_behind_the_table(source: list[str], bpt: Bpt) -> None:
+    outcome = bpt("time", *source, "--iterations=2", "--roofline")
+    assert outcome.status == 0, outcome.err
+    log = outcome.err[outcome.err.index("whole net") :]
+    assert re.search(rf"Roofline of {'FLOAT64' if 'FLOAT64' in str(source) else 'FLOAT32'}, \d+ threads?:", log)
+    assert re.search(r"Compute roof: [\d.]+ ± [\d.]+ GFLOP/s, product of 32 × 32 matrices\.", log)
+    assert re.search(r"\] conv1 +Convolution +forward +(compute|memory) ", log)
+    assert re.search(r"\] conv1 +Convolution +backward +(compute|memory) ", log)
+    assert "For a picture give --roofline a file that ends in .png or .svg." in log
+
+
+@pytest.mark.usefixtures("quick_peaks")
+def test_the_picture_of_the_roofline(bpt: Bpt, inputs: Path) -> None:
+    outcome = bpt("time", "--model=lenet_train_test.prototxt", "--iterations=1", "--roofline", "roof.svg")
+    assert outcome.status == 0, outcome.err
+    assert "Picture: roof.svg" in outcome.err
+    assert (inputs / "roof.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.usefixtures("inputs", "quick_peaks")
+def test_without_matplotlib_the_roofline_comes_without_its_picture(bpt: Bpt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = bpt("time", "--model=lenet_train_test.prototxt", "--iterations=1", "--roofline=roof.svg")
+    assert "both, whole net" in outcome.err
+    assert outcome.error == "figures need the package matplotlib: pip install 'bpt[plot]'"
+    assert outcome.status == 2
+
+
+@pytest.mark.usefixtures("inputs", "bpt")
+def test_rooflines_are_of_one_process() -> None:
+    with pytest.raises(UsageError, match="--roofline is of one process: leave mpirun out"):
+        on_ranks(2, "--solver=solver.prototxt", "--roofline")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -102,6 +152,10 @@ def test_a_net_without_loss_or_data_is_timed(bpt: Bpt, inputs: Path) -> None:
         (["--model=a", "--iterations=x"], '--iterations: takes a whole number of at least 1, found "x" '),
         (["--model=a", "--phase=train"], "--phase: invalid choice: 'train' "),
         (["--model=a", "--profile=p"], "--profile measures what a solver's ranks can do; it goes with --solver"),
+        (["--solver=a", "--profile=p", "--roofline"], "--roofline and --profile measure different things; give one"),
+        (["--roofline", "a.prototxt"], "bpt time needs one of --model and --solver: what to time"),
+        (["--model=a", "--roofline=b.pdf"], "--roofline b.pdf: pictures are written to files that end in .png or .svg"),
+        (["--model=a", "--roofline=no/b.png"], "no/b.png: cannot be written: there is no folder "),
     ],
 )
 def test_mistakes(arguments: list[str], message: str, bpt: Bpt) -> None:
@@ -128,7 +182,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 @pytest.mark.usefixtures("inputs", "bpt")
 def test_ranks_time_training_itself(asked: list[tuple[object, ...]]) -> None:
     on_ranks(1, "--solver=solver.prototxt", "--iterations=3")
-    assert asked == [("time_solver", 3)]
+    assert asked == [("time_solver", 3, None)]
     asked.clear()
     on_ranks(2, "--solver=solver.prototxt", "--iterations=3")
     assert [(name, world.size, iterations) for name, world, iterations in asked] == [("time_ranks", 2, 3)] * 2  # type: ignore[attr-defined]

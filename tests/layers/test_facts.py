@@ -151,6 +151,38 @@ def test_all_other_layers_have_a_reason_why_samples_stay_together() -> None:
     assert not by_sample & set(NOT_BY_SAMPLE)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    sorted(
+        kind
+        for kind in ALL
+        if not LAYERS[kind].computes or LAYERS[kind].reread.__func__ is not Layer.reread.__func__  # type: ignore[attr-defined]
+    ),
+)
+@drawn
+@given(data=some.data())
+def test_a_layer_whose_backward_reads_nothing_again_is_linear_in_its_bottoms(kind: str, data: some.DataObject) -> None:
+    case: Case = data.draw(ALL[kind])
+    layer = made(case)
+    tops = tops_of(layer, *case.bottoms)
+    shapes = [tuple(top.shape) for top in tops]
+    if case.constant or case.shapes_by_data or layer.reread(layer.spec, case.shapes, shapes):
+        return
+
+    def diffs(shift: float) -> list[Tensor | None]:
+        bottoms = [(bottom * (1 - shift) + shift).requires_grad_() for bottom in case.bottoms]
+        tops = [top for top in tops_of(layer, *bottoms) if top.requires_grad]
+        if not tops or not bottoms:
+            return []
+        starts = [torch.arange(1.0, top.numel() + 1, dtype=top.dtype).reshape(top.shape) for top in tops]
+        return list(torch.autograd.grad(tops, bottoms, starts, allow_unused=True))
+
+    for here, there in zip(diffs(0), diffs(0.25), strict=True):
+        assert (here is None) == (there is None)
+        if here is not None and there is not None:
+            same(here, there)
+
+
 @every_type
 @drawn
 @given(data=some.data())
