@@ -1,11 +1,13 @@
 """A network text as plain PyTorch: the modules of torch.nn that anyone would write for it.
 
-BatchNorm with its Scale is one ``nn.BatchNorm2d``. Loss is ``cross_entropy``; nothing else is clever.
+BatchNorm with its Scale is one ``nn.BatchNorm2d``. Loss is ``cross_entropy``; nothing else is clever. It can take over
+the parameters of bpt's net, so that both compute the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +49,10 @@ def _lrn(node: Node, bottom: Shape) -> nn.Module:
     return nn.LocalResponseNorm(p.local_size, p.alpha, p.beta, p.k)
 
 
+def _batch_norm(node: Node, bottom: Shape) -> nn.Module:
+    return nn.BatchNorm2d(bottom[1], eps=node.spec.param.batch_norm_param.eps)  # with the Scale behind it
+
+
 class _Factor(nn.Module):
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -78,21 +84,23 @@ MODULES: dict[str, Callable[[Node, Shape], nn.Module]] = {
     "LRN": _lrn,
     "ReLU": lambda node, bottom: nn.ReLU(inplace=node.spec.tops == node.spec.bottoms),
     "Dropout": lambda node, bottom: nn.Dropout(node.spec.param.dropout_param.dropout_ratio),
-    "BatchNorm": lambda node, bottom: nn.BatchNorm2d(bottom[1]),  # with the Scale behind it
+    "BatchNorm": _batch_norm,
     "Scale": lambda node, bottom: nn.Identity(),
     "Power": lambda node, bottom: _Factor(node.spec.param.power_param.scale),
     "Eltwise": lambda node, bottom: _Eltwise(),
     "Concat": lambda node, bottom: _Concat(),
+    "Softmax": lambda node, bottom: nn.Softmax(node.spec.param.softmax_param.axis),
     "SoftmaxWithLoss": lambda node, bottom: _Loss(),
 }
 
 
 class PlainNet(nn.Module):
-    """The layers of ``graph`` as stock modules; forward returns the weighted sum of the losses."""
+    """The layers of ``graph`` as stock modules; forward returns the weighted sum of the losses, or else the output."""
 
     def __init__(self, graph: LayerGraph) -> None:
         super().__init__()
         self.steps: list[tuple[nn.Module, tuple[int, ...], int]] = []
+        self._graph = graph
         self.losses = [(edge.index, edge.loss_weight) for edge in graph.losses]
         alias: dict[int, int] = {}  # a Split's copies are the blob itself
         for node in graph.nodes:
@@ -103,12 +111,48 @@ class PlainNet(nn.Module):
                 module = MODULES[node.type](node, graph.edges[node.bottoms[0]].shape)
                 self.add_module(f"layer{node.index}", module)
                 self.steps.append((module, bottoms, node.tops[0]))
+        # What nobody reads any more is dropped at once, as it is where a net is written by hand.
+        last = {edge: step for step, (_, bottoms, _) in enumerate(self.steps) for edge in bottoms}
+        last = {edge: step for edge, step in last.items() if not graph.edges[edge].loss_weight}
+        self.done = [[edge for edge in last if last[edge] == step] for step in range(len(self.steps))]
         self.inputs = [edge.index for edge in graph.edges if graph.nodes[edge.producer].type == "Input"]
 
     def forward(self, *inputs: Tensor) -> Tensor:
         blobs = dict(zip(self.inputs, inputs, strict=True))
-        for module, bottoms, top in self.steps:
+        for (module, bottoms, top), done in zip(self.steps, self.done, strict=True):
             blobs[top] = module(*(blobs[edge] for edge in bottoms))
+            for edge in done:
+                del blobs[edge]
+        if not self.losses:
+            return blobs[self.steps[-1][2]]
         total: Tensor | int = sum(blobs[edge] * weight for edge, weight in self.losses)
-        assert isinstance(total, Tensor), "a net without a loss"
+        assert isinstance(total, Tensor)
         return total
+
+    def take_over(self, values: Mapping[tuple[str, int], Tensor]) -> None:
+        """Copy parameters, and the statistics of BatchNorm.
+
+        Args:
+            values: (layer name, blob index) → values, as ``Net.values_by_name`` gives them.
+        """
+        with torch.no_grad():
+            for node in self._graph.nodes:
+                own = [values[node.name, blob] for blob in range(len(node.params))]
+                if node.type == "BatchNorm":
+                    mean, variance, factor = own
+                    norm = self._module(node)
+                    norm.running_mean.copy_(mean / factor)
+                    norm.running_var.copy_(variance / factor)
+                elif own:
+                    normalises = node.type == "Scale"
+                    module = self._module(self._before(node) if normalises else node)
+                    for name, value in zip(("weight", "bias"), own, strict=False):
+                        getattr(module, name).copy_(value)
+
+    def _module(self, node: Node) -> Any:
+        """That has the parameters."""
+        module = self.get_submodule(f"layer{node.index}")
+        return module[1] if isinstance(module, nn.Sequential) else module
+
+    def _before(self, node: Node) -> Node:
+        return self._graph.nodes[self._graph.edges[node.bottoms[0]].producer]
