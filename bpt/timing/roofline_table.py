@@ -44,10 +44,11 @@ def roof_lines(peaks: Peaks) -> Iterator[str]:
     yield f"Memory roof: {memory.rate / 1e9:.2f} ± {memory.spread / 1e9:.2f} GB/s, {memory.what}."
     yield f"They meet at {peaks.ridge:.2f} FLOP/byte."
     for name, peak in (("compute", compute), ("memory", memory)):
-        if max(abs(peak.moved), peak.spread / peak.rate) > QUIET:
+        spread = peak.spread / peak.rate
+        if max(abs(peak.moved), spread) > QUIET:
             yield (
-                f"The {name} roof does not stand still ({peak.moved:+.0%} from before the layers to after them): "
-                "something else runs here, or the clock changes. Time again on a quiet machine."
+                f"The {name} roof does not stand still (± {spread:.0%}, and {peak.moved:+.0%} from before the layers "
+                "to after them): something else runs here, or the clock changes. Time again on a quiet machine."
             )
 
 

@@ -54,7 +54,7 @@ def test_every_flag_is_explained_in_both_spellings(command: str, capsys: pytest.
     for action in flags:
         short, long = action.option_strings
         assert long == f"-{short}" == f"--{action.dest}"
-        value = "" if action.nargs == 0 else f" {action.metavar}"
+        value = {0: "", "?": f" [{action.metavar}]"}.get(action.nargs, f" {action.metavar}")
         assert f"  {short}, {long}{value}" in text
         assert action.help
 
