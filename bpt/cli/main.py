@@ -15,6 +15,7 @@ import bpt
 from bpt.allocator import keep_freed_memory
 from bpt.cli import check, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train
 from bpt.cli.options import Parser
+from bpt.collector import importing
 from bpt.errors import UsageError
 
 COMMANDS = {
@@ -108,9 +109,11 @@ def _interrupted(ends: bool) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Only now, so that --help does not wait for numpy and torch.
-    from bpt.comm import failure
-    from bpt.commands.job import Job
+    # To look for other devices' packages torch would read what is said of each package that is installed.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    with importing():  # only now, so that --help does not wait for numpy and torch
+        from bpt.comm import failure
+        from bpt.commands.job import Job
 
     keep_freed_memory()
     return failure.run(lambda world: COMMANDS[arguments.command].run(arguments, Job.enter(world)))

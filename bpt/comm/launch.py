@@ -32,6 +32,7 @@ _LOCAL = (
 )
 _YIELD = "OMPI_MCA_mpi_yield_when_idle"
 _WINDOWS = "OMPI_MCA_osc"
+_TRANSPORTS = "OMPI_MCA_btl"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -61,6 +62,9 @@ def world() -> Communicator:
     os.environ.setdefault(_YIELD, "1")
     # The one way to windows that are shared; Open MPI would try others first, and one complains aloud.
     os.environ.setdefault(_WINDOWS, "sm")
+    # Of Open MPI's transports, libfabric's serves windows between hosts only, which bpt has none of; and where it finds
+    # no device for that, it sleeps for a second. What mpirun's --mca or Open MPI's own files say is in the environment.
+    os.environ.setdefault(_TRANSPORTS, "^ofi")
     try:
         from bpt.comm import mpi  # noqa: PLC0415  starts MPI, which a process without a launcher must not
     except (ImportError, RuntimeError) as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 
 import torch
 
+from bpt.collector import keep_what_is_there
 from bpt.comm import launch
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
@@ -36,10 +36,7 @@ class Job:
     def begin(self, plan: RunPlan | None = None, gpu: str = "") -> torch.device:
         """Start to log, on the first rank, and choose this rank's threads and device; see choose_device."""
         start_logging(first=self.is_first)
-        if not gc.get_freeze_count():
-            # What is there by now, 300,000 objects of Python and torch, stays to the end. The collector would look at
-            # all of it now and then, for a tenth of a second, on one rank after the other, while the others wait.
-            gc.freeze()
+        keep_what_is_there()
         threads = plan.parallel_param.inner_param.num_threads if plan is not None else 0
         if self.world.size > 1:  # a process that is alone leaves the choice to torch
             torch.set_num_threads(share_cores(self.world))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
 
-from bpt import server as outer
 from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
@@ -14,10 +14,8 @@ from bpt.errors import RunError, UserError
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import outcome_of_first
-from bpt.server.messages import Outcome
 from bpt.signals import SignalActions
-from bpt.solver.solver import Solver
-from bpt.trace.tracing import check_file, tracing
+from bpt.solver.solver import Outcome, Solver
 
 # A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
 # connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.
@@ -47,11 +45,15 @@ def train(
         RunError: SIGTERM has stopped it, a replay could not go to the end of its run, or it failed.
     """
     if trace:
+        from bpt.trace.tracing import check_file  # noqa: PLC0415  only what this run needs; see docs/architecture.md
+
         outcome_of_first(world, None if world.rank else partial(check_file, trace))
     keep_memory(plan.parallel_param)
     if plan.is_outer:
-        with tracing(trace, world):
-            outcome = outer.train(plan, world, device, signals, resume, replay)
+        from bpt.server import train as train_outer  # noqa: PLC0415  as above
+
+        with _tracing(trace, world):
+            outcome = train_outer(plan, world, device, signals, resume, replay)
     elif replay:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         raise UserError(
@@ -59,7 +61,7 @@ def train(
             "log to be repeated: random_seed does it"
         )
     else:
-        with tracing(trace, world):
+        with _tracing(trace, world):
             outcome = _together(plan, world, device, signals, resume)
     if outcome.terminated:
         state, saved = snapshot.state_path(plan, outcome.iterations), ""
@@ -79,6 +81,14 @@ def keep_memory(param: ParallelSpec) -> None:
         keep_freed_memory(KEPT_BY_A_STAGE)
     else:
         keep_freed_memory()
+
+
+def _tracing(path: str, world: Communicator) -> AbstractContextManager[None]:
+    if not path:
+        return nullcontext()
+    from bpt.trace.tracing import tracing  # noqa: PLC0415  as above
+
+    return tracing(path, world)
 
 
 def _together(plan: RunPlan, world: Communicator, device: torch.device, signals: SignalActions, resume: str) -> Outcome:

@@ -93,4 +93,12 @@ def broadcast(buckets: Sequence[Bucket], root: int = 0) -> None:
         bucket.unpack_weights()
 
 
-EXCHANGES: Registry[type[Exchange]] = Registry("exchange")
+EXCHANGES: Registry[type[Exchange]] = Registry(
+    "exchange",
+    {
+        "bpt.exchange.allreduce": ("ALLREDUCE",),
+        "bpt.exchange.tree": ("TREE",),
+        "bpt.exchange.ring": ("RING",),
+        "bpt.exchange.cgdp.exchange": ("CGDP",),
+    },
+)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bpt.errors import BptError, RunError
+from bpt.execute.differentiate import add_gradients
 from bpt.execute.segment_state import SegmentState, Weights
 from bpt.failures import is_out_of_memory, kernel_error
 from bpt.graph.segments import Segment
@@ -94,7 +95,7 @@ class LibraryCompute:
 
     def _differentiate(self, segment: Segment, roots: list[Tensor], grads: list[Tensor]) -> None:
         try:
-            torch.autograd.backward(roots, grads, retain_graph=self._keeps_graphs)
+            add_gradients(roots, grads, self._keeps_graphs)
         except BptError:
             raise
         except Exception as error:

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from bpt.context import CurrentPass, PassContext
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
+from bpt.layers.type_table import TYPES_OF
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.share import ShardRotation, Share, whole_batch
@@ -288,7 +289,9 @@ class DataLayer(Layer):
         """Stop reading ahead and close the source. The layer is not used afterwards."""
 
 
-LAYERS: Registry[type[Layer]] = Registry("layer type")
+LAYERS: Registry[type[Layer]] = Registry(
+    "layer type", {f"bpt.layers.{file}": types for file, types in TYPES_OF.items()}
+)
 
 
 def batch_of(graph: LayerGraph) -> int:

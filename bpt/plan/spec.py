@@ -18,7 +18,7 @@ from bpt.origin import FieldPath, Origin, locate
 from bpt.plan.nets import NetFields, NetPlan, test_plans, train_plan
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.exchanges import OUTER
+from bpt.schedule.outer.outer_rules import OUTER
 
 _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 

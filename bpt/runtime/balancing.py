@@ -8,7 +8,6 @@ import torch
 
 from bpt.balance import Static
 from bpt.balance.batch_shares import lines
-from bpt.balance.profile import Profile, check, read_profile, static_from
 from bpt.comm.grid import ProcessGrid
 from bpt.events.totals import Totals, seconds_computing
 from bpt.graph.layer_graph import LayerGraph
@@ -19,7 +18,6 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import resolve_path
 from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.parallel import Parallel
-from bpt.runtime.rank_facts import facts
 
 LOG = logging.getLogger("bpt")
 
@@ -35,6 +33,10 @@ def static_balance(
     Raises:
         FileError: the profile is missing or damaged, or was not measured for this run; it says what differs.
     """
+    # Only what this run needs; see docs/architecture.md.
+    from bpt.balance.profile import Profile, check, read_profile, static_from  # noqa: PLC0415
+    from bpt.runtime.rank_facts import facts  # noqa: PLC0415
+
     parallel = plan.parallel_param
     path = resolve_path(parallel.balance_param.profile, plan.path)
     now = facts(plan, graph, device, grid.world)

@@ -18,13 +18,12 @@ from bpt.exchange import EXCHANGES, Bucket, Exchange, broadcast
 from bpt.execute.compute import LibraryCompute
 from bpt.execute.late_status import LateStatus
 from bpt.execute.master_slave import MasterSlave
-from bpt.execute.operator import SegmentOperator
+from bpt.execute.operator import MakeCompute, SegmentOperator
 from bpt.execute.peer import Peer
 from bpt.execute.split_layers import Collectives
 from bpt.execute.stage import Stage
 from bpt.execute.stage_links import Links
 from bpt.execute.status import Status
-from bpt.execute.task_dag import TaskDagCompute
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
@@ -163,6 +162,12 @@ class Parallel:
         """What executes the segments of ``net`` on this rank; a test's batches are never divided or delayed."""
         inner, training = self.param.inner_param, net.graph.phase == pb.TRAIN
         by_tasks = inner.engine != pb.InnerParameter.LIBRARY and device.type == "cpu"
+        compute: MakeCompute = LibraryCompute
+        if by_tasks:
+            # Only what this run needs; see docs/architecture.md.
+            from bpt.execute.task_dag import TaskDagCompute  # noqa: PLC0415
+
+            compute = partial(TaskDagCompute, threads=inner.num_threads)
         stage, delay = None, None
         splits: tuple[int, ...] = (1,)
         if self.staging:
@@ -176,7 +181,7 @@ class Parallel:
             net,
             segments,
             device,
-            compute=partial(TaskDagCompute, threads=inner.num_threads) if by_tasks else LibraryCompute,
+            compute=compute,
             collectives=self._collectives(net, device),
             stage=stage,
             splits=splits,

@@ -12,7 +12,6 @@ from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
-from bpt.plan.stage_placement import described, stage
 from bpt.plan.staging import Staging
 from bpt.plan.violations import unused
 from bpt.proto import bpt_pb2 as pb
@@ -50,10 +49,14 @@ def spread(
     on_gpu = device.type != "cpu"
     grid = arrange(plan, graph, world, tests, on_gpu)
 
-    def staged() -> Staging | None:
-        return stage(plan, graph, grid.replicas)
+    if param.num_stages > 1:
+        # Only what this run needs; see docs/architecture.md.
+        from bpt.plan.stage_placement import described, stage  # noqa: PLC0415
 
-    staging = staging or outcome_of_first(world, None if world.rank else staged)
+        def staged() -> Staging | None:
+            return stage(plan, graph, grid.replicas)
+
+        staging = staging or outcome_of_first(world, None if world.rank else staged)
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:
         balance = static_balance(plan, graph, grid, device, staging if grid.stages > 1 else None)
@@ -61,7 +64,8 @@ def spread(
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
     if world.size > 1:
         log.info("Parallel: %s", parallel.described)
-    if staging and param.num_stages > 1:
+    if param.num_stages > 1:
+        assert staging
         for line in described(staging):
             log.info("%s", line)
     for remark in unused(plan, on_gpu, graph):

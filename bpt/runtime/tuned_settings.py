@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from bpt.allocator import release_free_memory
 from bpt.comm.base import Communicator
 from bpt.execute.engine_choice import EngineChoice, InnerChoice, LayoutChoice
 from bpt.execute.operator import SegmentOperator
-from bpt.execute.task_dag import TaskDagCompute
 from bpt.plan.spec import ParallelSpec
 from bpt.proto import bpt_pb2 as pb
+
+if TYPE_CHECKING:
+    from bpt.execute.task_dag import TaskDagCompute
 
 LOG = logging.getLogger("bpt")
 
@@ -111,6 +113,9 @@ class Inner(TunedSetting):
         engine: int = param.inner_param.engine
         self._computes: list[TaskDagCompute] = []
         if engine == pb.InnerParameter.AUTO:
+            # Only what this run needs; see docs/architecture.md.
+            from bpt.execute.task_dag import TaskDagCompute  # noqa: PLC0415
+
             computes = (operator.compute for operator in operators)
             self._computes = [each for each in computes if isinstance(each, TaskDagCompute) and each.threads > 1]
             if not any(world.allgather(bool(self._computes))):

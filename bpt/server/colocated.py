@@ -9,7 +9,8 @@ from collections.abc import Callable
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.links import Event, Submission, ToServer
-from bpt.server.messages import Outcome, Progress
+from bpt.server.messages import Progress
+from bpt.solver.solver import Outcome
 
 
 class Colocated:

@@ -7,7 +7,8 @@ from typing import Protocol, TypeAlias
 
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Order, Report, Settled
-from bpt.server.messages import Outcome, Progress
+from bpt.server.messages import Progress
+from bpt.solver.solver import Outcome
 
 
 @dataclass(frozen=True)

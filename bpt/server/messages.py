@@ -14,6 +14,7 @@ import numpy as np
 from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.signals import Action
+from bpt.solver.solver import Outcome
 
 LENGTH = 16  # of a head; float64, exact for whole numbers up to 2^53
 _ACTIONS = tuple(Action)
@@ -48,21 +49,6 @@ class Progress:
     loss: float = 0.0
     action: Action = Action.NONE
     terminated: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        iterations: that it came to.
-        terminated: whether SIGTERM has stopped it.
-        short: whether a replay has not come to the end of the run that it repeats.
-    """
-
-    iterations: int
-    terminated: bool
-    short: bool = False
 
 
 def head() -> Buffer:

@@ -14,8 +14,9 @@ from bpt.events.event import Activity
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server import messages as wire
 from bpt.server.links import Event, Gone, Submission
-from bpt.server.messages import Kind, Outcome, Progress
+from bpt.server.messages import Kind, Progress
 from bpt.server.roles import SERVER
+from bpt.solver.solver import Outcome
 
 _HEAD, _WEIGHTS, _RUNS, _SIZES, _TABLE, _CONTENT = range(1, 7)  # tags
 

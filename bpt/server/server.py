@@ -18,11 +18,12 @@ from bpt.server.assignment import Assignment
 from bpt.server.background_evaluator import BackgroundEvaluator, Moment
 from bpt.server.global_weights import GlobalWeights
 from bpt.server.links import Event, Gone, Submission, ToWorker
-from bpt.server.messages import Outcome, Progress
+from bpt.server.messages import Progress
 from bpt.server.monitor import Monitor
 from bpt.server.replay_log import ReplayLog
 from bpt.server.server_update import ServerUpdate
 from bpt.signals import Action, SignalActions
+from bpt.solver.solver import Outcome
 
 LOG = logging.getLogger("bpt")
 

@@ -35,7 +35,6 @@ from bpt.server.data_set import samples_of
 from bpt.server.flat_weights import FlatWeights
 from bpt.server.global_weights import GlobalWeights
 from bpt.server.links import ToServer, ToWorker
-from bpt.server.messages import Outcome
 from bpt.server.monitor import Monitor
 from bpt.server.node_solvers import node_lines, server_solver
 from bpt.server.nodes import NodeFacts
@@ -47,6 +46,7 @@ from bpt.server.server_update import ServerUpdate
 from bpt.server.trainer import Trainer
 from bpt.server.worker import Worker
 from bpt.signals import SignalActions
+from bpt.solver.solver import Outcome
 
 LOG = logging.getLogger("bpt")
 

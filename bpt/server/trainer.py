@@ -10,7 +10,7 @@ from bpt.metrics import LocalAccuracy, Tally
 from bpt.runtime.runtime import Runtime
 from bpt.server.data_set import dealt_layers
 from bpt.server.flat_weights import FlatWeights
-from bpt.server.messages import Outcome
+from bpt.solver.solver import Outcome
 
 
 class Trainer:

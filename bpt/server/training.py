@@ -17,7 +17,6 @@ from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations, violations_of_ranks
 from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
 from bpt.server.assignment import Assignment
-from bpt.server.messages import Outcome
 from bpt.server.node_solvers import worker_runtime
 from bpt.server.nodes import NodeFacts
 from bpt.server.remote import RemoteServer
@@ -28,6 +27,7 @@ from bpt.server.trainer import Trainer
 from bpt.server.worker import Signals, Worker
 from bpt.server.worker_ranks import WorkerRanks
 from bpt.signals import SignalActions
+from bpt.solver.solver import Outcome
 
 
 def train(

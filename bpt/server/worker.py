@@ -11,9 +11,10 @@ from bpt.comm.base import Buffer
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server.assignment import Assignment
 from bpt.server.links import ToServer
-from bpt.server.messages import Outcome, Progress
+from bpt.server.messages import Progress
 from bpt.server.trainer import Trainer
 from bpt.signals import Action
+from bpt.solver.solver import Outcome
 
 BEAT = 0.25  # seconds between two words of how far a pass is
 

@@ -18,9 +18,9 @@ from bpt.events.event import Activity
 from bpt.metrics import Tally
 from bpt.runtime.runtime import Runtime
 from bpt.server.divided_weights import DividedWeights
-from bpt.server.messages import Outcome
 from bpt.server.trainer import Trainer
 from bpt.signals import Action, SignalActions
+from bpt.solver.solver import Outcome
 
 _ACTIONS = (Action.SNAPSHOT, Action.STOP)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from types import TracebackType
 
 import torch
@@ -26,6 +27,21 @@ from bpt.solver.display import Lap, output_lines
 from bpt.solver.tester import Tester
 
 LOG = logging.getLogger("bpt")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        iterations: that it came to.
+        terminated: whether SIGTERM has stopped it.
+        short: whether a replay has not come to the end of the run that it repeats.
+    """
+
+    iterations: int
+    terminated: bool
+    short: bool = False
 
 
 class Solver:

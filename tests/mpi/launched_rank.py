@@ -11,13 +11,13 @@ from bpt.comm.base import Communicator
 from bpt.comm.cores import allowed, share_cores
 from bpt.comm.launch import local_ranks
 
-YIELD = "OMPI_MCA_mpi_yield_when_idle"
+SET = "OMPI_MCA_mpi_yield_when_idle", "OMPI_MCA_btl"  # by bpt, unless the user has
 
 
 def main(comm: Communicator) -> None:
     place = local_ranks(comm), local_ranks(comm, {})  # by the environment, by host names
     facts = [comm.rank, comm.size, share_cores(comm), sorted(allowed()), *place, comm.describe(), comm.concurrent]
-    sys.stdout.write(json.dumps([*facts, os.environ.get(YIELD)]) + "\n")
+    sys.stdout.write(json.dumps([*facts, *map(os.environ.get, SET)]) + "\n")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def test_ranks_find_each_other_and_share_the_node() -> None:
         assert "MPI" in found[6]["library"]
         assert found[6]["fault tolerance"] == "off"
         assert found[6]["threads"] == "MPI_THREAD_MULTIPLE"
-        assert found[7:] == [True, "1"]
+        assert found[7:] == [True, "1", "^ofi"]
 
 
 def test_a_binding_that_nobody_asked_for_is_undone() -> None:
@@ -52,9 +52,10 @@ def test_a_binding_that_the_user_asked_for_stays() -> None:
     assert threads == 1
 
 
-def test_fault_tolerance_and_the_number_of_threads_as_asked_for() -> None:
-    for found in facts(2, "--with-ft", "ulfm", threads="3"):
+def test_fault_tolerance_threads_and_transports_as_asked_for() -> None:
+    for found in facts(2, "--with-ft", "ulfm", "--mca", "btl", "self,sm", threads="3"):
         assert found[2] == 3
+        assert found[9] == "self,sm"
         assert found[6]["fault tolerance"] == "on"
 
 

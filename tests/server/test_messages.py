@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server import messages as wire
-from bpt.server.messages import Kind, Outcome, Progress
+from bpt.server.messages import Kind, Progress
 from bpt.signals import Action
+from bpt.solver.solver import Outcome
 
 whole = st.integers(0, 2**53)
 parts = st.fractions(0, 1000, max_denominator=2**40)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bpt.server.messages import Outcome
 from bpt.signals import Action, SignalActions
+from bpt.solver.solver import Outcome
 from tests.server.test_training import assert_equal, outer, weights
 from tests.solver.spread_runs import set_up
 

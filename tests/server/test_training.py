@@ -20,10 +20,9 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import read_csv
 from bpt.schedule.outer.instructions import Average, Send
 from bpt.server import train, worker
-from bpt.server.messages import Outcome
 from bpt.server.replay_log import read_log
 from bpt.signals import SignalActions
-from bpt.solver.solver import Solver
+from bpt.solver.solver import Outcome, Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.golden_cases import GOLDEN
 from tests.solver.spread_runs import ROWS, set_up

@@ -22,9 +22,8 @@ from bpt.precision import FLOAT64
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer import read_csv
 from bpt.server import train, worker_ranks
-from bpt.server.messages import Outcome
 from bpt.signals import Action, SignalActions
-from bpt.solver.solver import Solver
+from bpt.solver.solver import Outcome, Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.solver.spread_runs import NET, ROWS, set_up
 

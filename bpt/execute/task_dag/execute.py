@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.errors import BptError, RunError
+from bpt.execute.differentiate import gradients
 from bpt.failures import kernel_error
 from bpt.graph.layer_graph import Node
 
@@ -55,7 +56,7 @@ def differentiate(
     if not pairs or not wanted:
         return [None] * len(leaves), [None] * len(parameters)
     try:
-        grads = torch.autograd.grad([top for top, _ in pairs], wanted, [diff for _, diff in pairs], allow_unused=True)
+        grads = gradients([top for top, _ in pairs], [diff for _, diff in pairs], wanted)
     except BptError:
         raise
     except (RuntimeError, MemoryError) as error:

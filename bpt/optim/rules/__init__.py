@@ -1,9 +1,7 @@
-"""The update rules, one file each, entered under Caffe's names; ``make_rule`` is the way to one."""
+"""The update rules, one file each, entered under Caffe's names, imported on demand; ``make_rule`` is the way to one."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
 
 from bpt.errors import UserError
@@ -12,9 +10,6 @@ from bpt.optim.gradients import LearnableParam, learnable_params
 from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules.base import UPDATE_RULES, UpdateRule
 from bpt.violation import Violation, beyond
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "violations"]
 

@@ -151,4 +151,14 @@ class UpdateRule:
         return False
 
 
-UPDATE_RULES: Registry[type[UpdateRule]] = Registry("solver type")
+UPDATE_RULES: Registry[type[UpdateRule]] = Registry(
+    "solver type",
+    {
+        "bpt.optim.rules.sgd": ("SGD",),
+        "bpt.optim.rules.nesterov": ("Nesterov",),
+        "bpt.optim.rules.adagrad": ("AdaGrad",),
+        "bpt.optim.rules.rmsprop": ("RMSProp",),
+        "bpt.optim.rules.adadelta": ("AdaDelta",),
+        "bpt.optim.rules.adam": ("Adam",),
+    },
+)

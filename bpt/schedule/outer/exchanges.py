@@ -15,9 +15,6 @@ from bpt.schedule.weight_update import Normalizer
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
 
-OUTER = (pb.ParallelParameter.SGWU, pb.ParallelParameter.AGWU, pb.ParallelParameter.ASGD)
-"""The values of ``exchange`` that belong to the outer layer."""
-
 
 def passes_of(iterations: int, batch: int, samples: int) -> Fraction:
     """K: how often so many iterations of one process train each sample.

@@ -1,20 +1,13 @@
 """Schedules of pipelines: what each stage does with its micro-batches, and when. Arithmetic only."""
 
 from bpt.schedule.pipeline.model import Block, Flow, Pipeline
-from bpt.schedule.pipeline.simulation import DeadlockError, EqualTimes, Event, Times, Trace, simulate
 from bpt.schedule.pipeline.streams import delayed, instructions, streams
 
 __all__ = [
     "Block",
-    "DeadlockError",
-    "EqualTimes",
-    "Event",
     "Flow",
     "Pipeline",
-    "Times",
-    "Trace",
     "delayed",
     "instructions",
-    "simulate",
     "streams",
 ]

@@ -19,8 +19,8 @@ from bpt.schedule.instructions import (
     Update,
     Wait,
 )
-from bpt.schedule.pipeline import Pipeline, instructions, simulate
-from bpt.schedule.pipeline.simulation import EqualTimes
+from bpt.schedule.pipeline import Pipeline, instructions
+from bpt.schedule.pipeline.simulation import EqualTimes, simulate
 from tests.schedule.pipeline.made import EXACT, ONE_F_ONE_B, SEQUENTIAL, pipelines
 
 EVERY = settings(max_examples=80, deadline=None)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpt.schedule.instructions import Backward, Forward, Recv, Retire, Send
-from bpt.schedule.pipeline import Pipeline, delayed, instructions, simulate, streams
-from bpt.schedule.pipeline.simulation import EqualTimes
+from bpt.schedule.pipeline import Pipeline, delayed, instructions, streams
+from bpt.schedule.pipeline.simulation import EqualTimes, simulate
 from tests.schedule.pipeline.made import (
     DELAYED,
     EXACT,
