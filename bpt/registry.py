@@ -53,6 +53,10 @@ class Registry(Generic[T]):
             import_module(self._modules[name])
         return self._entries[name]
 
+    def module_of(self, name: str) -> str:
+        """The module that enters ``name``, as the table says."""
+        return self._modules[name]
+
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._modules
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from bpt.errors import UserError
@@ -48,3 +51,36 @@ def test_an_unknown_name_is_explained(name: str, message: str, shapes: Registry[
     with pytest.raises(UserError) as caught:
         shapes[name]
     assert str(caught.value) == message
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[type]:
+    """A registry whose table says that the module ``registered_circles`` has a circle and an ellipse."""
+    tmp_path.joinpath("registered_circles.py").write_text(
+        "class Circle: pass\ndef enter(registry): registry.register('Circle')(Circle)\n"
+        "from tests import test_registry\nenter(test_registry.filled)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "registered_circles", raising=False)
+    registry: Registry[type] = Registry("shape", {"registered_circles": ("Circle", "Ellipse")})
+    monkeypatch.setattr(sys.modules[__name__], "filled", registry, raising=False)
+    return registry
+
+
+def test_names_of_modules_are_known_before_these_are_imported(written: Registry[type]) -> None:
+    written.register("Square")(type("Square", (), {}))
+    assert list(written) == ["Circle", "Ellipse", "Square"]
+    assert "Circle" in written
+    assert "registered_circles" not in sys.modules
+    with pytest.raises(UserError, match='unknown shape "circle"; did you mean "Circle"'):
+        written["circle"]
+    assert "registered_circles" not in sys.modules
+
+
+def test_a_module_is_imported_when_its_entry_is_asked_for(written: Registry[type]) -> None:
+    assert written["Circle"].__module__ == "registered_circles"
+
+
+def test_a_name_of_a_module_is_taken_before_it_is_imported(written: Registry[type]) -> None:
+    with pytest.raises(AssertionError, match="shape 'Circle' is registered twice"):
+        written.register("Circle")(type("Circle", (), {}))

@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 
+from bpt.collector import keep_what_is_there
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.commands import job as module
@@ -88,6 +89,7 @@ def test_only_the_first_rank_logs(rank: int, shown: bool) -> None:
 def test_the_collector_leaves_alone_what_was_there_before(chosen: list[tuple[object, ...]]) -> None:
     """Once; a second job in the process must not keep what the first has left."""
     gc.unfreeze()
+    keep_what_is_there.cache_clear()
     try:
         Job.enter(SerialCommunicator()).begin()
         frozen = gc.get_freeze_count()

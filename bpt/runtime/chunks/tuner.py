@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from bpt.device import finish
 from bpt.events.totals import Totals
@@ -16,11 +16,12 @@ from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import resolve_path
 from bpt.runtime.chunks.calibration import Calibration, Kind, kinds_of, layers_of_all, places_of
-from bpt.runtime.chunks.choice_file import ChoiceFile, Setting
-from bpt.runtime.chunks.layer_costs import Measured, measured
 from bpt.runtime.parallel import Parallel
 from bpt.schedule.chunks import CandidateSearch, ChunkSearch, Search, chunks, describe
-from bpt.schedule.cost_model import backward_time, candidates
+
+if TYPE_CHECKING:
+    from bpt.runtime.chunks.choice_file import ChoiceFile
+    from bpt.runtime.chunks.layer_costs import Measured
 
 LOG = logging.getLogger("bpt")
 
@@ -88,6 +89,9 @@ class Chunks:
             LOG.info("Chunks: of %d layers with weights, from the top down: %s", count, describe(self.lengths))
             return
         if param.choice:
+            # Only what this run needs; see docs/architecture.md.
+            from bpt.runtime.chunks.choice_file import ChoiceFile, Setting  # noqa: PLC0415
+
             graph, grid = self._operator.net.graph, self._parallel.grid
             setting = Setting.of(plan, graph, count, grid, self._operator.device)
             self._file = ChoiceFile(resolve_path(param.choice, plan.path), setting, grid)
@@ -166,6 +170,10 @@ class Chunks:
         return self.settled
 
     def _record_costs(self, calibration: Calibration) -> None:
+        # Only what this run needs; see docs/architecture.md.
+        from bpt.runtime.chunks.layer_costs import measured  # noqa: PLC0415
+        from bpt.schedule.cost_model import backward_time, candidates  # noqa: PLC0415
+
         calibration.record(self._totals.take())
         if not calibration.done:
             self._train(calibration.kind)

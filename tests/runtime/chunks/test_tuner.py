@@ -13,6 +13,7 @@ import pytest
 from bpt.comm.base import Communicator
 from bpt.plan.resolve import read_plan
 from bpt.runtime.autotuner import WARM_UP
+from bpt.runtime.chunks import layer_costs
 from bpt.runtime.chunks import tuner as under_test
 from bpt.runtime.chunks.calibration import Kind
 from bpt.runtime.chunks.layer_costs import Measured
@@ -96,7 +97,7 @@ def test_the_paper_s_search_by_the_slowest_rank(caplog: pytest.LogCaptureFixture
 def made_up(monkeypatch: pytest.MonkeyPatch, per_chunk: float, held: float) -> Measured:
     """What any calibration finds from now on."""
     result = Measured(LAYERS, per_chunk, held, {})
-    monkeypatch.setattr(under_test, "measured", lambda places, laps, passes: result)
+    monkeypatch.setattr(layer_costs, "measured", lambda places, laps, passes: result)
     return result
 
 

@@ -1,0 +1,61 @@
+"""What commands import: what they need. What else they import, every run waits for, and every rank of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+PROGRAM = """
+import json, sys
+from bpt.cli.main import main
+try:
+    status = main(sys.argv[1:])
+except SystemExit as end:
+    status = end.code
+json.dump([status, sorted(sys.modules)], open("modules.json", "w"))
+"""
+
+# Each takes as long to import as bpt itself, or longer.
+LARGE = {"torch._dynamo", "torch._inductor", "torch.onnx", "sympy", "matplotlib", "scipy", "PIL", "onnx"}
+# Rooms of bpt that serve other runs.
+OF_OTHERS = {
+    "bpt.check", "bpt.data.nifti", "bpt.doctor", "bpt.draw", "bpt.exchange.cgdp.exchange",
+    "bpt.execute.task_dag", "bpt.explain", "bpt.layers.attention", "bpt.layers.lstm", "bpt.layers.python",
+    "bpt.metrics", "bpt.optim.rules.adam", "bpt.placement", "bpt.plan.stage_placement", "bpt.planner", "bpt.predict",
+    "bpt.pycaffe", "bpt.report.outer", "bpt.runtime.chunks.choice_file", "bpt.runtime.chunks.layer_costs",
+    "bpt.schedule.outer.base", "bpt.schedule.outer.simulation", "bpt.schedule.pipeline.simulation", "bpt.score",
+    "bpt.server", "bpt.simulate", "bpt.timing", "bpt.trace", "mpi4py",
+}  # fmt: skip
+
+
+def imported(folder: Path, *words: str) -> set[str]:
+    """The modules that a process has at the end of a command that goes well."""
+    subprocess.run([sys.executable, "-c", PROGRAM, *words], cwd=folder, check=True, capture_output=True)
+    status, modules = json.loads((folder / "modules.json").read_text())
+    assert not status
+    return set(modules)
+
+
+def found(names: set[str], modules: set[str]) -> set[str]:
+    return {name for name in modules if name in names or any(name.startswith(f"{other}.") for other in names)}
+
+
+def test_help_needs_no_library(tmp_path: Path) -> None:
+    assert not found({"torch", "numpy", "google", "tqdm", "mpi4py"}, imported(tmp_path, "train", "--help"))
+
+
+def test_training_imports_what_the_net_and_the_solver_need(inputs: Path) -> None:
+    modules = imported(
+        inputs, "train", "--solver", "solver.prototxt", "--set", "max_iter: 1 snapshot_after_train: false"
+    )
+    assert not found(LARGE | OF_OTHERS, modules)
+    assert "bpt.layers.inner_product" in modules
+
+
+def test_all_that_is_named_here_exists() -> None:
+    """A room that has moved would be watched in vain."""
+    names = [name for name in OF_OTHERS if find_spec(name) is None]
+    assert not names
