@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,14 @@ from bpt.context import CurrentPass, PassContext
 from bpt.errors import BptError, LayerError, RunError, UserError
 from bpt.failures import kernel_error
 from bpt.fillers import fill
+from bpt.fusion.operations import Operation
+from bpt.fusion.steps import Step, one_by_one, plan_steps
 from bpt.graph.layer_graph import LayerGraph, Node, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.layers import LAYERS, DataLayer, Layer
 from bpt.layers.filter import behind_filters, refit
 from bpt.layers.layer_text import blobs_in_text, notice_unused_settings
+from bpt.layers.tracing import is_written_down
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import ShardRotation
 
@@ -61,6 +64,8 @@ class Net(nn.Module):
         self.sources_apart = False
         self.layers = nn.ModuleList()
         self._values: dict[int, nn.Parameter] = {}  # by Param.index
+        self._planned: dict[tuple[range, frozenset[int], bool], tuple[Step, ...]] = {}
+        self._fixed = False
         for node in graph.nodes:
             if not part.runs(node.index):
                 self.layers.append(RemoteLayer(node.spec, self.context))
@@ -193,6 +198,7 @@ class Net(nn.Module):
                     f"the new input shape would change parameter {new.blob} from {old.shape} to {new.shape}"
                 )
         self.graph = graph
+        self._planned.clear()
         self.held = tuple(param for param in graph.learnable if self.holds(param))
         for node in graph.nodes:
             self.layer(node).samples = _samples(graph, node)
@@ -213,26 +219,86 @@ class Net(nn.Module):
                 be looked at; ``None`` keeps all. Others are dropped at once, to give memory back.
             place: puts what a layer without bottoms makes on the right device and in the right layout.
         """
-        grad = torch.is_grad_enabled()
-        for node, layer in zip(self.graph.nodes[start:end], self.layers[start:end], strict=True):
+        for step in self._steps(range(start, end), keep):
+            node = step.nodes[0]
             if node.type == "Input" or (self.sources_apart and not node.bottoms):
                 continue  # the caller has set its tops
-            bottoms = [
-                values[edge] if wanted else values[edge].detach()
-                for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
-            ]
-            if node.index in self._behind_filters:
-                refit(self.layer(node), bottoms)
-            # Only where it changes something: torch.export cuts a program wherever autograd is told to look away.
-            with nullcontext() if node.needs_backward or not grad else torch.no_grad():
-                tops = _call(layer, node, bottoms)
-            for edge in node.bottoms:
-                if keep is not None and edge not in keep:
-                    del values[edge]
-            if not bottoms:
-                tops = tuple(self.typed(place(top)) for top in tops)
-            del bottoms
-            values.update(zip(node.tops, tops, strict=True))
+            if step.operation is not None and not step.observed and self._run_as_one(step, step.operation, values):
+                self._drop(node.bottoms, values, keep)
+                continue
+            for each in step.nodes:
+                self._run_layer(each, values, place)
+                self._drop(each.bottoms, values, keep)
+
+    @staticmethod
+    def _drop(edges: Sequence[int], values: dict[int, Tensor], keep: Collection[int] | None) -> None:
+        for edge in edges:
+            if keep is not None and edge not in keep:
+                del values[edge]
+
+    def _steps(self, run: range, keep: Collection[int] | None) -> Sequence[Step]:
+        """The layers of a ``run`` in the order in which they run, fused where nobody wants the blobs between."""
+        if keep is None or self._behind_filters or is_written_down():  # a compiler fuses by itself
+            return one_by_one(self.graph, run)
+        grad = torch.is_grad_enabled()
+        key = run, frozenset(keep), grad
+        steps = self._planned.get(key)
+        if steps is None:
+            layers = [self.layer(node) for node in self.graph.nodes]
+            steps = plan_steps(self.graph, layers, run, keep, grad=grad, fixed=self._fixed)
+            self._planned[key] = steps
+        return steps
+
+    @contextmanager
+    def fixed_parameters(self) -> Iterator[None]:
+        """While no parameter changes: passes without gradients compute once what depends on parameters alone.
+
+        BatchNorm by stored statistics, Scale and Bias are folded into the convolutions before them, whose filters are
+        laid out for the processor. That costs memory for another copy of the filters.
+        """
+        before, self._fixed = self._fixed, True
+        self._planned.clear()
+        try:
+            yield
+        finally:
+            self._fixed = before
+            self._planned.clear()
+
+    def _bottoms(self, node: Node, values: Mapping[int, Tensor]) -> list[Tensor]:
+        """What a layer reads, so that diffs flow where they are wanted."""
+        return [
+            values[edge] if wanted else values[edge].detach()
+            for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
+        ]
+
+    def _run_as_one(self, step: Step, operation: Operation, values: dict[int, Tensor]) -> bool:
+        """Run a step by its operation; whether that can be."""
+        first, last = step.nodes[0], step.nodes[-1]
+        bottoms = self._bottoms(first, values)
+        with _gradients(last):
+            try:
+                top = operation(*bottoms)
+            except (RuntimeError, MemoryError) as error:
+                names = f'layer "{first.name}"' if first is last else f'layers "{first.name}" to "{last.name}"'
+                raise kernel_error(names, error, bottoms) from error
+        if top is not None:
+            values[last.tops[0]] = top
+        return top is not None
+
+    def _run_layer(self, node: Node, values: dict[int, Tensor], place: Callable[[Tensor], Tensor]) -> None:
+        bottoms = self._bottoms(node, values)
+        if node.index in self._behind_filters:
+            refit(self.layer(node), bottoms)
+        with _gradients(node):
+            tops = _call(self.layer(node), node, bottoms)
+        if not bottoms:
+            tops = tuple(self.typed(place(top)) for top in tops)
+        values.update(zip(node.tops, tops, strict=True))
+
+    def train(self, mode: bool = True) -> Net:
+        """As torch's: what runs as one depends on it."""
+        self._planned.clear()
+        return super().train(mode)
 
     def draw(self, place: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> dict[int, Tensor]:
         """Run the layers without bottoms that this rank holds: edge index → tensor. Input layers give zeros."""
@@ -271,6 +337,11 @@ class RemoteLayer(Layer):
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         raise AssertionError(f'layer "{self.spec.name}" is not run on this rank')
+
+
+def _gradients(node: Node) -> AbstractContextManager[None]:
+    """No gradients where none are wanted: torch.export cuts a program wherever autograd is told to look away."""
+    return nullcontext() if node.needs_backward or not torch.is_grad_enabled() else torch.no_grad()
 
 
 def _samples(graph: LayerGraph, node: Node) -> int:

@@ -1,11 +1,12 @@
-"""Normalising and scaling by channel on a CPU, with less memory or more exactly than torch does.
+"""Normalising and scaling by channel on a CPU, in fewer passes over memory and more exactly than torch does.
 
-*Memory*: torch keeps what it normalised for its backward pass, and the Scale behind it keeps the result. Here
-both keep the result, so that a pair of BatchNorm and Scale costs as much as torch's single BatchNorm2d.
+*Passes*: normalising and the Scale behind it are one multiply-add for each element; forward reads a blob three times
+and writes it once. What is kept for the backward pass is the bottom, which nobody else keeps, so that the top is free
+for the layer behind to write over (``Layer.top_is_free``).
 
-*Exactness*: in channels-last layout torch adds up one row of channels after the other, which leaves errors of
-1e-5 where its contiguous kernels leave 3e-7; ``Tensor.sum`` adds pairwise. Rows are read several at a time, so
-that few channels fill the vector units, too.
+*Exactness*: in channels-last layout torch adds up one row of channels after the other, which leaves errors of 1e-5
+where its contiguous kernels leave 3e-7. Here its kernels see rows of many places side by side, each place with sums of
+its own that are put together afterwards; few channels fill the vector units so, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from bpt.kernels.channels_last import channels_last, is_channels_last, places
 
-WIDTH = 256  # elements that a row should have at least
+WIDTH = 1024  # elements that a row should have at least
+
+Gradients = tuple[Tensor | None, ...]
 
 
 def applies(x: Tensor) -> bool:
@@ -31,7 +34,7 @@ class _Rows:
         self.channels = like.shape[1]
         self.count = like.numel() // self.channels  # elements a channel
         self.repeat = 1
-        while self.repeat * self.channels < WIDTH and self.count % (2 * self.repeat) == 0:
+        while self.repeat * self.channels < WIDTH and self.count % (4 * self.repeat) == 0:
             self.repeat *= 2
 
     def of(self, x: Tensor) -> Tensor:
@@ -39,77 +42,114 @@ class _Rows:
 
     def sum(self, rows: Tensor) -> Tensor:
         """Sum by channel."""
-        return rows.sum(0).view(self.repeat, self.channels).sum(0)
+        return self._together(rows.sum(0)).sum(0)
 
     def spread(self, by_channel: Tensor) -> Tensor:
         return by_channel.expand(self.repeat, -1).reshape(-1)
 
+    def moments(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and biased variance by channel."""
+        own = torch.batch_norm_update_stats(self._image(rows), None, None, 0.0)
+        means, variances = map(self._together, own)
+        mean = means.mean(0)
+        return mean, variances.mean(0) + (means - mean).square_().mean(0)
 
-def normalise(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``(x - mean) / sqrt(variance + eps)`` by channel; the batch's mean and its unbiased variance.
+    def moments_of_diff(self, diff: Tensor, rows: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums by channel of ``diff · (rows - mean) · inverse`` and of ``diff``."""
+        near, factor = self.spread(mean), self.spread(inverse)
+        _, along, level = torch.ops.aten.native_batch_norm_backward(
+            self._image(diff), self._image(rows), None, None, None, near, factor, True, 0.0, [False, True, True]
+        )
+        return self._together(along).sum(0), self._together(level).sum(0)
+
+    def _together(self, by_element: Tensor) -> Tensor:
+        return by_element.view(self.repeat, self.channels)
+
+    def _image(self, rows: Tensor) -> Tensor:
+        """The rows as a channels-last image of two places a sample, one if their number is odd."""
+        sample = 2 if rows.shape[0] % 2 == 0 else 1
+        return channels_last(rows.view(-1, sample, 1, rows.shape[1]).permute(0, 3, 1, 2))
+
+
+def normalise(
+    x: Tensor, eps: float, factors: Tensor | None = None, summands: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``factors · (x - mean) / sqrt(variance + eps) + summands`` by channel; the batch's mean and unbiased variance.
 
     The variance in the quotient is the biased one; the unbiased one of a single element is given as 0. Mean and
-    variance carry no gradient. ``x`` is ``(N, channels, …)``.
+    variance carry no gradient.
+
+    Args:
+        x: ``(N, channels, …)``; the top has its layout.
+        factors, summands: ``(channels,)``; by default 1 and 0.
     """
     rule = _NormaliseRows if is_channels_last(x) else _NormalisePlanes
-    return rule.apply(x, eps)  # type: ignore[no-untyped-call,no-any-return]
+    return rule.apply(x, eps, factors, summands)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _NormalisePlanes(torch.autograd.Function):
     """By torch's kernels, which are exact in contiguous layout."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: FunctionCtx, x: Tensor, eps: float, factors: Tensor | None, summands: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
-        top, _, inverse = torch.native_batch_norm(x, None, None, mean, variance, True, 1.0, eps)
+        top, near, inverse = torch.native_batch_norm(x, factors, summands, mean, variance, True, 1.0, eps)
         if x.numel() == x.shape[1]:
             variance.zero_()
-        ctx.save_for_backward(top, inverse)
+        ctx.save_for_backward(x, near, inverse, factors)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(mean, variance)
         return top, mean, variance
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_top: Tensor, *_: Tensor) -> tuple[Tensor, None]:
-        # The top as if it had been normalised once more: by mean 0 and variance 1, then scaled by ``inverse``.
-        top, inverse = ctx.saved_tensors  # type: ignore[attr-defined]
-        zeros, ones = torch.zeros_like(inverse), torch.ones_like(inverse)
-        diffs = torch.ops.aten.native_batch_norm_backward(
-            d_top, top, inverse, None, None, zeros, ones, True, 0.0, [True, False, False]
+    def backward(ctx: FunctionCtx, d_top: Tensor, *_: Tensor) -> Gradients:
+        x, mean, inverse, factors = ctx.saved_tensors  # type: ignore[attr-defined]
+        wants_x, _, *wants = ctx.needs_input_grad  # type: ignore[attr-defined]
+        bottom, along, level = torch.ops.aten.native_batch_norm_backward(
+            d_top, x, factors, None, None, mean, inverse, True, 0.0, [wants_x, *wants]
         )
-        return diffs[0], None
+        return bottom, None, along if wants[0] else None, level if wants[1] else None
 
 
 class _NormaliseRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: FunctionCtx, x: Tensor, eps: float, factors: Tensor | None, summands: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         rows = _Rows(x)
         values = rows.of(x)
-        mean = rows.sum(values) / rows.count
-        top = torch.empty_like(x)
-        y = rows.of(top)  # a view
-        torch.sub(values, rows.spread(mean), out=y)
-        variance = rows.sum(y * y) / rows.count
+        mean, variance = rows.moments(values)
         inverse = torch.rsqrt(variance + eps)
-        y.mul_(rows.spread(inverse))
+        slope = inverse if factors is None else inverse * factors
+        level = -mean * slope if summands is None else torch.addcmul(summands, mean, slope, value=-1)
+        top = torch.empty_like(x)
+        torch.addcmul(rows.spread(level), values, rows.spread(slope), out=rows.of(top))
         unbiased = variance * (rows.count / max(rows.count - 1, 1))
-        ctx.save_for_backward(top, inverse)
+        ctx.save_for_backward(x, mean, inverse, factors)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(mean, unbiased)
         return top, mean, unbiased
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_top: Tensor, *_: Tensor) -> tuple[Tensor, None]:
-        top, inverse = ctx.saved_tensors  # type: ignore[attr-defined]
-        rows = _Rows(top)
-        dy, y = rows.of(d_top), rows.of(top)
-        bottom = torch.empty_like(top)
-        dx = rows.of(bottom)
-        torch.mul(dy, y, out=dx)
-        along = rows.sum(dx) / rows.count
-        torch.addcmul(dy, y, rows.spread(-along), out=dx)
-        dx.sub_(rows.spread(rows.sum(dy) / rows.count)).mul_(rows.spread(inverse))
-        return bottom, None
+    def backward(ctx: FunctionCtx, d_top: Tensor, *_: Tensor) -> Gradients:
+        # With y = (x - mean) / s: dx = factors (dy - Σ dy / n - y Σ (dy y) / n) / s, which is linear in dy and in x.
+        x, mean, inverse, factors = ctx.saved_tensors  # type: ignore[attr-defined]
+        wants_x, _, wants_factors, wants_summands = ctx.needs_input_grad  # type: ignore[attr-defined]
+        rows = _Rows(x)
+        dy, values = rows.of(d_top), rows.of(x)
+        along, level = rows.moments_of_diff(dy, values, mean, inverse)
+        bottom = None
+        if wants_x:
+            of_dy = inverse if factors is None else inverse * factors
+            of_x = of_dy * inverse * along / -rows.count
+            rest = torch.addcmul(of_dy * level / rows.count, mean, of_x).neg_()
+            bottom = torch.empty_like(x)
+            dx = rows.of(bottom)
+            torch.addcmul(rows.spread(rest), dy, rows.spread(of_dy), out=dx)
+            dx.addcmul_(values, rows.spread(of_x))
+        return bottom, None, along if wants_factors else None, level if wants_summands else None
 
 
 def scale(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
@@ -132,9 +172,8 @@ class _Scale(torch.autograd.Function):
         x, factors = ctx.saved_tensors  # type: ignore[attr-defined]
         rows = _Rows(x)
         dy = rows.of(d_top)
+        mean, inverse = torch.zeros_like(factors), torch.ones_like(factors)
+        d_factors, d_summands = rows.moments_of_diff(dy, rows.of(x), mean, inverse)
         bottom = torch.empty_like(x)
-        dx = rows.of(bottom)
-        torch.mul(dy, rows.of(x), out=dx)
-        d_factors = rows.sum(dx)
-        torch.mul(dy, rows.spread(factors), out=dx)
-        return bottom, d_factors, rows.sum(dy)
+        torch.mul(dy, rows.spread(factors), out=rows.of(bottom))
+        return bottom, d_factors, d_summands

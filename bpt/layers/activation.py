@@ -36,9 +36,13 @@ class ReLU(Neuron):
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.slope = spec.param.relu_param.negative_slope
+        self.overwrites = (0,) if self.slope >= 0 else ()  # below 0 the top does not tell the sign of the bottom
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return functional.leaky_relu(bottoms[0], self.slope) if self.slope else torch.relu(bottoms[0])
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        return functional.leaky_relu_(bottoms[0], self.slope) if self.slope else bottoms[0].relu_()
 
 
 @LAYERS.register("ReLU6")
@@ -48,11 +52,18 @@ class ReLU6(ReLU):
     Of the community's Caffes; the nets that use it are MobileNets (Sandler et al., *MobileNetV2*, 2018).
     """
 
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.overwrites = () if self.slope else (0,)
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         if not self.slope:
             return functional.relu6(bottoms[0])
         y = functional.leaky_relu(bottoms[0], self.slope)
         return torch.where(y >= 6, 6.0, y)  # not clamp, whose gradient at 6 is 1
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        return functional.relu6(bottoms[0], inplace=True)
 
 
 @LAYERS.register("ELU")
@@ -74,8 +85,13 @@ class ELU(Neuron):
 class Sigmoid(Neuron):
     """``1 / (1 + exp(-x))``."""
 
+    overwrites = (0,)
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         return torch.sigmoid(bottoms[0])
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].sigmoid_()
 
 
 @LAYERS.register("Swish")
@@ -95,8 +111,13 @@ class Swish(Neuron):
 class TanH(Neuron):
     """``tanh(x)``."""
 
+    overwrites = (0,)
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         return torch.tanh(bottoms[0])
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].tanh_()
 
 
 @LAYERS.register("AbsVal")

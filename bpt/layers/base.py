@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from bpt.context import CurrentPass, PassContext
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
+from bpt.layers.channel_affine import ChannelAffine, Weights
 from bpt.layers.type_table import TYPES_OF
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
@@ -78,6 +79,12 @@ class Layer(nn.Module):
     multiplies: ClassVar[bool] = False
     # Which of its blobs is added to whole channels (axis 1), so that a BatchNorm behind it takes that away again.
     bias_blob: ClassVar[int | None] = None
+    # Whether its first top is new memory that no backward pass reads, so that the layer behind may write over it.
+    top_is_free: bool = False
+    # The bottoms, by place, over which it can write its one top, by ``overwrite``.
+    overwrites: tuple[int, ...] = ()
+    # Whether it can make of its one bottom what a layer with a ``channel_affine`` behind it would make of its top.
+    folds_affine: bool = False
     # The fields of its text that say where files lie that it reads, and what these are: ``bpt doctor`` looks at them.
     files: ClassVar[tuple[tuple[str, FileKind], ...]] = ()
     computes: ClassVar[bool] = True  # False: it moves numbers only
@@ -206,6 +213,22 @@ class Layer(nn.Module):
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The tops: a tensor if there is one, else a tuple of them in order."""
+        raise NotImplementedError
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        """What ``forward`` gives, in the memory of bottom ``place``, one of ``overwrites``."""
+        raise NotImplementedError
+
+    def channel_affine(self) -> ChannelAffine | None:
+        """What it does to its one bottom, if that is factors and summands by channel as things are now."""
+        return None
+
+    def folded(self, affine: ChannelAffine) -> Weights:
+        """The weights by which ``forward_by`` does what this layer, which ``folds_affine``, and one behind it do."""
+        raise NotImplementedError
+
+    def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
+        """The top by ``folded`` weights."""
         raise NotImplementedError
 
     def share_of(self, bottom: Tensor) -> Share:

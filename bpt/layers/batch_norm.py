@@ -11,6 +11,8 @@ from bpt.context import PassContext
 from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.layers.channel_affine import ChannelAffine, Weights
+from bpt.layers.scale import scale_channels
 from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
 
@@ -33,6 +35,7 @@ class BatchNorm(Layer):
     """
 
     family = Family.NORM
+    folds_affine = True
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -42,6 +45,7 @@ class BatchNorm(Layer):
         self.sync = param.sync if param.HasField("sync") else context.sync_batch_norm
         self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
         self.by_sample, self.silent = not self.normalises_by_batch(spec), not self.sync
+        self.top_is_free = not self.sync  # over ranks the backward pass goes by the top
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -85,28 +89,46 @@ class BatchNorm(Layer):
         return not self.training if self.use_global_stats is None else self.use_global_stats
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        x = bottoms[0] if bottoms[0].dim() > 1 else bottoms[0].unsqueeze(1)
-        y = self._by_stored(x) if self.uses_stored else self._by_batch(x)
-        return y.view(bottoms[0].shape)
+        return self.forward_by((None, None), bottoms[0])
 
-    def _by_stored(self, x: Tensor) -> Tensor:
+    def channel_affine(self) -> ChannelAffine | None:
+        if not self.uses_stored:
+            return None
+        mean, variance = self._stored()
+        inverse = torch.rsqrt(variance + self.eps)
+        return ChannelAffine(inverse, -mean * inverse)
+
+    def folded(self, affine: ChannelAffine) -> Weights:
+        return affine.factors, affine.summands
+
+    def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
+        """The bottom normalised, then times the first of ``weights`` plus the second, each by channel."""
+        x = bottom if bottom.dim() > 1 else bottom.unsqueeze(1)
+        y = self._by_stored(x, *weights) if self.uses_stored else self._by_batch(x, *weights)
+        return y.view(bottom.shape)
+
+    def _stored(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance."""
         mean, variance, weight = (self.blob(index) for index in range(3))
         factor = torch.where(weight == 0, 0, 1 / weight)
-        return self._normalise(x, mean * factor, variance * factor, by_batch=False)
+        return mean * factor, variance * factor
 
-    def _by_batch(self, x: Tensor) -> Tensor:
+    def _by_stored(self, x: Tensor, factors: Tensor | None, summands: Tensor | None) -> Tensor:
+        return self._normalise(x, factors, summands, *self._stored(), by_batch=False)
+
+    def _by_batch(self, x: Tensor, factors: Tensor | None, summands: Tensor | None) -> Tensor:
         if self.sync and self.context.ranks > 1:
             y, mean, variance, elements = normalise_over_ranks(x, self.eps, self.context.total)
             self.add_statistics(mean, variance, elements)
-            return y
+            return y if factors is summands is None else scale_channels(y, factors, summands)
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
-            return x
+            return scale_channels(x, factors, summands) if factors is not None or summands is not None else x
         if by_channel.applies(x):
-            y, mean, variance = by_channel.normalise(x, self.eps)
+            y, mean, variance = by_channel.normalise(x, self.eps, factors, summands)
         else:
             mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
-            y = self._normalise(x, mean, variance, by_batch=True)
+            y = self._normalise(x, factors, summands, mean, variance, by_batch=True)
             if elements == 1:
                 variance = torch.zeros_like(variance)  # unbiased, it would be 0 / 0
         self.add_statistics(mean, variance, elements)
@@ -124,6 +146,19 @@ class BatchNorm(Layer):
             for index, news in enumerate((mean, variance, torch.ones_like(self.blob(2)))):
                 self.blob(index).mul_(self.fraction).add_(news)
 
-    def _normalise(self, x: Tensor, mean: Tensor, variance: Tensor, by_batch: bool) -> Tensor:
+    def _normalise(
+        self,
+        x: Tensor,
+        factors: Tensor | None,
+        summands: Tensor | None,
+        mean: Tensor,
+        variance: Tensor,
+        by_batch: bool,
+    ) -> Tensor:
         """By ``mean`` and ``variance``; or by the batch's, which are then left in them, the latter unbiased."""
-        return torch.batch_norm(x, None, None, mean, variance, by_batch, 1, self.eps, torch.backends.cudnn.enabled)
+        if factors is None and summands is not None:  # torch's kernels for GPUs take both or none
+            factors = torch.ones_like(summands)
+        elif factors is not None and summands is None:
+            summands = torch.zeros_like(factors)
+        fast = torch.backends.cudnn.enabled
+        return torch.batch_norm(x, factors, summands, mean, variance, by_batch, 1, self.eps, fast)

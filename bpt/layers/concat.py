@@ -43,6 +43,7 @@ class Concat(Layer):
         super().__init__(spec, context)
         param = spec.param.concat_param
         self.axis = param.concat_dim if param.HasField("concat_dim") else param.axis
+        self.top_is_free = len(spec.bottoms) > 1
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return bottoms[0] if len(bottoms) == 1 else torch.cat(bottoms, self.axis)

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.kernels.packed import PackedConvolution, pack
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.layers.channel_affine import ChannelAffine, Weights
 from bpt.layers.windows import FIELD, ConvolutionWindow, kernel_in_words, steps_in_words
 from bpt.proto import bpt_pb2 as pb
 
@@ -21,7 +23,7 @@ class BaseConvolution(Layer):
 
     arity = Arity(bottoms=(1, None), tops=(1, None), as_many_tops_as_bottoms=True)
     transposed: ClassVar[bool] = False  # from the places to what the windows lie on, as a convolution's gradient goes
-    by_sample = multiplies = True
+    by_sample = multiplies = top_is_free = True
     bias_blob = 1
     family = Family.CONVOLUTION
     settings = "convolution_param"
@@ -79,19 +81,19 @@ class BaseConvolution(Layer):
         return channels_of_samples(spec, bottoms[0])
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
-        tops = tuple(self._convolve(bottom) for bottom in bottoms)
+        weight, bias = self.blob(0), self.blob(1) if self.bias_term else None
+        tops = tuple(self._convolve(bottom, weight, bias) for bottom in bottoms)
         return tops[0] if len(tops) == 1 else tops
 
-    def _convolve(self, x: Tensor) -> Tensor:
+    def _convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         window = self.window
         axis = self.axis % x.dim()
         leading = x.shape[:axis]
         if axis != 1:  # torch wants exactly one axis in front of the channels
             x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
-        bias = self.blob(1) if self.bias_term else None
         rest = (0,) * (x.dim() - 2)  # written out for ONNX; else a tuple of one number holds for all axes there, too
         y = torch.convolution(
-            x, self.blob(0), bias, window.stride, window.pad, window.dilation, self.transposed, rest, self.group
+            x, weight, bias, window.stride, window.pad, window.dilation, self.transposed, rest, self.group
         )
         return y if axis == 1 else y.reshape(*leading, *y.shape[1:])
 
@@ -105,6 +107,25 @@ class Convolution(BaseConvolution):
     Blobs: filters ``(num_output, channels / group, kernel …)``, and ``(num_output,)`` if ``bias_term``.
     ``engine`` and ``force_nd_im2col`` choose among Caffe's implementations and change nothing here.
     """
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.folds_affine = len(spec.bottoms) == self.axis == 1
+
+    def folded(self, affine: ChannelAffine) -> Weights:
+        return affine.applied_to(self.blob(0), self.blob(1) if self.bias_term else None)
+
+    def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
+        weight, bias = weights
+        assert weight is not None
+        return self._convolve(bottom, weight, bias)
+
+    def packed(self, weights: Weights, bottom: Tensor, relu: bool) -> PackedConvolution | None:
+        """``forward_by`` these weights, for bottoms like this one, if there is a faster way; with a ReLU behind it."""
+        weight, bias = weights
+        assert weight is not None
+        window = self.window
+        return pack(bottom, weight, bias, window.stride, window.pad, window.dilation, self.group, relu)
 
 
 def check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:

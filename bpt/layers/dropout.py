@@ -23,6 +23,7 @@ class Dropout(Neuron):
 
     by_sample = False  # it draws numbers for the samples that it sees
     silent = True
+    overwrites = (0,)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -46,6 +47,11 @@ class Dropout(Neuron):
         if not self.training or not self.ratio:
             return bottoms[0]
         return bottoms[0] * self._mask(bottoms[0])
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        if not self.training or not self.ratio:
+            return bottoms[0]
+        return bottoms[0].mul_(self._mask(bottoms[0]))
 
     def _mask(self, x: Tensor) -> Tensor:
         """0 or ``1 / (1 - dropout_ratio)`` for each element of ``x``."""

@@ -67,6 +67,8 @@ class Eltwise(Layer):
         self.operation = param.operation
         self.coeffs = list(param.coeff) or [1.0] * len(spec.bottoms)
         self.stable_prod_grad = param.stable_prod_grad
+        self.top_is_free = self.operation != PROD
+        self.overwrites = tuple(range(len(spec.bottoms))) if self.operation == SUM else ()
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         if self.operation == MAX:
@@ -76,6 +78,13 @@ class Eltwise(Layer):
         if self.stable_prod_grad or not any(bottom.requires_grad for bottom in bottoms):
             return reduce(mul, bottoms)
         return _DividedProduct.apply(*bottoms)  # type: ignore[no-any-return, no-untyped-call]
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        total = bottoms[place] if self.coeffs[place] == 1 else bottoms[place].mul_(self.coeffs[place])
+        for index, (bottom, coeff) in enumerate(zip(bottoms, self.coeffs, strict=True)):
+            if index != place:
+                total.add_(bottom, alpha=coeff)
+        return total
 
 
 def _larger(kept: Tensor, other: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ class Pooling(Layer):
         self.by_sample = self.method != pb.PoolingParameter.STOCHASTIC  # which draws for the samples that it sees
         self.name = spec.name
         self.wants_places = len(spec.tops) == 2
+        self.top_is_free = self.method != pb.PoolingParameter.STOCHASTIC
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -81,6 +82,13 @@ class Pooling(Layer):
         if self.method == pb.PoolingParameter.STOCHASTIC:
             return stochastic_pool(x, window, self._draw(x, window) if self.training else None)
         return max_pool(x, window, self.wants_places)
+
+    def is_plain_max(self, sizes: Shape) -> bool:
+        """Whether it gives nothing but maxima, each of a window with elements, of a bottom with these spatial axes."""
+        window = self.window.expand(sizes)
+        axes = zip(window.places(sizes), window.stride, window.pad, sizes, strict=True)
+        filled = all((places - 1) * stride - pad < size for places, stride, pad, size in axes)
+        return self.method == pb.PoolingParameter.MAX and not self.wants_places and filled
 
     def _draw(self, x: Tensor, window: PoolingWindow) -> Tensor:
         """A number in [0, 1) for each element of the top."""

@@ -13,6 +13,7 @@ from bpt.kernels import by_channel
 from bpt.kernels.channels_last import is_channels_last
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.layers.channel_affine import ChannelAffine
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -91,7 +92,7 @@ class Scale(Layer):
     """
 
     arity = Arity(bottoms=(1, 2))
-    by_sample = True
+    by_sample = top_is_free = True
     family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -129,9 +130,19 @@ class Scale(Layer):
             return scale_channels(x, factors, summands)
         return x * spread(factors, x, self.axis) + spread(summands, x, self.axis)
 
+    def channel_affine(self) -> ChannelAffine | None:
+        if len(self.spec.bottoms) == 2 or self.axis != 1 or self.blob(0).dim() != 1:
+            return None
+        return ChannelAffine(self.blob(0), self.blob(1) if self.bias_term else None)
 
-def scale_channels(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
-    """``factors · x + summands`` by channel, as batch normalisation by mean 0 and variance 1: in one pass each way."""
+
+def scale_channels(x: Tensor, factors: Tensor | None, summands: Tensor | None) -> Tensor:
+    """``factors · x + summands`` by channel, as batch normalisation by mean 0 and variance 1: in one pass each way.
+
+    ``None`` stands for 1, and 0.
+    """
+    factors = x.new_ones(x.shape[1]) if factors is None else factors
+    summands = x.new_zeros(x.shape[1]) if summands is None else summands
     if by_channel.applies(x) and is_channels_last(x):
         return by_channel.scale(x, factors, summands)
     mean, variance = torch.zeros_like(factors), torch.ones_like(factors)
@@ -146,7 +157,8 @@ class Bias(Layer):
     """
 
     arity = Arity(bottoms=(1, 2))
-    by_sample = True
+    by_sample = top_is_free = True
+    overwrites = (0,)
     family = Family.NORM
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -168,5 +180,16 @@ class Bias(Layer):
         return 0
 
     def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0] + self._summands(bottoms)
+
+    def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].add_(self._summands(bottoms))
+
+    def _summands(self, bottoms: Sequence[Tensor]) -> Tensor:
         summands = bottoms[1] if len(bottoms) == 2 else self.blob(0)
-        return bottoms[0] + spread(summands, bottoms[0], self.axis)
+        return spread(summands, bottoms[0], self.axis)
+
+    def channel_affine(self) -> ChannelAffine | None:
+        if len(self.spec.bottoms) == 2 or self.axis != 1 or self.blob(0).dim() != 1:
+            return None
+        return ChannelAffine(summands=self.blob(0))

@@ -52,4 +52,4 @@ def test_scale(shape: tuple[int, ...]) -> None:
     for ours, theirs in zip(
         gradients(by_channel.scale(*leaves), diff, leaves), gradients(expected, diff.double(), exact), strict=True
     ):
-        torch.testing.assert_close(ours.double(), theirs, rtol=3e-6, atol=3e-6)
+        torch.testing.assert_close(ours.double(), theirs, rtol=3e-6, atol=2e-5)  # sums of up to 9,216 products

@@ -1,0 +1,114 @@
+"""What layers are rewritten to. An operation refers to the layers, whose parameters and settings stay theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from bpt.kernels.packed import PackedConvolution
+from bpt.layers import Layer
+from bpt.layers.activation import ReLU
+from bpt.layers.channel_affine import ChannelAffine, Weights
+from bpt.layers.convolution import Convolution
+from bpt.layers.pooling import Pooling
+
+
+class Operation(Protocol):
+    """Runs layers as one.
+
+    Attributes:
+        layers: those that it is about. A caller who looks at what passes through one of them, by a hook of torch's,
+            is to see it: then they are run one by one.
+        top_is_free: see Layer.
+    """
+
+    layers: tuple[Layer, ...]
+    top_is_free: bool
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        """The top of the last layer; ``None``: as things are now they cannot be run as one, and nothing was done."""
+
+
+class Overwriting:
+    """A layer that writes its top over a bottom which nobody else needs: no new memory, one stream less."""
+
+    def __init__(self, layer: Layer, place: int, makers: Sequence[Layer]) -> None:
+        self.layers: tuple[Layer, ...] = (layer, *makers)
+        self._layer, self._place = layer, place
+        self.top_is_free = layer.top_is_free
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        return self._layer.overwrite(self._place, *bottoms)
+
+
+class MaxThenReLU:
+    """Max pooling behind a ReLU, the other way round: it picks the same elements, and the ReLU has fewer to look at.
+
+    The diffs are the same, too. Where a window's maximum is above 0, its first place is where it was. Where it is not,
+    the ReLU gave 0 for all of the window, and takes the diff away, here as there.
+    """
+
+    top_is_free = False
+
+    def __init__(self, relu: ReLU, pooling: Pooling) -> None:
+        self.layers: tuple[Layer, ...] = relu, pooling
+        self._relu, self._pooling = relu, pooling
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        top = self._pooling(*bottoms)
+        return self._relu.overwrite(0, top)
+
+
+class FoldedAffine:
+    """A layer with the factors and summands by channel of those behind it in its own weights."""
+
+    def __init__(self, head: Layer, affines: Sequence[Layer]) -> None:
+        self.layers: tuple[Layer, ...] = (head, *affines)
+        self.top_is_free = head.top_is_free
+        self._head, self._affines = head, tuple(affines)
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        affine = _together(self._affines)
+        return None if affine is None else self._head.forward_by(self._head.folded(affine), bottoms[0])
+
+
+class PreparedConvolution:
+    """A convolution, with what is behind it in its weights, as FoldedAffine; these are computed and packed once.
+
+    For passes without gradients, as long as no parameter changes.
+
+    Args:
+        relu: behind all others, done by the way.
+    """
+
+    def __init__(self, head: Convolution, affines: Sequence[Layer], relu: ReLU | None) -> None:
+        self.layers: tuple[Layer, ...] = (head, *affines) if relu is None else (head, *affines, relu)
+        self.top_is_free = relu is None
+        self._head, self._affines, self._relu = head, tuple(affines), relu
+        self._weights: Weights | None = None
+        self._packed: PackedConvolution | None = None
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        if self._weights is None:
+            affine = _together(self._affines)
+            if affine is None:
+                return None
+            self._weights = self._head.folded(affine)
+            self._packed = self._head.packed(self._weights, bottoms[0], self._relu is not None)
+        if self._packed is not None:
+            return self._packed(bottoms[0])
+        top = self._head.forward_by(self._weights, bottoms[0])
+        return top if self._relu is None else self._relu.overwrite(0, top)
+
+
+def _together(affines: Sequence[Layer]) -> ChannelAffine | None:
+    """What layers do one behind the other, if each of them has a ``channel_affine``."""
+    together = ChannelAffine()
+    for layer in affines:
+        own = layer.channel_affine()
+        if own is None:
+            return None
+        together = together.then(own)
+    return together

@@ -1,0 +1,148 @@
+"""Steps: the layers of a run in order, those that can be run as one together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from bpt.fusion.operations import FoldedAffine, MaxThenReLU, Operation, Overwriting, PreparedConvolution
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.layers import Layer
+from bpt.layers.activation import ReLU
+from bpt.layers.convolution import Convolution
+from bpt.layers.pooling import Pooling
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer, or several, each of which reads nothing but what the one before it made.
+
+    Attributes:
+        nodes: the layers, in order.
+        operation: what runs them as one; ``None``: they are run one by one.
+    """
+
+    nodes: tuple[Node, ...]
+    operation: Operation | None = None
+
+    @property
+    def observed(self) -> bool:
+        """Whether a caller has hooks where the operation would hide blobs."""
+        assert self.operation is not None
+        return any(layer._forward_hooks or layer._forward_pre_hooks for layer in self.operation.layers)
+
+
+def one_by_one(graph: LayerGraph, run: range) -> tuple[Step, ...]:
+    """The layers of a ``run`` without fusion: all blobs are made."""
+    return tuple(Step((graph.nodes[index],)) for index in run)
+
+
+def plan_steps(
+    graph: LayerGraph, layers: Sequence[Layer], run: range, keep: Collection[int], *, grad: bool, fixed: bool
+) -> tuple[Step, ...]:
+    """The layers of a ``run``, fused where that leaves the edges of ``keep`` and all diffs as they are.
+
+    Args:
+        layers: of the whole graph; those of the run as they are now, in training or not.
+        grad: a backward pass may follow.
+        fixed: parameters do not change as long as the steps are used.
+    """
+    return _Planner(graph, layers, run, keep, grad, fixed).steps()
+
+
+class _Planner:
+    def __init__(
+        self, graph: LayerGraph, layers: Sequence[Layer], run: range, keep: Collection[int], grad: bool, fixed: bool
+    ) -> None:
+        self._graph, self._layers, self._run, self._keep = graph, layers, run, keep
+        self._grad, self._fixed = grad, fixed and not grad
+        self._makers: dict[int, Operation | Layer] = {}  # edge → what makes it
+
+    def steps(self) -> tuple[Step, ...]:
+        found: list[Step] = []
+        done: set[int] = set()
+        for index in self._run:
+            if index not in done:
+                step = self._step(self._graph.nodes[index])
+                found.append(step)
+                done.update(node.index for node in step.nodes)
+                maker = step.operation or self._layers[step.nodes[-1].index]
+                self._makers.update(dict.fromkeys(step.nodes[-1].tops, maker))
+        return tuple(found)
+
+    def _step(self, node: Node) -> Step:
+        for rule in (self._prepared_convolution, self._folded_affine, self._max_then_relu, self._overwriting):
+            step = rule(node)
+            if step is not None:
+                return step
+        return Step((node,))
+
+    def _prepared_convolution(self, node: Node) -> Step | None:
+        head = self._layers[node.index]
+        if not self._fixed or not isinstance(head, Convolution) or not head.folds_affine:
+            return None
+        nodes, affines = self._affines_behind(node)
+        behind = next(self._behind(nodes[-1]), None)
+        relu = self._layers[behind.index] if behind else None
+        if behind is None or type(relu) is not ReLU or relu.slope:
+            return Step(nodes, PreparedConvolution(head, affines, None))
+        return Step((*nodes, behind), PreparedConvolution(head, affines, relu))
+
+    def _folded_affine(self, node: Node) -> Step | None:
+        head = self._layers[node.index]
+        # Without gradients it costs less to scale a top than to scale the filters for every batch.
+        if not head.folds_affine or (isinstance(head, Convolution) and not self._grad):
+            return None
+        nodes, affines = self._affines_behind(node)
+        return Step(nodes, FoldedAffine(head, affines)) if affines else None
+
+    def _affines_behind(self, node: Node) -> tuple[tuple[Node, ...], list[Layer]]:
+        """The layer and those behind it that are factors and summands by channel; and of these the layers."""
+        if len(self._graph.edges[node.tops[0]].shape) < 2:
+            return (node,), []
+        found = list(takewhile(lambda behind: self._layers[behind.index].channel_affine(), self._behind(node)))
+        return (node, *found), [self._layers[each.index] for each in found]
+
+    def _max_then_relu(self, node: Node) -> Step | None:
+        relu = self._layers[node.index]
+        behind = next(self._behind(node), None)
+        if type(relu) is not ReLU or not relu.overwrites or behind is None:
+            return None
+        pooling = self._layers[behind.index]
+        sizes = self._graph.edges[node.tops[0]].shape[2:]
+        if not isinstance(pooling, Pooling) or not pooling.is_plain_max(sizes):
+            return None
+        return Step((node, behind), MaxThenReLU(relu, pooling))
+
+    def _overwriting(self, node: Node) -> Step | None:
+        layer = self._layers[node.index]
+        for place in layer.overwrites:
+            edge = node.bottoms[place]
+            maker = self._makers.get(edge)
+            if maker is not None and maker.top_is_free and self._is_inner(edge) and self._makes_first(edge):
+                makers = maker.layers if not isinstance(maker, Layer) else (maker,)
+                return Step((node,), Overwriting(layer, place, makers))
+        return None
+
+    def _behind(self, node: Node) -> Iterator[Node]:
+        """The layers behind, as long as each reads one blob, which nobody else sees, and gives one."""
+        while len(node.tops) == 1 and self._is_inner(node.tops[0]):
+            consumer = self._graph.edges[node.tops[0]].consumer
+            assert consumer is not None
+            behind = self._graph.nodes[consumer]
+            stops_diff = self._grad and behind.bottom_needs_diff[:1] != (node.needs_backward,)
+            if len(behind.bottoms) != 1 or len(behind.tops) != 1 or stops_diff:
+                return
+            yield behind
+            node = behind
+
+    def _is_inner(self, edge: int) -> bool:
+        """Whether the blob is made and read in this run, and nobody else sees it."""
+        info = self._graph.edges[edge]
+        return info.consumer in self._run and edge not in self._keep and not info.loss_weight
+
+    def _makes_first(self, edge: int) -> bool:
+        """Whether the blob is the first top of a layer that computes it from bottoms."""
+        node = self._graph.nodes[self._graph.edges[edge].producer]
+        return bool(node.bottoms) and node.tops[0] == edge
