@@ -32,7 +32,10 @@ class Operation(Protocol):
 
 
 class Overwriting:
-    """A layer that writes its top over a bottom which nobody else needs: no new memory, one stream less."""
+    """A layer that writes its top over a bottom which nobody else needs: no new memory, one stream less.
+
+    Not over a view, since autograd would copy what it is a view of.
+    """
 
     def __init__(self, layer: Layer, place: int, makers: Sequence[Layer]) -> None:
         self.layers: tuple[Layer, ...] = (layer, *makers)
@@ -40,7 +43,7 @@ class Overwriting:
         self.top_is_free = layer.top_is_free
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
-        return self._layer.overwrite(self._place, *bottoms)
+        return None if bottoms[self._place]._is_view() else self._layer.overwrite(self._place, *bottoms)
 
 
 class MaxThenReLU:
@@ -58,7 +61,7 @@ class MaxThenReLU:
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
         top = self._pooling(*bottoms)
-        return self._relu.overwrite(0, top)
+        return self._relu(top) if top._is_view() else self._relu.overwrite(0, top)
 
 
 class FoldedAffine:

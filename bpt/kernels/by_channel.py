@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from bpt.kernels.channels_last import channels_last, is_channels_last, places
+from bpt.kernels.channels_last import channels_last, is_channels_last
 
 WIDTH = 1024  # elements that a row should have at least
 
@@ -28,7 +28,7 @@ def applies(x: Tensor) -> bool:
 
 
 class _Rows:
-    """``(N, C, …)`` blobs of one shape, with 4 or 5 axes, as rows of ``repeat · C`` elements."""
+    """``(N, C, …)`` blobs of one shape, channels-last, as rows of ``repeat · C`` elements."""
 
     def __init__(self, like: Tensor) -> None:
         self.channels = like.shape[1]
@@ -36,39 +36,39 @@ class _Rows:
         self.repeat = 1
         while self.repeat * self.channels < WIDTH and self.count % (4 * self.repeat) == 0:
             self.repeat *= 2
+        self._width = self.repeat * self.channels
+        self._rows = self.count // self.repeat
 
     def of(self, x: Tensor) -> Tensor:
-        return places(channels_last(x)).reshape(-1, self.repeat * self.channels)
-
-    def sum(self, rows: Tensor) -> Tensor:
-        """Sum by channel."""
-        return self._together(rows.sum(0)).sum(0)
+        """``(rows, width)``: a view of a channels-last blob."""
+        return x.as_strided((self._rows, self._width), (self._width, 1))
 
     def spread(self, by_channel: Tensor) -> Tensor:
-        return by_channel.expand(self.repeat, -1).reshape(-1)
+        """What stands for each channel, for each element of a row."""
+        return by_channel.repeat(self.repeat)
 
-    def moments(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and biased variance by channel."""
-        own = torch.batch_norm_update_stats(self._image(rows), None, None, 0.0)
-        means, variances = map(self._together, own)
-        mean = means.mean(0)
-        return mean, variances.mean(0) + (means - mean).square_().mean(0)
+        means, variances = torch.batch_norm_update_stats(self._image(x), None, None, 0.0)
+        apart, mean = torch.var_mean(self._together(means), 0, correction=0)
+        return mean, self._together(variances).mean(0).add_(apart)
 
-    def moments_of_diff(self, diff: Tensor, rows: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums by channel of ``diff · (rows - mean) · inverse`` and of ``diff``."""
+    def moments_of_diff(self, diff: Tensor, x: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums by channel of ``diff · (x - mean) · inverse`` and of ``diff``."""
         near, factor = self.spread(mean), self.spread(inverse)
         _, along, level = torch.ops.aten.native_batch_norm_backward(
-            self._image(diff), self._image(rows), None, None, None, near, factor, True, 0.0, [False, True, True]
+            self._image(diff), self._image(x), None, None, None, near, factor, True, 0.0, [False, True, True]
         )
         return self._together(along).sum(0), self._together(level).sum(0)
 
     def _together(self, by_element: Tensor) -> Tensor:
         return by_element.view(self.repeat, self.channels)
 
-    def _image(self, rows: Tensor) -> Tensor:
-        """The rows as a channels-last image of two places a sample, one if their number is odd."""
-        sample = 2 if rows.shape[0] % 2 == 0 else 1
-        return channels_last(rows.view(-1, sample, 1, rows.shape[1]).permute(0, 3, 1, 2))
+    def _image(self, x: Tensor) -> Tensor:
+        """A channels-last image whose channels are the elements of a row; it has two places, so that it is no other."""
+        width = self._width
+        places = 2 if self._rows % 2 == 0 else 1
+        return x.as_strided((self._rows // places, width, places, 1), (places * width, 1, width, width))
 
 
 def normalise(
@@ -118,14 +118,14 @@ class _NormaliseRows(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, x: Tensor, eps: float, factors: Tensor | None, summands: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
+        x = channels_last(x)
         rows = _Rows(x)
-        values = rows.of(x)
-        mean, variance = rows.moments(values)
+        mean, variance = rows.moments(x)
         inverse = torch.rsqrt(variance + eps)
         slope = inverse if factors is None else inverse * factors
         level = -mean * slope if summands is None else torch.addcmul(summands, mean, slope, value=-1)
         top = torch.empty_like(x)
-        torch.addcmul(rows.spread(level), values, rows.spread(slope), out=rows.of(top))
+        torch.addcmul(rows.spread(level), rows.of(x), rows.spread(slope), out=rows.of(top))
         unbiased = variance * (rows.count / max(rows.count - 1, 1))
         ctx.save_for_backward(x, mean, inverse, factors)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(mean, unbiased)
@@ -137,18 +137,17 @@ class _NormaliseRows(torch.autograd.Function):
         # With y = (x - mean) / s: dx = factors (dy - Σ dy / n - y Σ (dy y) / n) / s, which is linear in dy and in x.
         x, mean, inverse, factors = ctx.saved_tensors  # type: ignore[attr-defined]
         wants_x, _, wants_factors, wants_summands = ctx.needs_input_grad  # type: ignore[attr-defined]
-        rows = _Rows(x)
-        dy, values = rows.of(d_top), rows.of(x)
-        along, level = rows.moments_of_diff(dy, values, mean, inverse)
+        rows, d_top = _Rows(x), channels_last(d_top)
+        along, level = rows.moments_of_diff(d_top, x, mean, inverse)
         bottom = None
         if wants_x:
             of_dy = inverse if factors is None else inverse * factors
-            of_x = of_dy * inverse * along / -rows.count
-            rest = torch.addcmul(of_dy * level / rows.count, mean, of_x).neg_()
+            of_x = (of_dy * inverse).mul_(along).div_(-rows.count)
+            rest = torch.addcmul(mean * of_x, of_dy, level, value=1 / rows.count).neg_()
             bottom = torch.empty_like(x)
             dx = rows.of(bottom)
-            torch.addcmul(rows.spread(rest), dy, rows.spread(of_dy), out=dx)
-            dx.addcmul_(values, rows.spread(of_x))
+            torch.addcmul(rows.spread(rest), rows.of(d_top), rows.spread(of_dy), out=dx)
+            dx.addcmul_(rows.of(x), rows.spread(of_x))
         return bottom, None, along if wants_factors else None, level if wants_summands else None
 
 
@@ -160,6 +159,7 @@ def scale(x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
 class _Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
+        x = channels_last(x)
         rows = _Rows(x)
         top = torch.empty_like(x)
         torch.addcmul(rows.spread(summands), rows.of(x), rows.spread(factors), out=rows.of(top))
@@ -168,12 +168,11 @@ class _Scale(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_top: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: FunctionCtx, d_top: Tensor) -> Gradients:
         x, factors = ctx.saved_tensors  # type: ignore[attr-defined]
-        rows = _Rows(x)
-        dy = rows.of(d_top)
+        rows, d_top = _Rows(x), channels_last(d_top)
         mean, inverse = torch.zeros_like(factors), torch.ones_like(factors)
-        d_factors, d_summands = rows.moments_of_diff(dy, rows.of(x), mean, inverse)
+        d_factors, d_summands = rows.moments_of_diff(d_top, x, mean, inverse)
         bottom = torch.empty_like(x)
-        torch.mul(dy, rows.spread(factors), out=rows.of(bottom))
+        torch.mul(rows.of(d_top), rows.spread(factors), out=rows.of(bottom))
         return bottom, d_factors, d_summands

@@ -105,7 +105,7 @@ class BatchNorm(Layer):
         """The bottom normalised, then times the first of ``weights`` plus the second, each by channel."""
         x = bottom if bottom.dim() > 1 else bottom.unsqueeze(1)
         y = self._by_stored(x, *weights) if self.uses_stored else self._by_batch(x, *weights)
-        return y.view(bottom.shape)
+        return y if y.dim() == bottom.dim() else y.view(bottom.shape)
 
     def _stored(self) -> tuple[Tensor, Tensor]:
         """Mean and variance."""
