@@ -64,7 +64,7 @@ class Net(nn.Module):
         self.sources_apart = False
         self.layers = nn.ModuleList()
         self._values: dict[int, nn.Parameter] = {}  # by Param.index
-        self._planned: dict[tuple[range, frozenset[int], bool], tuple[Step, ...]] = {}
+        self._planned: dict[tuple[object, ...], tuple[Step, ...]] = {}
         self._fixed = False
         for node in graph.nodes:
             if not part.runs(node.index):
@@ -241,7 +241,7 @@ class Net(nn.Module):
         if keep is None or self._behind_filters or is_written_down():  # a compiler fuses by itself
             return one_by_one(self.graph, run)
         grad = torch.is_grad_enabled()
-        key = run, frozenset(keep), grad
+        key = run, frozenset(keep), grad, tuple(layer.training for layer in self.layers)
         steps = self._planned.get(key)
         if steps is None:
             layers = [self.layer(node) for node in self.graph.nodes]
@@ -294,11 +294,6 @@ class Net(nn.Module):
         if not bottoms:
             tops = tuple(self.typed(place(top)) for top in tops)
         values.update(zip(node.tops, tops, strict=True))
-
-    def train(self, mode: bool = True) -> Net:
-        """As torch's: what runs as one depends on it."""
-        self._planned.clear()
-        return super().train(mode)
 
     def draw(self, place: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> dict[int, Tensor]:
         """Run the layers without bottoms that this rank holds: edge index → tensor. Input layers give zeros."""

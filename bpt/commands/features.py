@@ -63,6 +63,7 @@ def extract_features(
         load_trained(net, weights, model)
         with ExitStack() as stack:
             writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
+            stack.enter_context(net.fixed_parameters())
             for batch in range(batches):
                 # By a number of its own, so that DummyData and the like draw anew.
                 net.enter(replace(net.context, pass_number=batch))

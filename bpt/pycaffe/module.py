@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +62,18 @@ class Module(nn.Module):
             if not is_out_of_memory(error.__cause__ or error):
                 self._fitting.explain_dtype(inputs, self.parameters(), error)
             raise
+
+    def fixed_parameters(self) -> AbstractContextManager[None]:
+        """A scope in which no parameter changes, so that passes without gradients may prepare for that.
+
+        In it, in evaluation, BatchNorm, Scale and Bias are folded into the convolutions before them, whose filters are
+        laid out for the processor, once. A change of parameters inside has no effect until the end of the scope.
+
+            with module.eval().fixed_parameters(), torch.inference_mode():
+                scores = [module(batch) for batch in batches]
+        """
+        (net,) = self._net
+        return net.fixed_parameters()
 
     def __reduce__(self) -> tuple[Callable[..., Module], tuple[object, ...], tuple[dict[str, Any], State]]:
         (net,) = self._net

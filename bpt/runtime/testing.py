@@ -45,15 +45,16 @@ def run_test(
     executor = Executor(operator)
     sums: dict[int, Tensor] = {}
     loss = 0.0
-    for batch in range(iterations):
-        if stop():
-            return None
-        # By a number of its own, so that DummyData and the like draw anew.
-        loss += executor.evaluate(iteration, batch, debug=debug)
-        values = {edge.index: operator.values[edge.index].float() for edge in outputs.edges}
-        if each:
-            each(batch, outputs.whole(values))
-        for edge, value in values.items():
-            sums[edge] = sums[edge] + value if edge in sums else value.clone()
+    with operator.net.fixed_parameters():
+        for batch in range(iterations):
+            if stop():
+                return None
+            # By a number of its own, so that DummyData and the like draw anew.
+            loss += executor.evaluate(iteration, batch, debug=debug)
+            values = {edge.index: operator.values[edge.index].float() for edge in outputs.edges}
+            if each:
+                each(batch, outputs.whole(values))
+            for edge, value in values.items():
+                sums[edge] = sums[edge] + value if edge in sums else value.clone()
     means = {blob: total / iterations for blob, total in outputs.whole(sums).items()}
     return Scores(means, outputs.total(loss) / iterations)

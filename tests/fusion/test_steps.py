@@ -1,0 +1,176 @@
+"""Layers that run as one: which they are, and that they make what they make one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from bpt.proto import bpt_pb2 as pb
+from tests.fusion.nets import a_pass, assert_same, edge_of, net_of, steps_of
+
+
+def layer(name: str, kind: str, bottoms: str, more: str = "", in_place: bool = True) -> str:
+    bottom = "".join(f' bottom: "{each}"' for each in bottoms.split())
+    top = bottoms.split(maxsplit=1)[0] if in_place and kind != "Convolution" else name
+    return f'layer {{ name: "{name}" type: "{kind}" {bottom} top: "{top}" {more} }} '
+
+
+def convolution(name: str, bottom: str, more: str = "") -> str:
+    param = "num_output: 4 kernel_size: 3 pad: 1 bias_term: false"
+    filler = 'weight_filler { type: "gaussian" std: 0.5 }'
+    return layer(name, "Convolution", bottom, f"{more} convolution_param {{ {param} {filler} }}")
+
+
+def normed(name: str, bottom: str, relu: bool = True) -> str:
+    """A convolution and what is behind it in a ResNet."""
+    text = convolution(name, bottom) + layer(f"{name}_bn", "BatchNorm", name)
+    text += layer(f"{name}_scale", "Scale", name, "scale_param { bias_term: true }")
+    return text + layer(f"{name}_relu", "ReLU", name) * relu
+
+
+BLOCK = (
+    normed("a", "x")
+    + normed("b", "a")
+    + normed("c", "b", relu=False)
+    + layer("sum", "Eltwise", "a c", in_place=False)
+    + layer("sum_relu", "ReLU", "sum")
+)
+MAX_POOL = layer("pool", "Pooling", "a", "pooling_param { kernel_size: 3 stride: 2 }", in_place=False)
+NETS = {
+    "block": BLOCK,
+    "behind BatchNorm alone": convolution("a", "x") + layer("bn", "BatchNorm", "a") + layer("r", "ReLU", "a"),
+    "Scale without bias": convolution("a", "x") + layer("bn", "BatchNorm", "a") + layer("s", "Scale", "a"),
+    "Bias": convolution("a", "x") + layer("bn", "BatchNorm", "a") + layer("bias", "Bias", "a"),
+    "Scale and Bias behind a convolution": convolution("a", "x")
+    + layer("s", "Scale", "a")
+    + layer("bias", "Bias", "a")
+    + layer("s2", "Scale", "a", "scale_param { bias_term: true }"),
+    "ReLU and pooling": convolution("a", "x") + layer("r", "ReLU", "a") + MAX_POOL,
+    "leaky": convolution("a", "x") + layer("r", "ReLU", "a", "relu_param { negative_slope: 0.1 }") + MAX_POOL,
+    "falling": convolution("a", "x") + layer("r", "ReLU", "a", "relu_param { negative_slope: -0.1 }") + MAX_POOL,
+    "an empty window": convolution("a", "x")
+    + layer("r", "ReLU", "a")
+    + layer("pool", "Pooling", "a", "pooling_param { kernel_size: 2 stride: 9 }", in_place=False),
+    "weighted sum": convolution("a", "x")
+    + convolution("b", "x")
+    + convolution("c", "x")
+    + layer("sum", "Eltwise", "a b c", "eltwise_param { coeff: 2 coeff: -1 coeff: 0.5 }", in_place=False),
+    "product": convolution("a", "x")
+    + convolution("b", "x")
+    + layer("p", "Eltwise", "a b", "eltwise_param { operation: PROD stable_prod_grad: false }", in_place=False)
+    + layer("r", "ReLU", "p"),
+    "saturating": convolution("a", "x") + layer("s", "Sigmoid", "a") + convolution("b", "a") + layer("t", "TanH", "b"),
+    "dropout": convolution("a", "x") + layer("d", "Dropout", "a") + convolution("b", "a") + layer("r", "ReLU6", "b"),
+    "joined": convolution("a", "x")
+    + convolution("b", "x")
+    + layer("all", "Concat", "a b", in_place=False)
+    + layer("r", "ReLU", "all"),
+    "average of windows": convolution("a", "x")
+    + layer("pool", "Pooling", "a", "pooling_param { pool: AVE kernel_size: 2 stride: 2 }", in_place=False)
+    + layer("r", "ReLU", "pool"),
+    "Scale of a blob": convolution("a", "x")
+    + convolution("b", "x")
+    + layer("s", "Scale", "a b", "scale_param { axis: 0 }")
+    + layer("r", "ReLU", "a"),
+}
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("phase", [pb.TRAIN, pb.TEST])
+@pytest.mark.parametrize("name", NETS)
+def test_the_same_values_and_gradients(name: str, phase: int, last: bool) -> None:
+    for double, tolerance in ((True, 1e-12), (False, 2e-5)):
+        nets = [net_of(NETS[name], phase=phase) for _ in range(2)]
+        fused, plain = (a_pass(net, fused=net is nets[0], last=last, double=double) for net in nets)
+        assert_same(fused, plain, tolerance)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_with_fixed_parameters(name: str) -> None:
+    """Once as they are, once more by what was prepared; and then with others."""
+    net = net_of(NETS[name], phase=pb.TEST)
+    with torch.no_grad():
+        for _ in range(2):
+            plain = a_pass(net, fused=False, double=False)
+            with net.fixed_parameters():
+                assert_same(a_pass(net, fused=True, double=False), plain, 1e-5)
+                assert_same(a_pass(net, fused=True, double=False), plain, 1e-5)
+            for parameter in net.parameters():
+                parameter.data.mul_(1.25)  # which no version of torch's counts
+
+
+def test_the_layers_of_a_block() -> None:
+    net = net_of(BLOCK)
+    training = [
+        ("a_bn a_scale", "FoldedAffine"),
+        ("a_relu", "Overwriting"),
+        ("b_bn b_scale", "FoldedAffine"),
+        ("b_relu", "Overwriting"),
+        ("c_bn c_scale", "FoldedAffine"),
+        ("sum", "Overwriting"),
+        ("sum_relu", "Overwriting"),
+    ]
+    assert steps_of(net) == training
+    net = net_of(BLOCK, phase=pb.TEST)
+    with torch.no_grad(), net.fixed_parameters():
+        prepared = [
+            ("a a_bn a_scale a_relu", "PreparedConvolution"),
+            ("b b_bn b_scale b_relu", "PreparedConvolution"),
+            ("c c_bn c_scale", "PreparedConvolution"),
+            ("sum", "Overwriting"),
+            ("sum_relu", "Overwriting"),
+        ]
+        assert steps_of(net) == prepared
+
+
+def test_a_frozen_batch_norm_goes_into_the_convolution_in_training() -> None:
+    frozen = "batch_norm_param { use_global_stats: true }"
+    text = convolution("a", "x") + layer("bn", "BatchNorm", "a", frozen) + layer("s", "Scale", "a")
+    assert steps_of(net_of(text)) == [("a bn s", "FoldedAffine")]
+    assert_same(*(a_pass(net_of(text), fused=fused) for fused in (True, False)), 1e-12)
+
+
+def test_training_and_testing_in_turn() -> None:
+    """A module's mode may change between passes, layer by layer."""
+    net, other = net_of(NETS["Bias"]), net_of(NETS["Bias"])
+    for mode in (True, False, True):
+        for each in (*net.layers, *other.layers):
+            each.train(mode)
+        assert_same(a_pass(net, fused=True), a_pass(other, fused=False), 1e-12)
+
+
+def test_kept_blobs_have_their_true_values() -> None:
+    for wanted in ("a", "a_bn", "a_scale", "c_scale", "sum"):
+        nets = net_of(BLOCK), net_of(BLOCK)
+        keep = {edge_of(nets[0].graph, wanted)}
+        runs = [a_pass(net, fused=fused, keep=keep) for net, fused in zip(nets, (True, False), strict=True)]
+        assert f"value {min(keep)}" in runs[0]
+        assert_same(*runs, 1e-12)
+
+
+@pytest.mark.parametrize("hooked", ["a", "a_scale", "a_relu"])
+def test_hooks_see_all_that_passes(hooked: str) -> None:
+    net, plain = net_of(BLOCK), net_of(BLOCK)
+    index = net.graph.index_of[hooked]
+    seen: list[tuple[Tensor, Tensor]] = []
+    net.layers[index].register_forward_hook(lambda layer, bottoms, top: seen.append((bottoms[0], bottoms[0].clone())))
+    a_pass(net, fused=True)
+    ((bottom, at_once),) = seen
+    (read,) = plain.graph.nodes[index].bottoms
+    assert torch.equal(bottom, at_once)  # nobody has written over it since
+    torch.testing.assert_close(bottom, a_pass(plain, fused=False, keep={read})[f"value {read}"])
+
+
+def test_diffs_that_stop_inside() -> None:
+    """``propagate_down: false`` cuts a diff off; a loss in the middle adds one."""
+    cut = convolution("a", "x") + layer("bn", "BatchNorm", "a") + layer("s", "Scale", "a", "propagate_down: false")
+    runs = [a_pass(net_of(cut.replace("force", "")), fused=fused) for fused in (True, False)]
+    assert_same(*runs, 1e-12)
+    weighted = layer("n", "BatchNorm", "a", "loss_weight: 2", in_place=False) + layer("s", "Scale", "n", in_place=False)
+    assert steps_of(net_of(convolution("a", "x") + weighted)) == []
+
+
+def test_all_blobs_are_made_where_no_edges_are_named() -> None:
+    net = net_of(BLOCK)
+    assert all(step.operation is None for step in net._steps(range(len(net.graph)), None))
