@@ -89,6 +89,16 @@ def test_the_run_of_one_process(ranks: int, overrides: list[str]) -> None:
     Saved.read(9).check(end)
 
 
+def test_a_net_of_the_model_parallel_paper(folder: Path) -> None:
+    """Its layers are called MpiFc; on 3 slaves they are those of one process that calls them InnerProduct."""
+    expected, _, end = alone()
+    net = folder / "net.prototxt"
+    net.write_text(net.read_text().replace('"InnerProduct"', '"MpiFc"'))
+    run = train(4, "parallel_param { num_shards: 4 fc_param { scheme: MASTER_SLAVE } }")
+    assert_same_lines(run.lines, expected.lines)
+    Saved.read(9).check(end)
+
+
 @pytest.mark.parametrize("overrides", ["", PEERS, MASTERS, TREE])
 def test_many_segments_and_messages(overrides: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients are exchanged layer by layer while backward goes on, the larger ones by themselves."""

@@ -1,7 +1,8 @@
 """All upgrades of a net, and of a solver, in Caffe's order and words.
 
 Data transformations that V1 nets say in data_param, image_data_param and window_data_param; inputs of a net, which were
-fields of it; BatchNorm layers that say of each of their three blobs how it is trained, which Caffe ignores now.
+fields of it; BatchNorm layers that say of each of their three blobs how it is trained, which Caffe ignores now. And
+not of Caffe's: layers of type MpiFc.
 """
 
 from __future__ import annotations
@@ -132,6 +133,23 @@ def freeze_batch_norm(net: pb.NetParameter) -> list[int]:
     return changed
 
 
+def split_inner_products(net: pb.NetParameter) -> list[int]:
+    """Turns layers of type MpiFc into InnerProducts that are split over shards, unless they say otherwise.
+
+    So the MPI-FC paper's program (section 3.2) calls its fully connected layer; it takes ``inner_product_param``.
+    Returns the numbers of the layers that were changed.
+    """
+    changed = []
+    for index, layer in enumerate(net.layer):
+        if layer.type != "MpiFc":
+            continue
+        layer.type = "InnerProduct"
+        if not layer.parallel_param.HasField("mode"):
+            layer.parallel_param.mode = pb.LayerParallelParameter.MODEL
+        changed.append(index)
+    return changed
+
+
 _DONE = "Successfully upgraded file specified using deprecated "
 
 
@@ -141,7 +159,7 @@ def upgrade_net(
     """Turns old fields of ``net`` into today's, in place.
 
     These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
-    or ``input_dim``, and ``param`` of BatchNorm layers. ``where`` is the path of ``net`` in ``origins``, which follow
+    or ``input_dim``, ``param`` of BatchNorm layers, and layers of type MpiFc. ``where`` is the path of ``net`` in ``origins``, which follow
     what moves; ``path`` is the text it is from, None if it is from no text.
 
     Raises PrototxtError if the net has old layers along with new ones, of which Caffe would drop some, or anything
@@ -151,10 +169,14 @@ def upgrade_net(
     if net.input or net.input_shape or net.input_dim:
         place = inputs_as_layer(net, origins, path, where)
         notes.append(Note(f"{_DONE}input fields", place))
-    changed = freeze_batch_norm(net)
-    if changed:
-        place = None if path is None else locate(origins, (*where, "layer", changed[0]), path)
-        notes.append(Note("Successfully upgraded batch norm layers using deprecated params", place))
+    for change, words in (
+        (freeze_batch_norm, "Successfully upgraded batch norm layers using deprecated params"),
+        (split_inner_products, "MpiFc is read as InnerProduct with parallel_param { mode: MODEL }"),
+    ):
+        changed = change(net)
+        if changed:
+            place = None if path is None else locate(origins, (*where, "layer", changed[0]), path)
+            notes.append(Note(words, place))
     return notes
 
 
