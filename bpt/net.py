@@ -210,6 +210,7 @@ class Net(nn.Module):
         values: dict[int, Tensor],
         keep: Collection[int] | None = None,
         place: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+        steps: Sequence[Step] | None = None,
     ) -> None:
         """Run layers ``[start, end)`` forward.
 
@@ -218,8 +219,9 @@ class Net(nn.Module):
             keep: edges that stay in ``values`` though a layer of the run has read them, so that they can
                 be looked at; ``None`` keeps all. Others are dropped at once, to give memory back.
             place: puts what a layer without bottoms makes on the right device and in the right layout.
+            steps: the layers as a caller has planned them; by default as it is best for ``keep``.
         """
-        for step in self._steps(range(start, end), keep):
+        for step in self._steps(range(start, end), keep) if steps is None else steps:
             node = step.nodes[0]
             if node.type == "Input" or (self.sources_apart and not node.bottoms):
                 continue  # the caller has set its tops

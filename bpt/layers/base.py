@@ -83,6 +83,8 @@ class Layer(nn.Module):
     top_is_free: bool = False
     # The bottoms, by place, over which it can write its one top, by ``overwrite``.
     overwrites: tuple[int, ...] = ()
+    # Whether another pass of the same bottoms, in the same context, makes the same tops and leaves nothing else behind.
+    repeatable: bool = True
     # Whether it can make of its one bottom what a layer with a ``channel_affine`` behind it would make of its top.
     folds_affine: bool = False
     # The fields of its text that say where files lie that it reads, and what these are: ``bpt doctor`` looks at them.

@@ -26,6 +26,7 @@ class HDF5Output(Layer):
     """
 
     arity = Arity(bottoms=(2, 2), tops=(0, 0))
+    repeatable = False
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

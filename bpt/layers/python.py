@@ -45,6 +45,7 @@ class Python(Layer):
     """
 
     arity = Arity(bottoms=(0, None), tops=(0, None))
+    repeatable = False
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

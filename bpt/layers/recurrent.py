@@ -125,6 +125,7 @@ class Recurrent(Layer):
         param = spec.param.recurrent_param
         self.size = param.num_output
         self.exposed, self.has_static = self._exposed(spec), self._has_static(spec)
+        self.repeatable = bool(self.exposed)
         # The last states, (N, num_output) each; of each micro-batch, where these stand for the batches of ranks.
         self._kept: dict[int | None, tuple[Tensor, ...]] = {}
         if param.debug_info:

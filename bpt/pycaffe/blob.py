@@ -68,7 +68,7 @@ def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:
     edge = graph.blobs[name].index
     # Backward through a layer in place may need the data that the layer has replaced, so nothing writes over them.
     rewritten = sum(version.blob == name for version in graph.edges) > 1
-    return Mirrors(Mirror(lambda: operator.data(edge), apart=rewritten), Mirror(lambda: operator.diff(edge)))
+    return Mirrors(Mirror(lambda: operator.look(edge), apart=rewritten), Mirror(lambda: operator.diff(edge)))
 
 
 def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
@@ -89,7 +89,7 @@ def net_blob(operator: BlobOperator, name: str, mirrors: Mirrors) -> Blob:
     return Blob(lambda: operator.shape(edge), mirrors, reshape)
 
 
-def param_mirrors(value: nn.Parameter) -> Mirrors:
+def param_mirrors(operator: BlobOperator, value: nn.Parameter) -> Mirrors:
     """The mirrors of one set of values, which several layers may share."""
 
     def grad() -> Tensor:
@@ -97,7 +97,7 @@ def param_mirrors(value: nn.Parameter) -> Mirrors:
             value.grad = torch.zeros_like(value)
         return value.grad
 
-    return Mirrors(Mirror(lambda: value), Mirror(grad))
+    return Mirrors(Mirror(lambda: operator.parameter(value)), Mirror(grad))
 
 
 def param_blob(shape: Shape, mirrors: Mirrors) -> Blob:

@@ -51,6 +51,16 @@ class Mirror:
             self._array = weakref.ref(array)  # views of the array keep it alive, too
         return array
 
+    @property
+    def in_use(self) -> bool:
+        """Whether there is an array, or one that the caller has dropped without having been asked what he wrote."""
+        return self._host is not None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the caller has the array, to which he may write at any time."""
+        return self._array() is not None
+
     def take(self) -> None:
         """Before the tensor is used: put into it what the caller has written."""
         if self._host is not None and self._seen is not None and not torch.equal(self._host, self._seen):

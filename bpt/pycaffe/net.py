@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirr
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
+from bpt.pycaffe.whole_pass import WholePass
 from bpt.runtime.net_on_device import make_net
 
 
@@ -66,7 +68,9 @@ class Net(Single):
         phase, weights = phase_and_weights(phase, weights)
         chosen = checked_device(device)
         plan = file_plan(os.fspath(path), phase, level, several(stages))
-        self._show(plan, BlobOperator(make_net(plan.graph(), chosen), chosen))
+        operator = BlobOperator(make_net(plan.graph(), chosen), chosen)
+        operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
+        self._show(plan, operator)
         if weights is not None:
             try:
                 self.copy_from(weights)
@@ -86,8 +90,11 @@ class Net(Single):
         self._operator = operator
         graph = operator.net.graph
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
-        owned = {param.index: param_mirrors(operator.net.value(param)) for param in graph.learnable}
+        owned = {param.index: param_mirrors(operator, operator.net.value(param)) for param in graph.learnable}
         self._mirrors = [mirror for pair in (*blobs.values(), *owned.values()) for mirror in pair]
+        self._data = [(name, pair.data) for name, pair in blobs.items()]
+        self._parameters = [pair.data for pair in owned.values()]
+        operator.in_use = _scope_of(weakref.ref(self))
         shown = {name: net_blob(operator, name, pair) for name, pair in blobs.items()}
         self.blobs = Named(shown, "the net has no blob")
         params = {
@@ -141,13 +148,24 @@ class Net(Single):
         with self._in_use():
             # As in the solver's loop, every pass through the whole net has random numbers of its own.
             context = self._operator.net.context
+            if first or last < len(self._graph) - 1:
+                self._operator.look_inside()
             if not first:
                 self._operator.begin_pass(context.iteration, context.pass_number + 1)
+                if last == len(self._graph) - 1 and self._forward_whole(wanted):
+                    first = last + 1
             for index in range(first, last + 1):
                 self._operator.forward(index)
                 if self._graph.debug_info:
                     debug_info.log_forward(self._operator, index)
         return {name: blob.data for name, blob in wanted.items()}
+
+    def _forward_whole(self, wanted: Iterable[str]) -> bool:
+        """Run the net as one; whether that can be. Not while the caller may write to parameters unnoticed."""
+        if any(mirror.kept for mirror in self._parameters):
+            self._operator.look_inside()
+        blobs = {*wanted, *(name for name, mirror in self._data if mirror.kept)}
+        return self._operator.forward_whole([self._graph.blobs[name].index for name in blobs])
 
     def backward(
         self,
@@ -256,14 +274,18 @@ class Net(Single):
             new_parameters: parameters change, so backward needs another forward pass.
         """
         for mirror in self._mirrors:
-            mirror.take()
+            if mirror.in_use:
+                mirror.take()
+        if new_parameters:
+            self._operator.complete()
         try:
             yield
         finally:
             if new_parameters:
                 self._operator.forget_passes()
             for mirror in self._mirrors:
-                mirror.show()
+                if mirror.in_use:
+                    mirror.show()
 
     def _layer(self, name: str | None, default: int) -> int:
         if name is None:
@@ -281,3 +303,13 @@ class Net(Single):
             remedy = f'; net.blobs["{name}"].reshape{given.shape} changes that' if name in self.inputs else ""
             raise UserError(f'blob "{name}" has shape {array.shape}, given {given.shape}{remedy}')
         array[...] = given
+
+
+def _scope_of(net: weakref.ref[Net]) -> Callable[[], AbstractContextManager[None]]:
+    """What opens the net's ``_in_use`` as long as there is the net."""
+
+    def scope() -> AbstractContextManager[None]:
+        alive = net()
+        return nullcontext() if alive is None else alive._in_use()
+
+    return scope

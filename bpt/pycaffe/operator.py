@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bpt.errors import UserError
 from bpt.execute.compute import LibraryCompute
@@ -16,6 +18,7 @@ from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.segments import per_layer
 from bpt.layers import DataLayer
 from bpt.net import Net
+from bpt.pycaffe.whole_pass import WholePass, copied, share_memory, sources
 
 
 class Memory(dict[int, Tensor]):
@@ -51,6 +54,14 @@ class BlobOperator(SegmentOperator):
     """Executes a net one layer a segment. A pass may start and end anywhere, and backward may be repeated.
 
     ``values`` and ``diffs`` are the memory of the blobs, each the caller's to read and to write.
+
+    Where ``whole`` is set, a pass through the whole net may leave blobs out (``forward_whole``). Whatever needs one of
+    them completes the pass (``complete``): all layers run one by one on the samples of that pass, and everything is as
+    if they had from the start.
+
+    Attributes:
+        whole: how to run the net as one; ``None``: layer by layer only.
+        in_use: opens a scope in which the blobs' tensors may be replaced.
     """
 
     def __init__(self, net: Net, device: torch.device | str) -> None:
@@ -58,6 +69,11 @@ class BlobOperator(SegmentOperator):
         compute = partial(LibraryCompute, keeps_graphs=True)
         super().__init__(net, per_layer(net.graph), device, compute=compute, state=memory)
         self.closed = False
+        self.whole: WholePass | None = None
+        self.in_use: Callable[[], AbstractContextManager[object]] = nullcontext
+        self._samples: dict[int, Tensor] | None = None  # of a pass that has left blobs out
+        self._looked_at: set[int] = set()  # edges, since the last pass
+        self._went_inside = False  # whether since the last pass a caller needed more than blobs
 
     @property
     def number(self) -> torch.dtype:
@@ -66,9 +82,23 @@ class BlobOperator(SegmentOperator):
 
     def data(self, edge: int) -> Tensor:
         """Data of a blob; zeros if nothing has written it yet."""
+        if edge not in self.values and self._samples is not None:
+            self.complete()
         if edge not in self.values:
             self.feed({edge: torch.zeros(self.net.graph.edges[edge].shape, dtype=self.number)})
         return self.values[edge]
+
+    def look(self, edge: int) -> Tensor:
+        """Data of a blob, for a caller who may look at it after every pass."""
+        self._looked_at.add(edge)
+        return self.data(edge)
+
+    def parameter(self, value: nn.Parameter) -> nn.Parameter:
+        """A parameter, for a caller who may write to it."""
+        self.look_inside()
+        if self.whole is not None:
+            self.whole.forget()
+        return value
 
     def diff(self, edge: int) -> Tensor:
         """Diff of a blob; the ``loss_weight`` of a loss, or zeros, if nothing has written it yet."""
@@ -81,6 +111,62 @@ class BlobOperator(SegmentOperator):
     def shape(self, edge: int) -> tuple[int, ...]:
         """The shape of a blob's data as they are now."""
         return tuple(self.values[edge].shape) if edge in self.values else self.net.graph.edges[edge].shape
+
+    def forward_whole(self, looked_at: Collection[int]) -> bool:
+        """Run the whole net as one, if that can be and is worth it; blobs that nobody looks at are left out.
+
+        Args:
+            looked_at: edges that are wanted.
+        """
+        wanted, inside = self._looked_at.union(looked_at), self._went_inside
+        self._looked_at, self._went_inside = set(), False
+        if self.whole is None or not self.whole.fits or inside:
+            self._samples = None  # all blobs are made anew
+            return False
+        graph = self.net.graph
+        for index in sources(graph):
+            self.forward(index)
+        made = {edge: self.values[edge] for index in sources(graph) for edge in graph.nodes[index].tops}
+        samples = {edge: copied(tensor) for edge, tensor in made.items()}
+        tops: dict[int, Tensor] = {}
+        if all(tensor.shape == graph.edges[edge].shape for edge, tensor in samples.items()):
+            tops = self.whole.run(samples, wanted)
+            self.whole.fits = not share_memory([*samples.values(), *tops.values()])
+        self.values.clear()
+        if tops and self.whole.fits:
+            self._samples = samples
+            for node in filter(lambda node: node.bottoms, graph.nodes):
+                self.outcome.segments.pop(node.index, None)
+            for edge, tensor in (*made.items(), *tops.items()):
+                self.values[edge] = tensor
+        else:  # blobs of other shapes than the graph's, which layers tell; or that Caffe has apart, or as one
+            self._samples = made
+            self.complete()
+        return True
+
+    def look_inside(self) -> None:
+        """``complete`` the pass, for a caller who may well do so after the next one, which then leaves out nothing."""
+        self._went_inside = True
+        self.complete()
+
+    def complete(self) -> None:
+        """Make all that the last pass has left out."""
+        samples, self._samples = self._samples, None
+        if samples is None:
+            return
+        with self.in_use():
+            shown = dict(self.values)
+            self.values.clear()
+            for edge, tensor in samples.items():
+                self.values[edge] = tensor.contiguous()
+            for node in self.net.graph.nodes:
+                if node.bottoms:
+                    self.forward(node.index)
+            for edge, tensor in shown.items():  # what a caller may have written since
+                if self.values[edge].shape == tensor.shape:
+                    self.values[edge].data.copy_(tensor.data)
+                else:
+                    self.values[edge] = tensor
 
     def forward(self, index: int, micro: int | None = None, *, grad: bool = True) -> None:
         node = self.net.graph.nodes[index]
@@ -105,6 +191,7 @@ class BlobOperator(SegmentOperator):
         node = self.net.graph.nodes[index]
         if not node.needs_backward:
             return
+        self.look_inside()
         if index not in self.outcome.segments:
             raise UserError(f'layer "{node.name}": backward needs a forward pass before it')
         state = self.outcome.segments[index]
@@ -119,11 +206,16 @@ class BlobOperator(SegmentOperator):
 
     def forget_passes(self) -> None:
         """Parameters have changed: what a backward pass would need of the last forward pass is out of date."""
+        if self.whole is not None:
+            self.whole.forget()
         self.outcome.segments.clear()
 
     def forget_blobs(self) -> None:
         """The net's blobs have other shapes: forget all but the data of its inputs."""
         graph = self.net.graph
+        self._samples = None
+        if self.whole is not None:
+            self.whole = WholePass(self.net)
         inputs = {graph.blobs[name].index: self.data(graph.blobs[name].index) for name in graph.inputs}
         self.reset()
         self.feed(inputs)
