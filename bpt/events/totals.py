@@ -75,6 +75,22 @@ class Totals:
         return totals
 
 
+class Links:
+    """A sink that adds up the bytes of messages from one to one that this rank sends, by receiver.
+
+    Attributes:
+        sent: rank of the job → bytes.
+    """
+
+    def __init__(self) -> None:
+        self.sent: dict[int, int] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Add ``event``; a sink is called by one thread at a time."""
+        if event.peer is not None and event.sent:
+            self.sent[event.peer] = self.sent.get(event.peer, 0) + event.sent
+
+
 def phase_seconds(totals: Mapping[Key, Traffic]) -> dict[str, float]:
     """Phase → seconds of its instructions on the training thread.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from bpt.exchange.buckets import Bucket
 from bpt.registry import Registry
 from bpt.schedule.instructions import Broadcast
 
+if TYPE_CHECKING:
+    from bpt.plan.spec import ParallelSpec
+
 
 class Exchange:
     """Sums gradients over ranks, segment by segment, while backward goes on.
@@ -22,6 +25,7 @@ class Exchange:
         buckets: for each segment of the net what finishes with its backward pass; the same cut on all ranks.
         comm_thread: performs the communications, in order.
         device: where parameters and gradients are.
+        param: settings of the exchange; ``None``: those of an empty text.
     """
 
     broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
@@ -29,10 +33,15 @@ class Exchange:
     buckets: tuple[tuple[Bucket, ...], ...]
 
     def __init__(
-        self, buckets: Sequence[Sequence[Bucket]], comm_thread: CommThread, device: torch.device = CPU
+        self,
+        buckets: Sequence[Sequence[Bucket]],
+        comm_thread: CommThread,
+        device: torch.device = CPU,
+        param: ParallelSpec | None = None,
     ) -> None:
         self.comm_thread = comm_thread
         self.device = device
+        self.param = param
         self._group(buckets)
 
     def _group(self, buckets: Sequence[Sequence[Bucket]]) -> None:

@@ -11,7 +11,7 @@ from bpt.violation import PARALLEL, Unused, Violation, beyond
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
 
-CGDP, MODEL = pb.ParallelParameter.CGDP, pb.CgdpParameter.MODEL
+CGDP, TREE, MODEL = pb.ParallelParameter.CGDP, pb.ParallelParameter.TREE, pb.CgdpParameter.MODEL
 PARAM = "cgdp_param"
 
 
@@ -38,9 +38,11 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
 
 
 def unused(plan: RunPlan) -> Iterator[Unused]:
-    """What is set of chunks that are not made, or not searched."""
+    """What is set of chunks that are not made, or not searched, and of trees."""
     parallel, chunks = plan.parallel_param, plan.parallel_param.cgdp_param
     in_step = not plan.is_outer or parallel.node_ranks > parallel.num_stages
+    if (parallel.gradient_exchange != TREE or not in_step) and plan.given(PARALLEL, "tree_param"):
+        yield Unused((PARALLEL, "tree_param"), f"without {'worker_' * plan.is_outer}exchange: TREE")
     if parallel.gradient_exchange != CGDP or not in_step:
         if plan.given(PARALLEL, PARAM):
             name = pb.ParallelParameter.Exchange.Name(parallel.exchange)

@@ -23,6 +23,7 @@ from bpt.plan.spec import (
     ParallelSpec,
     PipelineSpec,
     RunPlan,
+    TreeSpec,
 )
 from bpt.precision import precision_of
 from bpt.proto import bpt_pb2 as pb
@@ -34,6 +35,7 @@ T = TypeVar("T")
 _SPECS: dict[str, type[Any]] = {
     "ParallelParameter": ParallelSpec,
     "CgdpParameter": CgdpSpec,
+    "TreeParameter": TreeSpec,
     "AgwuParameter": AgwuSpec,
     "BalanceParameter": BalanceSpec,
     "FcParameter": FcSpec,

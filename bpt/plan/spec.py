@@ -60,6 +60,13 @@ class BalanceSpec:
 
 
 @dataclass(frozen=True)
+class TreeSpec:
+    """What carries gradients and weights under ``exchange: TREE``."""
+
+    sends: int = pb.TreeParameter.PAIRWISE
+
+
+@dataclass(frozen=True)
 class FcSpec:
     """How ranks that share a fully connected layer trade its activations."""
 
@@ -116,6 +123,7 @@ class ParallelSpec:
     sync_batch_norm: bool = False
     server: int = _Parallel.DEDICATED
     ship_data: bool = False
+    tree_param: TreeSpec = TreeSpec()
 
     @property
     def replica_ranks(self) -> int:
@@ -242,7 +250,7 @@ class RunPlan:
         kept = ["num_stages", "num_shards", "inner_param"]
         kept += ["pipeline_param"] * (parallel.num_stages > 1) + ["fc_param"] * (parallel.num_shards > 1)
         if parallel.node_ranks > parallel.num_stages:  # a batch is divided, and gradients are summed
-            kept += ["cgdp_param", "sync_batch_norm"]
+            kept += ["cgdp_param", "tree_param", "sync_batch_norm"]
         fields = {name: getattr(parallel, name) for name in kept}
         return self._spread(ParallelSpec(exchange=parallel.gradient_exchange, **fields), *kept)
 

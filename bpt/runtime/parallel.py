@@ -204,7 +204,7 @@ class Parallel:
     def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
         """What sums the gradients of ``net``, cut into ``segments``; a collective call."""
         way = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
-        return way(self.groups(net, segments), self.comm_thread, device)
+        return way(self.groups(net, segments), self.comm_thread, device, self.param)
 
     def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
         """The parameters of ``net`` whose gradients each of ``segments`` completes."""

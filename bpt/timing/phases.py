@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from bpt.comm.base import Communicator
 from bpt.errors import PrototxtError
 from bpt.events.event import Activity
-from bpt.events.totals import PHASES, Key, Totals, Traffic, computing, phase_seconds, traffic_of
+from bpt.events.totals import PHASES, Key, Links, Totals, Traffic, computing, phase_seconds, traffic_of
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment
 from bpt.graph.transfers import Transfer
@@ -38,13 +38,16 @@ ORDER: list[tuple[type[InstructionBase], bool]] = [
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank did in all timed iterations: seconds of each phase and in all, its traffic, its wait for data."""
+    """What one rank did in all timed iterations: seconds of each phase and in all, its traffic, its wait for data, and
+    the bytes that it has sent in messages from one to one, by receiver.
+    """
 
     host: str
     phases: Mapping[str, float]
     total: float
     traffic: Mapping[Key, Traffic]
     waited: float = 0.0
+    links: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def computing(self) -> float:
@@ -82,12 +85,12 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     world = runtime.parallel.grid.world
     world.Barrier()
     start = time.perf_counter()
-    with world.events.into(Totals()) as sink:
+    with world.events.into(Totals()) as sink, world.events.into(Links()) as links:
         runtime.run(iterations)
     total = time.perf_counter() - start
     totals = sink.take()
     waited = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic())
-    mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), waited.seconds)
+    mine = RankTimes(world.host, phase_seconds(totals), total, traffic_of(totals), waited.seconds, links.sent)
     ranks: list[RankTimes] = world.allgather(mine)
     LOG.info("Training, mean of %d iterations in ms:", iterations)
     for line in phase_table(ranks, iterations):
@@ -96,6 +99,8 @@ def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:
     operator, packed = runtime.train.operator, runtime.exchange.packed()
     crossing = operator.stage.transfers if operator.stage else ()
     for line in traffic_table(runtime.net.graph, operator.segments, ranks, iterations, packed, crossing):
+        LOG.info("%s", line)
+    for line in link_table(ranks, iterations):
         LOG.info("%s", line)
     return ranks
 
@@ -157,6 +162,15 @@ def traffic_table(
     yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C: weights. W: the loss."
     if crossing:
         yield "S, R: blobs that go to another stage, sent and received; s, r: their diffs, on the way back."
+
+
+def link_table(ranks: Sequence[RankTimes], iterations: int) -> Iterator[str]:
+    """A line for each two ranks of which one sends messages to the other; nothing if there are none."""
+    links = [(source, to, sent) for source, times in enumerate(ranks) for to, sent in sorted(times.links.items())]
+    if links:
+        yield "Messages from one rank to another, mean of an iteration:"
+        rows = [(str(source), str(to), f"{sent / iterations / 1e3:.3f}") for source, to, sent in links]
+        yield from columns([("from", "to", "kB"), *rows], left=0)
 
 
 def _order(key: Key) -> tuple[int, int, str, str]:

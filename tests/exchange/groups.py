@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -24,7 +24,7 @@ class Rank:
     def __init__(
         self,
         comm: Communicator,
-        kind: type[Exchange],
+        kind: Callable[..., Exchange],
         segments: Sequence[Sequence[str]] = SEGMENTS,
         sizes: Mapping[str, int] = SIZES,
         device: torch.device = CPU,

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
 from bpt.comm.base import Communicator
-from bpt.exchange import EXCHANGES
+from bpt.exchange import EXCHANGES, Exchange
+from bpt.plan.spec import ParallelSpec, TreeSpec
+from bpt.proto import bpt_pb2 as pb
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.groups import Rank
 
 TREE = EXCHANGES["TREE"]
+LIBRARY = partial(TREE, param=ParallelSpec(tree_param=TreeSpec(pb.TreeParameter.LIBRARY)))
+each_way = pytest.mark.parametrize("kind", [TREE, LIBRARY], ids=["pairwise", "library"])
 
 
-def test_the_first_rank_has_the_sum_and_the_others_nothing() -> None:
+@each_way
+def test_the_first_rank_has_the_sum_and_the_others_nothing(kind: Callable[..., Exchange]) -> None:
     def run(comm: Communicator) -> object:
-        rank = Rank(comm, TREE)
+        rank = Rank(comm, kind)
         rank.give(a=1.0 + comm.rank, b=10.0 * comm.rank, c=0.5 if comm.rank else None)
         rank.run()
         return rank.gradients
@@ -35,9 +45,10 @@ def test_the_others_have_all_parameters_frozen() -> None:
     assert run_ranks(3, run) == [False, True, True]
 
 
-def test_weights_are_those_of_the_rank_that_updates() -> None:
+@each_way
+def test_weights_are_those_of_the_rank_that_updates(kind: Callable[..., Exchange]) -> None:
     def run(comm: Communicator) -> object:
-        rank = Rank(comm, TREE)
+        rank = Rank(comm, kind)
         rank.exchange.broadcast()
         return rank.weights
 
@@ -46,7 +57,7 @@ def test_weights_are_those_of_the_rank_that_updates() -> None:
 
 def test_nothing_goes_before_all_gradients_are_there() -> None:
     def run(comm: Communicator) -> dict[str, int]:
-        rank = Rank(comm, TREE)
+        rank = Rank(comm, LIBRARY)
         seen = Seen(comm)
         rank.exchange.start(1)
         rank.exchange.start(0)
@@ -63,6 +74,31 @@ def test_nothing_goes_before_all_gradients_are_there() -> None:
     # Reduce: each sends its floats to the first; Bcast: the first sends to two others.
     assert first == {"X1 c": 0, "X0 a … b": 0, "C a … b": 2 * 20, "C c": 2 * 16}
     assert second == third == {"X1 c": 16, "X0 a … b": 20, "C a … b": 0, "C c": 0}
+
+
+def test_messages_go_from_pair_to_pair() -> None:
+    """Of 4 ranks, 1 and 3 send to 0 and 2, then 2 to 0; weights go the other way."""
+
+    def run(comm: Communicator) -> dict[str, tuple[int, int]]:
+        rank = Rank(comm, TREE)
+        seen = Seen(comm)
+        rank.exchange.start(1)
+        rank.exchange.start(0)
+        assert seen.take() == {}
+        rank.exchange.wait()
+        rank.exchange.broadcast()
+        calls = seen.calls()
+        assert {method for _, method in calls} == {"Isend", "Irecv"}
+        totals: dict[str, tuple[int, int]] = {}
+        for (label, _), traffic in calls.items():
+            sent, received = totals.get(label, (0, 0))
+            totals[label] = sent + traffic.sent, received + traffic.received
+        return totals
+
+    first, second, third, fourth = run_ranks(4, run)
+    assert first == {"X1 c": (0, 32), "X0 a … b": (0, 40), "C a … b": (40, 0), "C c": (32, 0)}
+    assert second == fourth == {"X1 c": (16, 0), "X0 a … b": (20, 0), "C a … b": (0, 20), "C c": (0, 16)}
+    assert third == {"X1 c": (16, 16), "X0 a … b": (20, 20), "C a … b": (20, 20), "C c": (16, 16)}
 
 
 def test_a_rank_that_is_alone_keeps_its_gradients() -> None:

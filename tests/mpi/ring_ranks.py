@@ -1,4 +1,4 @@
-"""Runs the checks of ``tests/comm/ring_checks.py`` on each rank, over the first 2, 3, … ranks.
+"""Runs the checks of ``tests/comm/ring_checks.py`` and ``tree_checks.py`` on each rank, over the first 2, 3, … ranks.
 
 Prints ``passed <check> <number of ranks>`` on rank 0 of those. With ``--chunks`` pieces go in many messages; with
 ``--patient`` ranks sleep while they wait.
@@ -9,21 +9,22 @@ from __future__ import annotations
 import sys
 import traceback
 
-from bpt.comm import ring
+from bpt.comm import ring, tree
 from bpt.comm.launch import world
-from tests.comm.ring_checks import CHECKS
+from tests.comm import ring_checks, tree_checks
 
 
 def main() -> None:
     if "--chunks" in sys.argv:
         ring.CHUNK = 24  # bytes
+        tree.CHUNK = 2**18
     everybody = world()
     everybody.patient = "--patient" in sys.argv
     for size in range(2, everybody.size + 1):
         comm = everybody.Split(int(everybody.rank < size))
         if everybody.rank >= size:
             continue
-        for check in CHECKS:
+        for check in (*ring_checks.CHECKS, *tree_checks.CHECKS):
             try:
                 check(comm)
                 comm.Barrier()

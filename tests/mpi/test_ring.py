@@ -1,4 +1,4 @@
-"""Ring all-reduce over MPI: one launch does all checks for 2, 3 and 4 ranks."""
+"""Ring all-reduce and trees over MPI: one launch does all checks for 2, 3 and 4 ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.comm.ring_checks import CHECKS
+from tests.comm import ring_checks, tree_checks
 from tests.mpi.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
@@ -25,5 +25,7 @@ def test_ring(options: tuple[str, ...], environment: Mapping[str, str]) -> None:
     done = mpirun(4, [sys.executable, "-m", "tests.mpi.ring_ranks", *options], env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    passed = [f"passed {check.__name__} {size}" for size in (2, 3, 4) for check in CHECKS]
+    passed = [
+        f"passed {check.__name__} {size}" for size in (2, 3, 4) for check in (*ring_checks.CHECKS, *tree_checks.CHECKS)
+    ]
     assert sorted(done.stdout.splitlines()) == sorted(passed)

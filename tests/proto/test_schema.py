@@ -22,6 +22,7 @@ OWN_MESSAGES = {
     "DataPosition",
     "ParallelParameter",
     "CgdpParameter",
+    "TreeParameter",
     "AgwuParameter",
     "BalanceParameter",
     "FcParameter",

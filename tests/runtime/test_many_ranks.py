@@ -23,6 +23,7 @@ from tests.solver.spread_runs import Line, Run, Saved, assert_same_lines, read_m
 PEERS = "parallel_param { num_shards: 2 }"
 MASTERS = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
 TREE = "parallel_param { exchange: TREE }"
+LIBRARY = "parallel_param { exchange: TREE tree_param { sends: LIBRARY } }"
 CGDP = "parallel_param {{ exchange: CGDP cgdp_param {{ chunk_size: {} }} }}"
 SEARCHED = "parallel_param { exchange: CGDP cgdp_param { interval: 1 } }"
 TASKS = "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"
@@ -61,6 +62,7 @@ def write_speeds(*seconds: float, caps: int = 1000) -> None:
     [
         (2, [""]),
         (3, [TREE]),
+        (3, [LIBRARY]),
         (3, [STATIC]),
         (2, [PEERS]),
         (2, [MASTERS]),

@@ -196,6 +196,8 @@ def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
     [
         ("fc_param { scheme: MASTER_SLAVE }", "fc_param has no effect without num_shards above 1"),
         ("cgdp_param { chunk_size: 3 }", "cgdp_param has no effect without exchange: CGDP"),
+        ("tree_param { sends: LIBRARY }", "tree_param has no effect without exchange: TREE"),
+        ("exchange: TREE tree_param { sends: LIBRARY }", ""),
         (
             'exchange: CGDP cgdp_param { chunk_size: 3 choice: "c" }',
             "cgdp_param { choice } has no effect with chunk_size: nothing is searched",

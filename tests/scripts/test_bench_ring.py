@@ -23,9 +23,10 @@ def test_a_row() -> None:
     assert ring.row(2, 1000, [2e-3], [1e-3]).split()[-4:] == ["0.50", "0.50", "-", "0.50"]
 
 
-def test_both_sides_take_turns_and_all_ranks_agree_on_the_times() -> None:
-    first, *others = run_ranks(3, lambda comm: ring.compare(comm, 1000, rounds=3, turn=0.0))
-    assert {name: len(seconds) for name, seconds in first.items()} == {"ALLREDUCE": 3, "RING": 3}
+@pytest.mark.parametrize(("exchange", "rival"), [("RING", "ALLREDUCE"), ("TREE", "LIBRARY")])
+def test_both_sides_take_turns_and_all_ranks_agree_on_the_times(exchange: str, rival: str) -> None:
+    first, *others = run_ranks(3, lambda comm: ring.compare(comm, exchange, 1000, rounds=3, turn=0.0))
+    assert {name: len(seconds) for name, seconds in first.items()} == {rival: 3, exchange: 3}
     assert all(second > 0 for seconds in first.values() for second in seconds)
     assert others == [first] * 2
 
@@ -33,10 +34,11 @@ def test_both_sides_take_turns_and_all_ranks_agree_on_the_times() -> None:
 @needs_mpi
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    ring.run(argparse.Namespace(ranks="2", sizes="1000,8000", rounds=3, turn=0.001))
-    _, head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[:2] == ["ranks", "kB"]
-    assert [row.split()[:2] for row in rows] == [["2", "1"], ["2", "8"]]
+    ring.run(argparse.Namespace(exchanges=["RING", "TREE"], ranks="2", sizes="1000,8000", rounds=3, turn=0.001))
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[::3]] == [["ranks", "kB", "ALLREDUCE"], ["ranks", "kB", "LIBRARY"]]
+    rows = [*lines[1:3], *lines[4:]]
+    assert [row.split()[:2] for row in rows] == [["2", "1"], ["2", "8"]] * 2
     for row in rows:
         ratio = float(row.split()[4])
         assert 0.001 < ratio < 1000

@@ -14,7 +14,7 @@ from bpt.graph.segments import cut
 from bpt.proto.sources import SolverSource
 from bpt.runtime import parallel
 from bpt.solver.solver import Solver
-from bpt.timing.phases import WARM_UP, RankTimes, phase_table, time_phases, time_ranks, traffic_table
+from bpt.timing.phases import WARM_UP, RankTimes, link_table, phase_table, time_phases, time_ranks, traffic_table
 from tests.doubles.seen import key_of, printed
 from tests.doubles.thread_ranks import run_ranks
 from tests.golden_cases import graph_of
@@ -43,6 +43,20 @@ def test_the_wait_for_data_by_rank() -> None:
     """Seconds of 2 iterations; nothing is said if no rank has waited."""
     waiting = [RankTimes("a", PHASES, 0.08, {}, waited) for waited in (0.003, 0.0)]
     assert list(phase_table(waiting, 2))[-1] == "Wait for data, in forward, by rank: 1.500, 0.000 ms."
+
+
+def test_bytes_by_link() -> None:
+    """Of 2 iterations along a tree of 3 ranks; ranks that send no messages have no table."""
+    links = [{1: 4000, 2: 4000}, {0: 4000}, {0: 4500}]
+    assert list(link_table([RankTimes("a", PHASES, 0.08, {}, 0.0, each) for each in links], 2)) == [
+        "Messages from one rank to another, mean of an iteration:",
+        "from  to     kB",
+        "   0   1  2.000",
+        "   0   2  2.000",
+        "   1   0  2.000",
+        "   2   0  2.250",
+    ]
+    assert list(link_table([rank(), rank()], 2)) == []
 
 
 def test_traffic_by_instruction() -> None:
@@ -114,8 +128,20 @@ def test_what_training_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_a_tree_sends(tmp_path: Path) -> None:
+    """Calls that send or receive, not those that wait for it."""
     text = SOLVER + "snapshot_after_train: false iter_size: 2 parallel_param { exchange: TREE }\n"
     first, second = timed(small_solver(tmp_path, text=text), 2, 3)[0]
+    size, loss = 3 * 4 * (112 + 195), ("W", "Allreduce")
+    weights, gradients = "C conv/0 … ip/1", "X0 conv/0 … ip/1"
+    assert of_method(first) == {(weights, "Isend"): (3, size), (gradients, "Irecv"): (3, 0), loss: (3, 3 * 32)}
+    assert of_method(second) == {(weights, "Irecv"): (3, 0), (gradients, "Isend"): (3, size), loss: (3, 3 * 32)}
+    assert [first.links, second.links] == [{1: size}, {0: size}]
+    assert first.phases["broadcast"] > 0
+
+
+def test_what_a_tree_of_the_library_sends(tmp_path: Path) -> None:
+    text = "snapshot_after_train: false iter_size: 2 parallel_param { exchange: TREE tree_param { sends: LIBRARY } }\n"
+    first, second = timed(small_solver(tmp_path, text=SOLVER + text), 2, 3)[0]
     size = 3 * 4 * (112 + 195)
     bcast, reduce, loss = ("C conv/0 … ip/1", "Bcast"), ("X0 conv/0 … ip/1", "Reduce"), ("W", "Allreduce")
     assert of_method(first) == {bcast: (3, size), reduce: (3, 0), loss: (3, 3 * 32)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from bpt.exchange.buckets import Bucket
 from bpt.exchange.cgdp.areas import Copies
 from bpt.exchange.cgdp.host_sum import HostSum, Piece
 from bpt.schedule import instructions as do
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import ParallelSpec
 
 Within = Callable[[], AbstractContextManager[object]]  # notes calls as those of a chunk's exchange
 
@@ -45,9 +49,13 @@ class Cgdp(Exchange):
     chunked = True
 
     def __init__(
-        self, buckets: Sequence[Sequence[Bucket]], comm_thread: CommThread, device: torch.device = CPU
+        self,
+        buckets: Sequence[Sequence[Bucket]],
+        comm_thread: CommThread,
+        device: torch.device = CPU,
+        param: ParallelSpec | None = None,
     ) -> None:
-        super().__init__(buckets, comm_thread, device)
+        super().__init__(buckets, comm_thread, device, param)
         parameters: dict[Communicator, list[nn.Parameter]] = {}
         for group in self.buckets:
             for bucket in group:

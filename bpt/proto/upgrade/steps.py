@@ -159,8 +159,8 @@ def upgrade_net(
     """Turns old fields of ``net`` into today's, in place.
 
     These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
-    or ``input_dim``, ``param`` of BatchNorm layers, and layers of type MpiFc. ``where`` is the path of ``net`` in ``origins``, which follow
-    what moves; ``path`` is the text it is from, None if it is from no text.
+    or ``input_dim``, ``param`` of BatchNorm layers, and layers of type MpiFc. ``where`` is the path of ``net`` in
+    ``origins``, which follow what moves; ``path`` is the text it is from, None if it is from no text.
 
     Raises PrototxtError if the net has old layers along with new ones, of which Caffe would drop some, or anything
     in it that Caffe refuses.
