@@ -169,6 +169,15 @@ def synchronisation_time(costs: Costs, lengths: Sequence[int]) -> float:
     return math.fsum(costs.as_(chunk.elements) for chunk in costs.chunked(lengths))
 
 
+def final_overhead(costs: Costs, lengths: Sequence[int]) -> float:
+    """Eq. 2: T_O if all exchange but the last chunk's is hidden: the sum of t_as, and its t_aa and t_bc.
+
+    Never more than the ``overhead`` of Eq. 1, and the same wherever the last chunk's gradients are the last ones back.
+    """
+    *_, last = costs.chunked(lengths)
+    return synchronisation_time(costs, lengths) + last.aa + last.bc
+
+
 def original_overhead(costs: Costs) -> float:
     """T'_O, the overhead of OrigDP: the sum of t_aa + t_bc over all layers (section 3.2)."""
     return math.fsum(layer.aa + layer.bc for layer in costs.layers)

@@ -22,7 +22,7 @@ from bpt.report.log import columns
 from bpt.runtime.runtime import Runtime, bind
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import InstructionBase, Step
-from bpt.timing.cgdp_times import log_cgdp_times
+from bpt.timing.cgdp_times import log_cgdp_times, time_cgdp, time_original
 from bpt.timing.inner_times import log_inner_times
 
 LOG = logging.getLogger("bpt")
@@ -58,7 +58,8 @@ class RankTimes:
 def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterations: int) -> list[RankTimes]:
     """Train as the solver says, and log phases by rank and traffic by message; a collective call.
 
-    With ``exchange: CGDP`` also its cost model, predicted and measured; with an inner layer the first rank's. Nothing
+    With ``exchange: CGDP`` also its cost model, predicted and measured, beside OrigDP; with an inner layer the first
+    rank's. Nothing
     is tested or written, but for a choice of chunks where the solver wants one kept.
 
     Raises:
@@ -73,9 +74,11 @@ def time_ranks(plan: RunPlan, device: torch.device, world: Communicator, iterati
         )
     with bind(plan.measured(), None, world, device) as runtime:
         ranks = time_phases(runtime, iterations)
-        log_cgdp_times(runtime, iterations)
+        cgdp = time_cgdp(runtime, iterations)
         log_inner_times(runtime, iterations)
-        return ranks
+    if cgdp is not None:
+        log_cgdp_times(cgdp, time_original(plan.measured(), cgdp, device, world, iterations))
+    return ranks
 
 
 def time_phases(runtime: Runtime, iterations: int) -> list[RankTimes]:

@@ -12,7 +12,7 @@ from bpt.device import CPU
 from bpt.runtime.chunks.calibration import Kind
 from bpt.runtime.chunks.layer_costs import Measured, Seen
 from bpt.schedule.cost_model import LayerCost
-from bpt.timing.cgdp_times import cuts, layer_table, summary, total_table
+from bpt.timing.cgdp_times import cuts, layer_table, phase_table, summary, total_table
 from bpt.timing.phases import time_ranks
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import SOLVER, small_solver
@@ -58,12 +58,41 @@ def test_a_line_a_layer_on_several_hosts() -> None:
 def test_a_line_for_each_cut() -> None:
     """T by hand: 7 ms, 0.25 a chunk, half of the exchange that something follows, all of the last. T' = 7 + 6 ms."""
     assert list(total_table(MEASURED, CUTS)) == [
-        "chunks                     T predicted  T measured  ratio  T_O predicted  T_O measured",
-        "in use            1x2 1x1       11.000      12.500  0.880          4.000         5.500",
-        "size 1            3x1           11.250      10.000  1.125          4.250         3.000",
-        "all layers        1x3           13.250      14.500  0.914          6.250         7.500",
+        "chunks                     T predicted  T measured  ratio  T_O predicted  Eq. 2  T_O measured",
+        "in use            1x2 1x1       11.000      12.500  0.880          4.000  4.000         5.500",
+        "size 1            3x1           11.250      10.000  1.125          4.250  4.250         3.000",
+        "all layers        1x3           13.250      14.500  0.914          6.250  6.250         7.500",
         "OrigDP: T', T'_O                13.000                             6.000",
-        "ratio: predicted / measured. OrigDP: all exchange after backward, predicted from the same times.",
+        "ratio: predicted / measured. OrigDP: all exchange after backward; predicted from the same times.",
+        "T_O: by Eq. 1, T less backward alone; by Eq. 2, t_as, and the exchange of the last chunk.",
+    ]
+
+
+def test_original_as_measured() -> None:
+    """12.5 ms, of which 7 are backward."""
+    line = list(total_table(MEASURED, CUTS, 0.0125))[4]
+    assert line == "OrigDP: T', T'_O                13.000      12.500  1.040          6.000                5.500"
+
+
+def test_eq_2_leaves_out_what_is_not_hidden_above_the_last_chunk() -> None:
+    """7 ms of backward, nothing holds it up. The top layer takes 9 ms to come back, the last 1: Eq. 2 has 1 ms."""
+    top = replace(MEASURED.layers[0], d2h=0.007)
+    slow = replace(MEASURED, layers=(top, *MEASURED.layers[1:]), held=0.0, per_chunk=0.0)
+    row = list(total_table(slow, {"size 1": (1, 1, 1)}))[1].split()
+    assert row[3:] == ["10.000", "10.000", "1.000", "3.000", "1.000", "3.000"]  # T: 1 ms of backward, and 9
+
+
+def test_phases_of_both() -> None:
+    """Table 2, of the paper's own numbers."""
+    original = {"broadcast": 0.02, "forward": 0.0506, "backward": 0.104, "pipeline": 0.0, "exchange": 0.023,
+                "update": 0.0051}  # fmt: skip
+    cgdp = {"broadcast": 0.0, "forward": 0.051, "backward": 0.111, "pipeline": 0.0, "exchange": 0.0000218,
+            "update": 0.0051}  # fmt: skip
+    assert list(phase_table(cgdp, original)) == [
+        "        broadcast  forward  backward  grad-acc  update-param  total time",
+        "OrigDP     20.000   50.600   104.000    23.000         5.100     202.700",
+        "CGDP          N/A   51.000   111.000     0.022         5.100     167.122",
+        "grad-acc of CGDP: what backward does not hide, to where the remaining gradients are back from the CPUs.",
     ]
 
 
@@ -101,7 +130,11 @@ def test_bpt_time_shows_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     start = heads.index("Between ranks, by segment of the net, mean of an iteration over all ranks")
     (by_layer,) = [number for number, head in enumerate(heads) if head.startswith("CGDP, by layer, in ms")]
     (in_all,) = [number for number, head in enumerate(heads) if head.startswith("CGDP, backward until")]
-    assert start < by_layer < in_all
+    (by_phase,) = [number for number, head in enumerate(heads) if head.startswith("CGDP beside OrigDP")]
+    assert start < by_phase < by_layer < in_all
+    assert [head.split()[0] for head in heads[by_phase + 2 : by_phase + 4]] == ["OrigDP", "CGDP"]
+    (original,) = {line for line in caplog.messages if line.startswith("OrigDP: T'")}  # of both ranks
+    assert len(original.split()) == 3 + 5  # T' and T'_O, predicted and measured
     assert [head.split()[0] for head in heads[by_layer + 1 : by_layer + 5]] == ["layer", "ip", "conv", "sum"]
     assert heads[in_all + 2].startswith("in use")
     assert any(head.startswith("All exchange takes") for head in heads[in_all:])
