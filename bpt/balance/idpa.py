@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from fractions import Fraction
 from statistics import fmean
 
 from bpt.balance.allocation import Allocation, Run, as_printed, by_frequency, deal, harmonic, nothing, size
@@ -220,3 +221,13 @@ def total_iterations(iterations: int, batches: int) -> int:
     """
     assert batches <= iterations, (batches, iterations)
     return batches + (2 * iterations - batches - 1) // 2
+
+
+def work(passes: Fraction, batches: int) -> Fraction:
+    """How often the samples of the whole data set have been trained, in the mean, after so many passes of every node.
+
+    Pass a is over a of A parts while the data are handed out, then over all of them: Σ min(a, A) / A, as in Eq. 6.
+    """
+    whole = min(passes.numerator // passes.denominator, batches)
+    part = passes - whole
+    return Fraction(whole * (whole + 1), 2 * batches) + part * Fraction(min(whole + 1, batches), batches)

@@ -43,6 +43,7 @@ class AgwuSpec:
     local_epochs: int = 1
     max_staleness: int = 0
     weigh_by_accuracy: bool = True
+    weigh_by_samples: bool = True
     push: int = 1
     fetch: int = 1
     ranks: int = 0

@@ -522,7 +522,7 @@ class CgdpParameter(_message.Message):
     def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ..., chunking: _Optional[_Union[CgdpParameter.Chunking, str]] = ..., choice: _Optional[str] = ...) -> None: ...
 
 class AgwuParameter(_message.Message):
-    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange")
+    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange", "weigh_by_samples")
     class Normalizer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OTHERS: _ClassVar[AgwuParameter.Normalizer]
@@ -537,6 +537,7 @@ class AgwuParameter(_message.Message):
     FETCH_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    WEIGH_BY_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     normalizer: AgwuParameter.Normalizer
     local_epochs: int
     max_staleness: int
@@ -545,7 +546,8 @@ class AgwuParameter(_message.Message):
     fetch: int
     ranks: int
     worker_exchange: ParallelParameter.Exchange
-    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ...) -> None: ...
+    weigh_by_samples: bool
+    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
     __slots__ = ("profile", "num_batches", "rule", "normalizer")

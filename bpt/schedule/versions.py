@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from itertools import accumulate, repeat
 from operator import mul
 
@@ -15,7 +16,10 @@ class Versions:
     """Numbers the versions of the global weights, from 0 on, and gives each update its factor.
 
     A worker trains from its base version. ``submit`` makes the next version, which the worker gets in return, as in
-    Alg. 3.2. A worker that has finished, or died, leaves; it then no longer counts in Eq. 9, and none waits for it.
+    Alg. 3.2. A worker that has died leaves; it then no longer counts in Eq. 9, and none waits for it. Nor for one that
+    has finished; but it retires: it counts until all others have begun anew. They trained beside it, from weights
+    without what it has added, and if they counted as if it had never been there, the last updates of nodes that end
+    together would add up to several times what one of them has learnt.
 
     With ``max_staleness``, no update is ever staler. An update that would make this impossible for workers with older
     bases is held until they have submitted: ``may_submit`` tells, and has to be asked again after each update and when
@@ -38,13 +42,14 @@ class Versions:
         self._normalizer = normalizer
         self._bases = dict.fromkeys(range(workers), 0)
         self._sums = _Recencies()
+        self._retired: deque[tuple[int, int]] = deque()  # of each: the newest version when it retired, its base
         for base in self._bases.values():
             self._sums.add(base)
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """Those that have not left."""
-        return tuple(self._bases)
+        """Those that have neither left nor retired."""
+        return tuple(sorted(self._bases))
 
     def base(self, worker: int) -> int:
         """k: the version that ``worker`` trains from."""
@@ -64,12 +69,13 @@ class Versions:
         older = sorted(base for base in self._bases.values() if base < mine)
         return all(self.newest + 1 + before - base <= self._max_staleness for before, base in enumerate(older))
 
-    def submit(self, worker: int, accuracy: float = 1.0, fetches: bool = True) -> Update:
+    def submit(self, worker: int, accuracy: float = 1.0, fetches: bool = True, share: float = 1.0) -> Update:
         """Make the next version from what ``worker`` has trained; it then trains from that.
 
         Args:
             accuracy: Q, of the local epoch that it trained.
             fetches: whether it gets the new version; otherwise its base stays what it is (ASGD).
+            share: see Update.
 
         Returns:
             what to do to the global weights (Eq. 9 and 10).
@@ -79,18 +85,19 @@ class Versions:
         base = self._bases[worker]
         self._sums.remove(base)
         factor = gamma(base, self.newest, self._sums.at(self.newest), self._normalizer)
-        update = Update(worker, base, self.newest, factor, accuracy)
+        update = Update(worker, base, self.newest, factor, accuracy, share)
         self.newest = update.version
-        self._bases[worker] = self.newest if fetches else base
-        self._sums.add(self._bases[worker])
+        if fetches:
+            self._rebase(worker)
+        else:
+            self._sums.add(base)
         assert not self._max_staleness or update.staleness <= self._max_staleness, update
         return update
 
     def fetch(self, worker: int) -> int:
         """``worker`` gets the newest version, without having submitted anything; its number."""
         self._sums.remove(self._bases[worker])
-        self._bases[worker] = self.newest
-        self._sums.add(self.newest)
+        self._rebase(worker)
         return self.newest
 
     def join(self, worker: int) -> int:
@@ -101,8 +108,26 @@ class Versions:
         return self.newest
 
     def leave(self, worker: int) -> None:
-        """``worker`` has finished or died."""
+        """``worker`` has died."""
         self._sums.remove(self._bases.pop(worker))
+        self._forget()
+
+    def retire(self, worker: int) -> None:
+        """``worker`` has finished."""
+        self._retired.append((self.newest, self._bases.pop(worker)))
+        self._forget()
+
+    def _rebase(self, worker: int) -> None:
+        """``worker``, which is in no sum now, trains from the newest version."""
+        del self._bases[worker]  # so that bases stay in order: the oldest comes first
+        self._bases[worker] = self.newest
+        self._sums.add(self.newest)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Those that have retired count no more once all others have begun anew."""
+        while self._retired and self._retired[0][0] <= next(iter(self._bases.values()), self.newest):
+            self._sums.remove(self._retired.popleft()[1])
 
 
 class _Recencies:

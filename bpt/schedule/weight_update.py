@@ -32,6 +32,7 @@ class Update:
         newest: i-1, the newest version before the update.
         gamma: γ_j^(k), Eq. 9.
         accuracy: Q_j^(k).
+        share: n_j m / N, the worker's samples as a multiple of what a worker has in the mean; 1 in the paper.
     """
 
     worker: int
@@ -39,6 +40,7 @@ class Update:
     newest: int
     gamma: float
     accuracy: float
+    share: float = 1.0
 
     @property
     def version(self) -> int:
@@ -52,8 +54,8 @@ class Update:
 
     @property
     def factor(self) -> float:
-        """γ · Q."""
-        return self.gamma * self.accuracy
+        """γ · Q · share."""
+        return self.gamma * self.accuracy * self.share
 
     @property
     def replaces(self) -> bool:
@@ -64,12 +66,18 @@ class Update:
         return self.staleness == 0 and self.factor == 1.0
 
 
-def sgwu_factors(accuracies: Sequence[float]) -> tuple[float, ...]:
+def sgwu_factors(accuracies: Sequence[float], samples: Sequence[int] = ()) -> tuple[float, ...]:
     """Q_j / Σ Q: what the weights of each worker are multiplied by, in W^(i) = Σ_j factor_j · W_j (Eq. 7).
 
     If all are equal, also if all are 0, where Eq. 7 divides by zero, the factors are 1/m.
+
+    Args:
+        samples: n_j of each worker, which then count as well: Q_j n_j / Σ Q n. In the paper they do not.
     """
     assert accuracies and all(0 <= accuracy < math.inf for accuracy in accuracies), accuracies
+    if samples and sum(samples):
+        nobody = not any(q and n for q, n in zip(accuracies, samples, strict=True))
+        accuracies = [(1.0 if nobody else q) * n for q, n in zip(accuracies, samples, strict=True)]
     if min(accuracies) == max(accuracies):
         return (1 / len(accuracies),) * len(accuracies)
     together = math.fsum(accuracies)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from bpt.balance.idpa import work
 from bpt.data.shipped import Header
 
 
@@ -22,6 +23,7 @@ class Assignment:
         weigh: whether Q counts.
         engines: worker → memory layout and inner engine, of those that an earlier run has settled on.
         headers: of each data layer whose records the server sends, by name.
+        batches: A, the parts in which the samples are handed out.
     """
 
     seed: int
@@ -32,7 +34,16 @@ class Assignment:
     weigh: bool = True
     engines: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     headers: Mapping[str, Header] = field(default_factory=dict)
+    batches: int = 1
 
     def iteration(self, passes: Fraction) -> int:
-        """The solver's iteration that stands for so many passes: what learning rates follow."""
-        return self.first + int(passes * self.iterations / self.total)
+        """The solver's iteration that stands for so many passes: what learning rates follow.
+
+        It is the part of all samples that is trained, not of all passes: the first ones of IDPA are short, and after
+        half of them far less than half of the work is done.
+        """
+        return self.first + int(self.epochs(min(passes, self.total)) * self.iterations / self.epochs(self.total))
+
+    def epochs(self, passes: Fraction) -> Fraction:
+        """How often the whole data set has been trained after so many passes; see ``work``."""
+        return work(passes, self.batches)

@@ -81,9 +81,10 @@ class Monitor:
         if self._silent:
             return
         LOG.info(
-            "Version %d: %s, from version %d (staleness %d), gamma %s * accuracy %s = factor %s; %s",
+            "Version %d: %s, from version %d (staleness %d), gamma %s * accuracy %s%s = factor %s; %s",
             update.version, self._names[update.worker], update.base, update.staleness, number(update.gamma),
-            number(update.accuracy), number(update.factor), _trained(report),
+            number(update.accuracy), "" if update.share == 1 else f" * samples {number(update.share)}",
+            number(update.factor), _trained(report),
         )  # fmt: skip
 
     def averaged(self, average: Average, moved: Sequence[int]) -> None:

@@ -175,7 +175,7 @@ class Server:
     def _advance(self) -> int:
         """Note how far the run has come; returns the iteration before. It never falls, as progress may by a loss."""
         passes = self._schedule.progress * self._assignment.total
-        before, self._epoch = self._reached, float(passes)
+        before, self._epoch = self._reached, float(self._assignment.epochs(passes))
         self._reached = max(before, self._assignment.iteration(passes))
         return before
 

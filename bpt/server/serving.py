@@ -104,6 +104,7 @@ class Serving:
         self.assignment = replace(
             self.assignment,
             total=self._schedule.total,
+            batches=self._schedule.idpa.batches,
             weigh=parallel.agwu_param.weigh_by_accuracy,
             engines=recorded.engines if recorded else {},
             headers={name: shipment.header for name, shipment in self._shipments.items()},

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
+from fractions import Fraction
 from random import Random
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpt.balance.allocation import Allocation
-from bpt.balance.idpa import Idpa, Rule, Udpa, total_iterations
+from bpt.balance.idpa import Idpa, Rule, Udpa, total_iterations, work
 from bpt.data.sampler import Sampler
 from bpt.errors import RunError
 
@@ -142,6 +143,17 @@ def test_total_iterations(iterations: int, batches: int, total: int) -> None:
     # What that trains, of equal batches of one sample: 1 + 2 + … + A, and then A each time.
     trained = sum(range(batches + 1)) + (total - batches) * batches
     assert 0 <= iterations * batches - trained < batches
+
+
+@pytest.mark.parametrize(
+    ("passes", "trained"),
+    # 1/4, 2/4, 3/4, and then whole passes
+    [("0", "0"), ("1/2", "1/8"), ("1", "1/4"), ("5/2", "9/8"), ("3", "3/2"), ("4", "5/2"), ("9/2", "3"), ("6", "9/2")],
+)
+def test_how_often_samples_are_trained(passes: str, trained: str) -> None:
+    """In four batches; in one, as often as there are passes."""
+    assert work(Fraction(passes), 4) == Fraction(trained)
+    assert work(Fraction(passes), 1) == Fraction(passes)
 
 
 def test_runs_are_positions_of_a_samplers_order() -> None:

@@ -48,6 +48,22 @@ def test_who_has_left_does_not_count() -> None:
     assert versions.submit(1, 1.0).gamma == 1.0
 
 
+def test_who_has_finished_counts_for_those_that_trained_beside_it() -> None:
+    """Three end together, all from version 0: the factors do not rise as the first ones go."""
+    versions = Versions(3)
+    versions.submit(0, 1.0)
+    versions.retire(0)
+    assert versions.workers == (1, 2)
+    assert versions.submit(1, 1.0).gamma == pytest.approx(1 / (math.e + 1))  # of 1: k = 0, k' = 1 and 0
+    # Version 2, of which the second begins anew; the third has not, so the first still counts: k = 2, k' = 1 and 0 of 2
+    assert versions.submit(1, 1.0).gamma == pytest.approx(math.e / (math.exp(0.5) + 1))
+    assert versions.submit(2, 1.0).staleness == 3
+    assert versions.submit(1, 1.0).gamma == pytest.approx(math.exp(-1 / 4))  # k = 3 and k' = 4 of 4: two are left
+    versions.retire(2)
+    versions.submit(1, 1.0)
+    assert versions.submit(1, 1.0).gamma == 1.0
+
+
 def test_fetch() -> None:
     """The weights that it then trains from are newer, without an update."""
     versions = Versions(2)

@@ -18,6 +18,14 @@ def test_sgwu_factors() -> None:
     assert sgwu_factors([0.0, 0.8]) == (0.0, 1.0)
 
 
+def test_sgwu_factors_by_samples() -> None:
+    """0.5 · 30 and 0.75 · 10 of 22.5; without accuracy by samples alone; who has neither does not count."""
+    assert sgwu_factors([0.5, 0.75], [30, 10]) == pytest.approx((2 / 3, 1 / 3))
+    assert sgwu_factors([0.0, 0.0], [30, 10]) == (0.75, 0.25)
+    assert sgwu_factors([0.0, 0.5, 0.0], [30, 0, 10]) == (0.75, 0.0, 0.25)
+    assert sgwu_factors([0.6, 0.4], [0, 0]) == (0.6, 0.4)
+
+
 @pytest.mark.parametrize("accuracy", [0.0, 0.7, 1.0])
 def test_equal_accuracies_give_the_plain_mean(accuracy: float) -> None:
     """Exactly. Eq. 7 divides by zero if all are 0."""

@@ -90,8 +90,8 @@ class OuterSchedule(ABC):
         self._local_epochs = local_epochs
         self._stopping = False
         self._counts = Counter({State.PARKED: idpa.nodes})  # kept up, since it takes long to count 10,000 workers
-        self._trained = [(0, 0, 0)] * idpa.nodes  # kept up as well; see _count
-        self._sums = (0, 0, 0)
+        self._trained = [(0, 0, 0, 0)] * idpa.nodes  # kept up as well; see _count
+        self._sums = (0, 0, 0, 0)
         self._given = False  # whether samples have been handed out since workers were last woken
 
     def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
@@ -161,8 +161,13 @@ class OuterSchedule(ABC):
     @property
     def progress(self) -> Fraction:
         """The part of all training that is done: passes by samples, from 0 to 1."""
-        samples, trained, through = self._sums
+        samples, trained, through, _ = self._sums
         return (trained + through * self.total) / (samples * self.total) if samples else Fraction(0)
+
+    def share(self, worker: int) -> float:
+        """The samples of a worker as a multiple of what a worker has in the mean; 1 if there are none."""
+        samples, _, _, holders = self._sums
+        return self.nodes[worker].samples * holders / samples if samples else 1.0
 
     def workers(self, *states: State) -> tuple[int, ...]:
         """The workers in one of ``states``."""
@@ -204,15 +209,18 @@ class OuterSchedule(ABC):
     def _count(self, worker: int) -> None:
         """The passes or the samples of a worker have changed: count its samples, those by passes, those that are done.
 
+        And whether it has any.
+
         By passes in whole numbers: sums of fractions of thousands of workers would have as many digits.
         """
         node = self.nodes[worker]
         samples, passes = node.samples + size(node.pending), node.passes
         done = passes >= self.total
-        now = samples, 0 if done else samples * passes.numerator // passes.denominator, samples if done else 0
+        by_passes = 0 if done else samples * passes.numerator // passes.denominator
+        now = samples, by_passes, samples if done else 0, int(samples > 0)
         before, self._trained[worker] = self._trained[worker], now
-        a, b, c = (total - old + new for total, old, new in zip(self._sums, before, now, strict=True))
-        self._sums = a, b, c
+        a, b, c, d = (total - old + new for total, old, new in zip(self._sums, before, now, strict=True))
+        self._sums = a, b, c, d
 
     def _give(self, more: Allocation) -> None:
         self._given = True

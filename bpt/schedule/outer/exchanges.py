@@ -50,9 +50,11 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction) -
     normalizer = Normalizer[pb.AgwuParameter.Normalizer.Name(outer.normalizer)]
     match param.exchange:
         case pb.ParallelParameter.SGWU:
-            return Sgwu(idpa, passes, outer.local_epochs)
+            return Sgwu(idpa, passes, outer.local_epochs, outer.weigh_by_samples)
         case pb.ParallelParameter.AGWU:
-            return Agwu(idpa, passes, outer.local_epochs, outer.max_staleness, normalizer)
+            return Agwu(
+                idpa, passes, outer.local_epochs, outer.max_staleness, normalizer, outer.weigh_by_samples
+            )
         case _:
             assert param.exchange == pb.ParallelParameter.ASGD, param.exchange
             return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness)

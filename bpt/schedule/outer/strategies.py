@@ -20,11 +20,15 @@ from bpt.schedule.weight_update import Normalizer, sgwu_factors
 class Sgwu(OuterSchedule):
     """Synchronous global weight update: a worker that is early waits for the others (Eq. 7).
 
-    See OuterSchedule for the arguments.
+    Args:
+        by_samples: whether the weights of a worker count by its samples, too, not only by its accuracy as in Eq. 7.
+
+    See OuterSchedule for the other arguments.
     """
 
-    def __init__(self, idpa: Idpa, passes: Fraction, local_epochs: int = 1) -> None:
+    def __init__(self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, by_samples: bool = False) -> None:
         super().__init__(idpa, passes, local_epochs)
+        self._by_samples = by_samples
         self._version = 0
         self._reports: dict[int, Report] = {}
 
@@ -41,7 +45,8 @@ class Sgwu(OuterSchedule):
         if self._counts[State.TRAINING] or not self._reports:
             return []
         workers = tuple(sorted(self._reports))
-        factors = sgwu_factors([self._reports[worker].accuracy for worker in workers])
+        samples = [self.nodes[worker].samples for worker in workers] if self._by_samples else []
+        factors = sgwu_factors([self._reports[worker].accuracy for worker in workers], samples)
         self._reports.clear()
         self._version += 1
         if self._needs_batch(max(self.nodes[worker].passes for worker in workers)):
@@ -66,6 +71,8 @@ class Agwu(OuterSchedule):
 
     Args:
         max_staleness, normalizer: see Versions.
+        by_samples: whether the change that a worker has made counts by its samples, too, not only by accuracy and age
+            as in Eq. 9 and 10. Under IDPA a quick node trains on several times the samples of a slow one.
 
     See OuterSchedule for the other arguments.
     """
@@ -77,8 +84,10 @@ class Agwu(OuterSchedule):
         local_epochs: int = 1,
         max_staleness: int = 0,
         normalizer: Normalizer = Normalizer.OTHERS,
+        by_samples: bool = False,
     ) -> None:
         super().__init__(idpa, passes, local_epochs)
+        self._by_samples = by_samples
         self.versions = Versions(idpa.nodes, max_staleness, normalizer)
         for worker in range(idpa.nodes):
             self.versions.leave(worker)  # until it has samples
@@ -98,7 +107,8 @@ class Agwu(OuterSchedule):
 
     def _serve(self, report: Report) -> list[Instruction]:
         worker = report.worker
-        merge = Merge(self.versions.submit(worker, report.accuracy))
+        share = self.share(worker) if self._by_samples else 1.0
+        merge = Merge(self.versions.submit(worker, report.accuracy, share=share))
         if self._needs_batch(self.nodes[worker].passes):
             self._hand_out()
         return [merge, self._send(worker, self.versions.newest)]
@@ -114,7 +124,7 @@ class Agwu(OuterSchedule):
         return self.versions.join(worker)
 
     def _leaves(self, worker: int) -> None:
-        self.versions.leave(worker)
+        self.versions.retire(worker)
 
 
 class Asgd(Agwu):

@@ -80,13 +80,27 @@ def test_updates_by_hand() -> None:
     update = submit(1, 1, 0.8)
     assert (update.base, update.newest, update.accuracy) == (0, 1, 0.8)
     assert update.gamma == pytest.approx(0.268941, abs=1e-6)
-    # i - 1 = 2, k = 1, k' = 2 and 0: e^0.5 / (e + 1). Then it has done its passes, and counts no more.
+    # i - 1 = 2, k = 1, k' = 2 and 0: e^0.5 / (e + 1). Then it has done its passes; others have begun before.
     assert submit(0, 2, 1.0).factor == pytest.approx(0.443409, abs=1e-6)
-    # i - 1 = 3, k = 2, k' = 0: e^(2/3) / 1
-    assert submit(1, 2, 0.5).gamma == pytest.approx(1.947734, abs=1e-6)
-    # There are no others, so γ = 1, though W_2 is 4 versions old.
+    # i - 1 = 3, k = 2, k' = 3 and 0: e^(2/3) / (e + 1)
+    assert submit(1, 2, 0.5).gamma == pytest.approx(0.523826, abs=1e-6)
+    # i - 1 = 4, k = 0, k' = 3 and 4: 1 / (e^(3/4) + e)
     update = submit(2, 1, 0.25)
-    assert (update.staleness, update.gamma, update.factor) == (4, 1.0, 0.25)
+    assert (update.staleness, update.gamma) == (4, pytest.approx(0.206813, abs=1e-6))
+    # It is alone now.
+    assert submit(2, 2, 0.5).gamma == 1.0
+
+
+def test_weighted_by_samples_by_hand() -> None:
+    """Worker 0 has 20 of 30 samples: 4/3 of what a worker has in the mean; worker 1 has 10: 2/3."""
+    schedule = Agwu(Idpa(30, 2, 1), Fraction(2), by_samples=True)
+    schedule.begin([2.0, 1.0])
+    merge, _ = schedule.submitted(Report(0, Fraction(1), 1, 20, 1.0, accuracy=0.75))
+    assert isinstance(merge, Merge)
+    assert (merge.update.share, merge.update.gamma, merge.update.factor) == (4 / 3, 1.0, 1.0)
+    merge, _ = schedule.submitted(Report(1, Fraction(1), 1, 10, 1.0, accuracy=0.75))
+    assert isinstance(merge, Merge)
+    assert merge.update.factor == pytest.approx(math.exp(-1) * 0.5)  # k = 0 and k' = 1 of 1
 
 
 def test_all_workers_as_the_normalizer() -> None:

@@ -59,7 +59,7 @@ def test_there_and_back(instruction: Instruction) -> None:
         (
             Merge(Update(2, 3, 4, 0.1, 2 / 3)),
             '{"Merge": {"update": {"worker": 2, "base": 3, "newest": 4, "gamma": 0.1, '
-            '"accuracy": 0.6666666666666666}}}',
+            '"accuracy": 0.6666666666666666, "share": 1.0}}}',
         ),
         (Cut(1, Fraction(7, 3), 4), '{"Cut": {"worker": 1, "passes": "7/3", "iterations": 4}}'),
         (Lost((1, 2)), '{"Lost": {"workers": [1, 2], "taken_over": true}}'),
@@ -74,6 +74,11 @@ def test_what_lines_look_like(instruction: Instruction, line: str) -> None:
     """Logs of today can be read tomorrow."""
     assert to_line(instruction) == line
     assert from_line(line) == instruction
+
+
+def test_updates_of_logs_without_shares_of_samples() -> None:
+    line = '{"Merge": {"update": {"worker": 2, "base": 3, "newest": 4, "gamma": 0.1, "accuracy": 0.5}}}'
+    assert from_line(line) == Merge(Update(2, 3, 4, 0.1, 0.5))
 
 
 def test_infinite_and_undefined_numbers() -> None:
