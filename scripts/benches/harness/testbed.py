@@ -36,10 +36,14 @@ def call(script: Path, *words: str) -> None:
         sys.exit(f"{script.name} {words[0]} failed; see above")
 
 
-def run_on_hosts(module: str, work: object, folder: Path) -> Any:
-    """Let ``module`` do its ``work``, a rank a slot; returns the first rank's answer; see ``launch.order``."""
+def run_on_hosts(module: str, work: object, folder: Path, ranks: int = 0) -> Any:
+    """Let ``module`` do its ``work``, on so many ranks; returns the first rank's answer; see ``launch.order``.
+
+    Args:
+        ranks: 0: one a slot.
+    """
     words, answer = order(module, work, folder)
-    call(TESTBED, "run", "--", "python", *words)
+    call(TESTBED, "run", *(["-n", str(ranks)] if ranks else []), "--", "python", *words)
     return json.loads(answer.read_text())
 
 

@@ -1,0 +1,1 @@
+"""``scripts/bench mpifc``: the experiments of the MPI-FC paper."""
