@@ -226,7 +226,7 @@ class Net(nn.Module):
             if node.type == "Input" or (self.sources_apart and not node.bottoms):
                 continue  # the caller has set its tops
             if step.operation is not None and not step.observed and self._run_as_one(step, step.operation, values):
-                self._drop(node.bottoms, values, keep)
+                self._drop(step.bottoms, values, keep)
                 continue
             for each in step.nodes:
                 self._run_layer(each, values, place)
@@ -255,15 +255,19 @@ class Net(nn.Module):
     def fixed_parameters(self) -> Iterator[None]:
         """While no parameter changes: passes without gradients compute once what depends on parameters alone.
 
-        BatchNorm by stored statistics, Scale and Bias are folded into the convolutions before them, whose filters are
-        laid out for the processor. That costs memory for another copy of the filters.
+        BatchNorm by stored statistics, Scale and Bias are folded into the convolutions before them, a sum and a ReLU
+        behind are done by the way, and weights are laid out for the processor, images channels-last. That costs memory
+        for another copy of the weights. Within such a scope another one changes nothing.
         """
-        before, self._fixed = self._fixed, True
+        if self._fixed:
+            yield
+            return
+        self._fixed = True
         self._planned.clear()
         try:
             yield
         finally:
-            self._fixed = before
+            self._fixed = False
             self._planned.clear()
 
     def _bottoms(self, node: Node, values: Mapping[int, Tensor]) -> list[Tensor]:
@@ -276,7 +280,7 @@ class Net(nn.Module):
     def _run_as_one(self, step: Step, operation: Operation, values: dict[int, Tensor]) -> bool:
         """Run a step by its operation; whether that can be."""
         first, last = step.nodes[0], step.nodes[-1]
-        bottoms = self._bottoms(first, values)
+        bottoms = [*self._bottoms(first, values), *(values[edge] for edge in step.others)]
         with _gradients(last):
             try:
                 top = operation(*bottoms)

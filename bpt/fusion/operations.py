@@ -7,11 +7,14 @@ from typing import Protocol
 
 from torch import Tensor
 
-from bpt.kernels.packed import PackedConvolution
+from bpt.kernels.channels_last import channels_last
+from bpt.kernels.packed import PackedConvolution, PackedProduct
 from bpt.layers import Layer
 from bpt.layers.activation import ReLU
 from bpt.layers.channel_affine import ChannelAffine, Weights
 from bpt.layers.convolution import Convolution
+from bpt.layers.eltwise import Eltwise
+from bpt.layers.inner_product import InnerProduct
 from bpt.layers.pooling import Pooling
 
 
@@ -80,29 +83,60 @@ class FoldedAffine:
 class PreparedConvolution:
     """A convolution, with what is behind it in its weights, as FoldedAffine; these are computed and packed once.
 
-    For passes without gradients, as long as no parameter changes.
+    For passes without gradients, as long as no parameter changes. Images become channels-last on a CPU.
 
     Args:
+        total: behind these, the sum with another blob, which is then the second bottom.
         relu: behind all others, done by the way.
     """
 
-    def __init__(self, head: Convolution, affines: Sequence[Layer], relu: ReLU | None) -> None:
-        self.layers: tuple[Layer, ...] = (head, *affines) if relu is None else (head, *affines, relu)
+    def __init__(
+        self, head: Convolution, affines: Sequence[Layer], total: Eltwise | None = None, relu: ReLU | None = None
+    ) -> None:
+        self.layers: tuple[Layer, ...] = (head, *affines, *(each for each in (total, relu) if each is not None))
         self.top_is_free = relu is None
-        self._head, self._affines, self._relu = head, tuple(affines), relu
+        self._head, self._affines, self._total, self._relu = head, tuple(affines), total, relu
         self._weights: Weights | None = None
         self._packed: PackedConvolution | None = None
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        bottom = bottoms[0]
+        if bottom.dim() == 4 and bottom.device.type == "cpu":
+            bottom = channels_last(bottom)
         if self._weights is None:
             affine = _together(self._affines)
             if affine is None:
                 return None
             self._weights = self._head.folded(affine)
-            self._packed = self._head.packed(self._weights, bottoms[0], self._relu is not None)
+            self._packed = self._head.packed(self._weights, bottom, self._relu is not None)
         if self._packed is not None:
-            return self._packed(bottoms[0])
-        top = self._head.forward_by(self._weights, bottoms[0])
+            return self._packed(bottom, *bottoms[1:])
+        top = self._head.forward_by(self._weights, bottom)
+        if self._total is not None:
+            top = self._total.overwrite(0, top, bottoms[1])
+        return top if self._relu is None else self._relu.overwrite(0, top)
+
+
+class PreparedProduct:
+    """An InnerProduct by weights that are packed once, for passes as PreparedConvolution's.
+
+    Args:
+        relu: behind it, done by the way.
+    """
+
+    def __init__(self, head: InnerProduct, relu: ReLU | None) -> None:
+        self.layers: tuple[Layer, ...] = (head,) if relu is None else (head, relu)
+        self.top_is_free = relu is None
+        self._head, self._relu = head, relu
+        self._packed: PackedProduct | None = None
+
+    def __call__(self, *bottoms: Tensor) -> Tensor | None:
+        flat = bottoms[0].flatten(self._head.axis)
+        if self._packed is None:
+            self._packed = self._head.packed(flat, self._relu is not None)
+        if self._packed is not None and self._packed.rows == len(flat):
+            return self._packed(flat)
+        top = self._head(bottoms[0])
         return top if self._relu is None else self._relu.overwrite(0, top)
 
 

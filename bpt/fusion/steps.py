@@ -6,25 +6,41 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from bpt.fusion.operations import FoldedAffine, MaxThenReLU, Operation, Overwriting, PreparedConvolution
+from bpt.fusion.operations import (
+    FoldedAffine,
+    MaxThenReLU,
+    Operation,
+    Overwriting,
+    PreparedConvolution,
+    PreparedProduct,
+)
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.layers import Layer
 from bpt.layers.activation import ReLU
 from bpt.layers.convolution import Convolution
+from bpt.layers.eltwise import SUM, Eltwise
+from bpt.layers.inner_product import InnerProduct
 from bpt.layers.pooling import Pooling
 
 
 @dataclass(frozen=True)
 class Step:
-    """One layer, or several, each of which reads nothing but what the one before it made.
+    """One layer, or several, each of which reads what the one before it made.
 
     Attributes:
         nodes: the layers, in order.
         operation: what runs them as one; ``None``: they are run one by one.
+        others: edges that layers behind the first one read, too; made before the step.
     """
 
     nodes: tuple[Node, ...]
     operation: Operation | None = None
+    others: tuple[int, ...] = ()
+
+    @property
+    def bottoms(self) -> tuple[int, ...]:
+        """What the operation reads."""
+        return self.nodes[0].bottoms + self.others
 
     @property
     def observed(self) -> bool:
@@ -58,6 +74,13 @@ class _Planner:
         self._graph, self._layers, self._run, self._keep = graph, layers, run, keep
         self._grad, self._fixed = grad, fixed and not grad
         self._makers: dict[int, Operation | Layer] = {}  # edge → what makes it
+        self._rules = (
+            self._prepared_convolution,
+            self._prepared_product,
+            self._folded_affine,
+            self._max_then_relu,
+            self._overwriting,
+        )
 
     def steps(self) -> tuple[Step, ...]:
         found: list[Step] = []
@@ -72,7 +95,7 @@ class _Planner:
         return tuple(found)
 
     def _step(self, node: Node) -> Step:
-        for rule in (self._prepared_convolution, self._folded_affine, self._max_then_relu, self._overwriting):
+        for rule in self._rules:
             step = rule(node)
             if step is not None:
                 return step
@@ -83,11 +106,42 @@ class _Planner:
         if not self._fixed or not isinstance(head, Convolution) or not head.folds_affine:
             return None
         nodes, affines = self._affines_behind(node)
-        behind = next(self._behind(nodes[-1]), None)
-        relu = self._layers[behind.index] if behind else None
-        if behind is None or type(relu) is not ReLU or relu.slope:
-            return Step(nodes, PreparedConvolution(head, affines, None))
-        return Step((*nodes, behind), PreparedConvolution(head, affines, relu))
+        total, other = self._sum_behind(nodes[-1], node.index)
+        nodes = nodes if total is None else (*nodes, total)
+        relu = self._relu_behind(nodes[-1])
+        summing = None if total is None else self._layers[total.index]
+        assert summing is None or isinstance(summing, Eltwise)
+        operation = PreparedConvolution(head, affines, summing, self._relu_at(relu))
+        return Step(nodes if relu is None else (*nodes, relu), operation, other)
+
+    def _prepared_product(self, node: Node) -> Step | None:
+        head = self._layers[node.index]
+        if not self._fixed or not isinstance(head, InnerProduct):
+            return None
+        relu = self._relu_behind(node)
+        return Step((node,) if relu is None else (node, relu), PreparedProduct(head, self._relu_at(relu)))
+
+    def _relu_behind(self, node: Node) -> Node | None:
+        """The layer behind, if it is a plain ReLU."""
+        behind = next(self._behind(node), None)
+        return behind if behind is not None and self._relu_at(behind) is not None else None
+
+    def _relu_at(self, node: Node | None) -> ReLU | None:
+        layer = None if node is None else self._layers[node.index]
+        return layer if type(layer) is ReLU and not layer.slope else None
+
+    def _sum_behind(self, node: Node, ready: int) -> tuple[Node | None, tuple[int, ...]]:
+        """The layer behind, if it adds another blob that is there before layer ``ready`` runs; and that blob."""
+        if len(node.tops) != 1 or not self._is_inner(node.tops[0]):
+            return None, ()
+        consumer = self._graph.edges[node.tops[0]].consumer
+        assert consumer is not None
+        behind, layer = self._graph.nodes[consumer], self._layers[consumer]
+        others = tuple(edge for edge in behind.bottoms if edge != node.tops[0])
+        adds = isinstance(layer, Eltwise) and layer.operation == SUM and layer.coeffs == [1.0, 1.0]
+        if not adds or self._graph.edges[others[0]].producer >= ready:
+            return None, ()
+        return behind, others
 
     def _folded_affine(self, node: Node) -> Step | None:
         head = self._layers[node.index]

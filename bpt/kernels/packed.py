@@ -1,8 +1,8 @@
-"""A convolution whose filters were laid out for the processor once, instead of in every call; forward only.
+"""Convolutions and products whose weights were laid out for the processor once, not in every call; forward only.
 
-oneDNN, by which torch convolves on a CPU, wants the filters in blocks whose form depends on the processor. Torch has
-operators for that, which it uses where it compiles a net. They are not public: they are tried out before use, and
-without them everything works, more slowly.
+oneDNN, by which torch convolves on a CPU, wants the weights in blocks whose form depends on the processor. Torch has
+operators for that, which it uses where it compiles a net; they add another tensor, and do a ReLU, before they write
+the top. They are not public: they are tried out before use, and without them everything works, more slowly.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from bpt.kernels.channels_last import channels_last, is_channels_last
+from bpt.kernels.linear import SMALL
+
 
 @dataclass(frozen=True)
 class PackedConvolution:
-    """``relu(convolution)`` or the convolution alone, by packed filters.
+    """A convolution by packed filters, or the sum of it and another tensor; and a ReLU of that.
 
     Attributes:
         filters: opaque.
         bias: ``(outputs,)``, or none.
         stride, pad, dilation: one number for each of the two spatial axes.
-        relu: whether what is below 0 becomes 0.
+        relu: whether what is below 0 becomes 0, at the end.
     """
 
     filters: Tensor
@@ -34,11 +37,43 @@ class PackedConvolution:
     group: int
     relu: bool
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """The top of ``x``, ``(N, channels, height, width)``."""
+    def __call__(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        """The top of ``x``, ``(N, channels, height, width)``, plus ``other``, if any; both channels-last or neither."""
         window = self.pad, self.stride, self.dilation, self.group
+        operators = torch.ops.mkldnn._convolution_pointwise
+        top: Tensor
+        if other is None:
+            behind = "relu" if self.relu else "none"
+            top = operators.default(x, self.filters, self.bias, *window, behind, [], "")
+        else:
+            relu = "relu" if self.relu else None
+            if is_channels_last(x) and not is_channels_last(other):
+                other = channels_last(other)
+            top = operators.binary(x, other, self.filters, self.bias, *window, "add", None, relu, [], "")
+        return top
+
+
+@dataclass(frozen=True)
+class PackedProduct:
+    """``x · weightᵀ + bias`` by packed weights; and a ReLU of that.
+
+    Attributes:
+        weight: opaque.
+        bias: ``(outputs,)``, or none.
+        rows: of ``x``, for which they were packed.
+        relu: whether what is below 0 becomes 0, at the end.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    rows: int
+    relu: bool
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The top of ``x``, ``(rows, inputs)``."""
         behind = "relu" if self.relu else "none"
-        top: Tensor = torch.ops.mkldnn._convolution_pointwise(x, self.filters, self.bias, *window, behind, [], "")
+        x = x.contiguous()
+        top: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, behind, [], "")
         return top
 
 
@@ -79,15 +114,47 @@ def _pack(
     return PackedConvolution(ordered, bias, stride, pad, dilation, group, relu)
 
 
+def pack_product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> PackedProduct | None:
+    """For bottoms like ``x``; ``None`` where there are no such operators, or they cost more than they save.
+
+    Args:
+        x: ``(rows, inputs)``, float32, on the CPU.
+        weight: ``(outputs, inputs)``.
+    """
+    fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    if not fits or x.numel() * weight.shape[0] < SMALL or not multiplies():
+        return None
+    return _pack_product(x, weight, bias, relu)
+
+
+def _pack_product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> PackedProduct:
+    ordered = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), x.shape[0])
+    return PackedProduct(ordered, bias, x.shape[0], relu)
+
+
 @cache
 def works() -> bool:
-    """Whether this torch has the operators, and they compute the right thing."""
+    """Whether this torch has the operators for convolutions, and they compute the right thing."""
     x = torch.arange(2 * 3 * 25.0).reshape(2, 3, 5, 5).contiguous(memory_format=torch.channels_last)
     filters = torch.arange(4 * 27.0).reshape(4, 3, 3, 3) - 60
     bias = torch.arange(4.0)
+    other = (torch.arange(2 * 4 * 9.0).reshape(2, 4, 3, 3) * 100).contiguous(memory_format=torch.channels_last)
     try:
         with torch.no_grad():
-            top = _pack(x, filters, bias, (2,), (1,), (1,), 1, True)(x)
-            return torch.equal(top, torch.conv2d(x, filters, bias, 2, 1).relu())
+            packed, plain = _pack(x, filters, bias, (2,), (1,), (1,), 1, True), torch.conv2d(x, filters, bias, 2, 1)
+            return torch.equal(packed(x), plain.relu()) and torch.equal(packed(x, other), (plain + other).relu())
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+@cache
+def multiplies() -> bool:
+    """Whether this torch has the operators for products, and they compute the right thing."""
+    x = torch.arange(6.0).reshape(2, 3)
+    weight = torch.arange(12.0).reshape(4, 3) - 6
+    bias = torch.arange(4.0)
+    try:
+        with torch.no_grad():
+            return torch.equal(_pack_product(x, weight, bias, True)(x), (x @ weight.t() + bias).relu())
     except (AttributeError, RuntimeError, TypeError):
         return False

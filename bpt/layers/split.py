@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.layers.tracing import is_written_down
 
 
 @LAYERS.register("Split")
@@ -33,5 +35,10 @@ class Split(Layer):
         self.copies = len(spec.tops)
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
-        # Views share the data, but each is a tensor of its own and so has a diff of its own.
-        return tuple(bottoms[0].view_as(bottoms[0]) for _ in range(self.copies))
+        # Views share the data, but each is a tensor of its own and so has a diff of its own. ``view_as`` of a single
+        # image loses the stride of axis 0, by which kernels tell that it is channels-last.
+        if is_written_down():
+            return tuple(bottoms[0].view_as(bottoms[0]) for _ in range(self.copies))
+        if not torch.is_grad_enabled():
+            return (bottoms[0],) * self.copies
+        return tuple(bottoms[0][...] for _ in range(self.copies))

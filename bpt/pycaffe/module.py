@@ -66,8 +66,9 @@ class Module(nn.Module):
     def fixed_parameters(self) -> AbstractContextManager[None]:
         """A scope in which no parameter changes, so that passes without gradients may prepare for that.
 
-        In it, in evaluation, BatchNorm, Scale and Bias are folded into the convolutions before them, whose filters are
-        laid out for the processor, once. A change of parameters inside has no effect until the end of the scope.
+        In it, in evaluation, BatchNorm, Scale and Bias are folded into the convolutions before them, weights are laid
+        out for the processor once, and on a CPU images go channels-last, as they may then come back. A change of
+        parameters inside has no effect until the end of the scope.
 
             with module.eval().fixed_parameters(), torch.inference_mode():
                 scores = [module(batch) for batch in batches]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from bpt import state as snapshot
+from bpt.allocator import keep_freed_memory
 from bpt.errors import UserError, did_you_mean
 from bpt.execute import debug_info
 from bpt.graph.layer_graph import LayerGraph
@@ -31,7 +32,8 @@ class Net(Single):
 
     ``blobs`` holds a Blob for each blob by name, ``params`` the list of the parameters of each layer that has any,
     by the layer's name; both in the order of the text. A name that they do not have raises an UnknownNameError, which
-    is a UserError and a KeyError. A Net cannot be copied or pickled; make another of the same text.
+    is a UserError and a KeyError. So that TEST nets are fast the process keeps memory that is freed, as that of the
+    command line does. A Net cannot be copied or pickled; make another of the same text.
 
     Args:
         path: the network's text file.
@@ -70,6 +72,8 @@ class Net(Single):
         plan = file_plan(os.fspath(path), phase, level, several(stages))
         operator = BlobOperator(make_net(plan.graph(), chosen), chosen)
         operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
+        if operator.whole.fits:
+            keep_freed_memory()
         self._show(plan, operator)
         if weights is not None:
             try:

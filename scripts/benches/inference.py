@@ -7,10 +7,11 @@ frozen         that, with the weights as constants (torch._inductor.config.freez
 onnxruntime    its CPU backend on the net as docs/export.md exports it
 
 bpt        bpt.Net(…, bpt.TEST): the input set, forward(), the output read
+module     bpt.load_module(…) in fixed_parameters() and inference_mode
 bpt test   the loop of the command line
 
-The ratios, and that of peak memory once a net runs, are those to the fastest of the others; torch is loaded in the
-process of each. Outputs are compared: a side that computes something else ends the bench with status 1.
+The ratios, and that of peak memory of bpt.Net once a net runs, are those to the fastest of the others; torch is loaded
+in the process of each. Outputs are compared: a side that computes something else ends the bench with status 1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,7 @@ HELP = "deploy nets forward: bpt against the fastest of plain PyTorch and onnxru
 NETS = ("lenet", "alexnet", "googlenet", "resnet50")
 MORE = ("cifar10_quick", "caffenet", "resnet20", "resnet152", "vgg16")
 OTHERS = ("eager", "channels_last", "compiled", "frozen", "onnxruntime")
-OURS = ("bpt", "bpt_test")
+OURS = ("bpt", "module", "bpt_test")
 WARM_UP = 5  # passes; the first ones compile, and choose a layout
 TURN = 0.5  # seconds that the slowest side's turn takes about
 CLOSE = 1e-3  # outputs differ by less, as a part of the largest
@@ -74,7 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int | None:
     kinds = (*arguments.others, *OURS)
     columns = "".join(f" {kind + ' ms':>16}" for kind in kinds)
-    print(f"{'net':<14} {'batch':>5}{columns} {'bpt/best':>8} {'test/best':>9} {'memory':>7}  won; outputs differ by")
+    ratios = "".join(f" {kind + '/best':>13}" for kind in OURS)
+    print(f"{'net':<14} {'batch':>5}{columns}{ratios} {'memory':>7}  won; outputs differ by")
     apart = False
     for net in arguments.nets:
         for batch in map(int, arguments.batches.split(",")):
@@ -94,16 +97,14 @@ def compare(net: str, batch: int, kinds: tuple[str, ...], arguments: argparse.Na
     slowest = max(min(side.last["seconds"]) for side in sides)
     compete(sides, arguments.rounds, max(1, round(TURN / slowest)))
     best = min(sides[: -len(OURS)], key=lambda side: side.median)
-    ours, tested = sides[-len(OURS) :]
+    ours = sides[-len(OURS) :]
     won = min(zip(sides, kinds, strict=True), key=lambda side: side[0].median)[1]
     outputs = [np.load(folder / f"{kind}.npy") for kind in kinds]
     apart = max(difference(output, outputs[kinds.index("bpt")]) for output in outputs)
     times = "".join(f" {side.median * 1e3:>16.2f}" for side in sides)
-    print(
-        f"{net:<14} {batch:>5}{times} {ours.median / best.median:>8.3f} {tested.median / best.median:>9.3f} "
-        f"{ours.last['peak_mib'] / best.last['peak_mib']:>7.3f}  {won}; {apart:.1e}",
-        flush=True,
-    )
+    ratios = "".join(f" {side.median / best.median:>13.3f}" for side in ours)
+    memory = ours[0].last["peak_mib"] / best.last["peak_mib"]
+    print(f"{net:<14} {batch:>5}{times}{ratios} {memory:>7.3f}  {won}; {apart:.1e}", flush=True)
     return not apart < CLOSE
 
 
@@ -166,6 +167,8 @@ def make_side(kind: str, folder: Path, threads: int) -> Forward:
     text, weights = folder / "net.prototxt", folder / "net.caffemodel"
     if kind == "bpt":
         return net_side(text, weights, images)
+    if kind == "module":
+        return module_side(text, weights, torch.from_numpy(images))
     graph = file_plan(str(text), pb.TEST).graph()
     if kind == "bpt_test":
         return test_side(graph, weights, images)
@@ -183,16 +186,33 @@ def net_side(text: Path, weights: Path, images: Array) -> Forward:
     return step
 
 
+def module_side(text: Path, weights: Path, images: torch.Tensor) -> Forward:
+    module: Any = bpt.load_module(text, weights=weights)
+    scope = ExitStack()
+    scope.enter_context(module.eval().fixed_parameters())
+
+    @torch.inference_mode()
+    def step() -> Array:
+        assert scope  # open as long as there is a step
+        output: torch.Tensor = module(images)
+        return output.numpy()
+
+    return step
+
+
 def test_side(graph: LayerGraph, weights: Path, images: Array) -> Forward:
-    """As ``bpt test`` runs a net, but for what it logs."""
+    """As ``bpt test`` runs a net for many batches, but for what it logs."""
     keep_freed_memory()
     net = make_net(graph, CPU)
     load_trained(net, [str(weights)], "net.prototxt")
     operator = SegmentOperator(net, device=CPU)
     fed = next(edge.index for edge in graph.edges if graph.nodes[edge.producer].type == "Input")
     data = torch.from_numpy(images)
+    scope = ExitStack()
+    scope.enter_context(net.fixed_parameters())  # run_test's, for all batches
 
     def step() -> Array:
+        assert scope
         operator.feed({fed: data})
         run_test(operator, 1)
         return operator.values[graph.outputs[0].index].numpy()

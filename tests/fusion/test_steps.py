@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bpt.kernels import packed
 from bpt.proto import bpt_pb2 as pb
 from tests.fusion.nets import a_pass, assert_same, edge_of, net_of, steps_of
 
@@ -35,6 +36,14 @@ BLOCK = (
     + normed("c", "b", relu=False)
     + layer("sum", "Eltwise", "a c", in_place=False)
     + layer("sum_relu", "ReLU", "sum")
+)
+SUM = layer("sum", "Eltwise", "a b", in_place=False)
+WIDE = "dim: 4 dim: 3 dim: 30 dim: 30"
+FILLER = 'weight_filler { type: "gaussian" std: 0.02 }'
+PRODUCTS = (
+    layer("ip", "InnerProduct", "sum", f"inner_product_param {{ num_output: 800 axis: 1 {FILLER} }}", in_place=False)
+    + layer("ip_relu", "ReLU", "ip")
+    + layer("ip2", "InnerProduct", "ip", f"inner_product_param {{ num_output: 10 axis: 1 {FILLER} }}", in_place=False)
 )
 MAX_POOL = layer("pool", "Pooling", "a", "pooling_param { kernel_size: 3 stride: 2 }", in_place=False)
 NETS = {
@@ -117,11 +126,71 @@ def test_the_layers_of_a_block() -> None:
         prepared = [
             ("a a_bn a_scale a_relu", "PreparedConvolution"),
             ("b b_bn b_scale b_relu", "PreparedConvolution"),
-            ("c c_bn c_scale", "PreparedConvolution"),
-            ("sum", "Overwriting"),
-            ("sum_relu", "Overwriting"),
+            ("c c_bn c_scale sum sum_relu", "PreparedConvolution"),
         ]
         assert steps_of(net) == prepared
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (BOTH := convolution("a", "x") + convolution("b", "x") + SUM, ["a", "b sum"]),
+        (BOTH.replace('"a" bottom: "b"', '"b" bottom: "a"'), ["a", "b sum"]),
+        (BOTH + layer("r", "ReLU", "sum", "relu_param { negative_slope: 0.1 }"), ["a", "b sum", "r"]),
+        (BOTH.replace(SUM, layer("sum", "Eltwise", "a b", "eltwise_param { coeff: 1 coeff: 2 }")), ["a", "b", "sum"]),
+        (convolution("a", "x") + convolution("b", "a") + SUM, ["a", "b sum"]),
+    ],
+)
+def test_sums_that_a_convolution_does(text: str, steps: list[str]) -> None:
+    net = net_of(text, phase=pb.TEST)
+    with torch.no_grad():
+        plain = a_pass(net, fused=False, double=False)
+        with net.fixed_parameters():
+            assert [names for names, _ in steps_of(net)] == steps
+            assert_same(a_pass(net, fused=True, double=False), plain, 1e-5)
+
+
+def test_without_packed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where torch's own operators for them do not work."""
+    monkeypatch.setattr(packed, "works", lambda: False)
+    monkeypatch.setattr(packed, "multiplies", lambda: False)
+    net = net_of(BLOCK + PRODUCTS, phase=pb.TEST, shape=WIDE)
+    with torch.no_grad():
+        plain = a_pass(net, fused=False, double=False)
+        with net.fixed_parameters():
+            assert_same(a_pass(net, fused=True, double=False), plain, 1e-5)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_products(transpose: bool) -> None:
+    """Of packed weights; of another batch by others."""
+    text = PRODUCTS.replace("axis", f"transpose: {str(transpose).lower()} axis").replace('"sum"', '"x"')
+    net = net_of(text, phase=pb.TEST, shape=WIDE)
+    with torch.no_grad(), net.fixed_parameters():
+        assert steps_of(net) == [("ip ip_relu", "PreparedProduct"), ("ip2", "PreparedProduct")]
+        for rows in (4, 2, 4):
+            x = torch.randn(rows, 3, 30, 30, generator=torch.Generator().manual_seed(1))
+            every: dict[int, Tensor] = {0: x}
+            net.run(0, len(net.graph), every)
+            torch.testing.assert_close(net(x), every[net.graph.outputs[0].index], rtol=1e-5, atol=1e-5)
+
+
+def test_a_scope_of_fixed_parameters_within_another() -> None:
+    net = net_of(BLOCK, phase=pb.TEST)
+    with torch.no_grad(), net.fixed_parameters():
+        a_pass(net, fused=True, double=False)
+        before = net._steps(range(len(net.graph)), {*(edge.index for edge in net.graph.outputs)})
+        with net.fixed_parameters():
+            pass
+        assert net._steps(range(len(net.graph)), {*(edge.index for edge in net.graph.outputs)}) is before
+
+
+def test_images_become_channels_last_by_themselves() -> None:
+    net = net_of(BLOCK, phase=pb.TEST)
+    with torch.no_grad(), net.fixed_parameters():
+        x = torch.randn(1, 3, 9, 8)
+        assert torch.is_tensor(top := net(x))
+        assert top.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_a_frozen_batch_norm_goes_into_the_convolution_in_training() -> None:

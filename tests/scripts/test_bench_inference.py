@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["eager", "channels_last", "bpt_test"])
+@pytest.mark.parametrize("kind", ["eager", "channels_last", "module", "bpt_test"])
 def test_the_sides_compute_the_same(kind: str, folder: Path) -> None:
     expected = make_side("bpt", folder, 1)()
     output = make_side(kind, folder, 1)()
@@ -86,12 +86,12 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     inference.run(parser.parse_args(words.split()))
     head, row = capsys.readouterr().out.splitlines()
     assert head.split()[:6] == ["net", "batch", "eager", "ms", "channels_last", "ms"]
-    name, batch, eager, channels_last, ours, tested, ratio, test_ratio, memory, won, apart = row.split()
+    name, batch, eager, channels_last, ours, module, tested, ratio, _, test_ratio, memory, won, apart = row.split()
     assert (name, batch) == ("lenet", "2")
     best = min(float(eager), float(channels_last))
     assert float(ratio) == pytest.approx(float(ours) / best, rel=0.1)
     assert float(test_ratio) == pytest.approx(float(tested) / best, rel=0.1)
     assert 0.3 < float(memory) < 3
-    times = {"eager;": eager, "channels_last;": channels_last, "bpt;": ours, "bpt_test;": tested}
+    times = {"eager;": eager, "channels_last;": channels_last, "bpt;": ours, "module;": module, "bpt_test;": tested}
     assert float(times[won]) == min(map(float, times.values()))
     assert float(apart) < inference.CLOSE
