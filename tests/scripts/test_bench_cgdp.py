@@ -15,10 +15,14 @@ from bpt.graph.spec import count
 from bpt.plan.resolve import resolve
 from bpt.runtime.autotuner import WARM_UP
 from scripts.benches.cgdp import bench as cgdp
+from scripts.benches.cgdp import figures
+from scripts.benches.cgdp import scaling as scaling_file
 from scripts.benches.cgdp.bench import ALONE_WAY, EXCHANGES, FIXED, SEARCHING, Comparison, fixed_ways
+from scripts.benches.cgdp.gpu import gpu_numbers
 from scripts.benches.cgdp.jobs import Done, Turn, Way, Work, run_job
 from scripts.benches.cgdp.nets import PAPER, SMALL, TINY, solver_source, trained
-from scripts.benches.cgdp.results import MODEL, SEARCH
+from scripts.benches.cgdp.results import MODEL, SEARCH, Outcome
+from scripts.benches.cgdp.scaling import Scaling, scaling_rows, scaling_table
 from scripts.benches.harness.launch import JobError, call, reason
 from scripts.benches.harness.nets import KINDS, Images
 from tests.mpi.mpirun import ROOT, needs_mpi
@@ -36,6 +40,12 @@ def test_arguments() -> None:
     assert given.sizes == ["1", "2", "5", "10", "20", "50", "search", "model"]
     assert (given.ranks, given.rounds, given.iterations) == (2, 4, 10)
     assert given.out == ROOT / "bench" / "cgdp"
+    assert given.scaling == [1, 2, 4]
+    assert parse("--scaling", "").scaling == []
+    assert parse("--output", "here").out == parse("--out", "here").out == Path("here")
+    quick = parse("--quick")
+    cgdp.made_quick(quick)
+    assert (quick.nets, quick.sizes, quick.scaling[:2]) == (["lenet"], ["1", "2", "search"], [1, 2])
     assert parse("--nets", "lenet,vgg16", "--sizes", "7,7,model").nets == ["lenet", "vgg16"]
     assert parse("--sizes", "7,7,model").sizes == ["7", "model"]
 
@@ -202,6 +212,53 @@ def test_what_fails_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch
         Comparison(Work("lenet", 28, 4, 2), [], Jobs("one process"), notes.append).prepare()
 
 
+def test_scaling_takes_over_what_is_known() -> None:
+    """Two ranks are known; one and four are measured, in turn in each round and then apart for their memory."""
+    jobs, ways = Jobs("ALLREDUCE"), [Way("OrigDP", "t"), Way("ALLREDUCE", "a")]
+    scaling = Scaling(Work("lenet", 28, 4, 2), ALONE_WAY, ways, jobs, ["0", "3", "5", "7"], lambda line: None)
+    known = {2: {"OrigDP": Outcome((Turn((1.0,), (PHASES,)),), (), 5)}}
+    scaled = scaling.measure([1, 2, 4], 2, known)
+    assert list(scaled) == [1, 2, 4]
+    assert scaled[2] == known[2]
+    assert [(work.ranks, work.gpu, [way.name for way in work.ways]) for work in jobs.done] == [
+        *[(1, "0", ["one process"])] * 3,
+        (4, "0,3,5,7", ["OrigDP", "ALLREDUCE"]),
+        (4, "0,3,5,7", ["ALLREDUCE", "OrigDP"]),
+        (4, "0,3,5,7", ["OrigDP"]),
+        (4, "0,3,5,7", ["ALLREDUCE"]),
+    ]
+    assert [outcome.peak for outcome in scaled[4].values()] == [600, 0]
+    assert scaling.failed == {"4 ranks, memory of ALLREDUCE": "broken"}
+
+
+def test_scaling_in_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling_file, "cores_left", lambda ranks: 3 - ranks)
+
+    def outcome(seconds: float, peak: int = 2**20) -> Outcome:
+        return Outcome((Turn((seconds, seconds), (PHASES,)),), (), peak)
+
+    scaled = {1: {"one process": outcome(1)}, 4: {"OrigDP": outcome(2), "CGDP 2": outcome(1.25, 0)}}
+    assert list(scaling_rows("n", 8, scaled)) == [
+        ("n", 1, 2, 8, "one process", 1, 0, 8, 1, "", 2**20),
+        ("n", 4, -1, 8, "OrigDP", 2, 0, 16, 0.5, 1, 2**20),
+        ("n", 4, -1, 8, "CGDP 2", 1.25, 0, 25.6, 0.8, 1.6, ""),
+    ]
+    assert list(scaling_table(scaled)) == [
+        "ranks  cores left  way               ms     ±  x OrigDP  efficiency  MiB",
+        "1      2           one process  1000.00  0.00                100.0%    1",
+        "4      -1          OrigDP       2000.00  0.00      1.00       50.0%    1",
+        "4      -1          CGDP 2       1250.00  0.00      1.60       80.0%",
+        "cores left: below 1, the exchange of CGDP takes cores that compute; below 0, ranks share cores.",
+    ]
+    figures.draw_scaling(tmp_path / "f.png", "n", scaled)
+    assert (tmp_path / "f.png").stat().st_size
+
+
+def test_gpus_have_a_rank_each() -> None:
+    assert gpu_numbers(4) == ([1, 2, 4], ["0", "1", "2", "3"])
+    assert gpu_numbers(3)[0] == [1, 2]
+
+
 @needs_mpi
 @pytest.mark.slow
 def test_a_job_of_all_ways(tmp_path: Path) -> None:
@@ -233,7 +290,7 @@ def test_a_job_of_all_ways(tmp_path: Path) -> None:
 @needs_mpi
 @pytest.mark.slow
 def test_smoke(tmp_path: Path) -> None:
-    words = ["--nets", "lenet", "--sizes", "1,2,10,50,search", "--rounds", "1", "--iterations", "2"]
+    words = ["--nets", "lenet", "--sizes", "1,2,10,50,search", "--rounds", "1", "--iterations", "2", "--scaling", "1,2"]
     bench = [sys.executable, str(ROOT / "scripts" / "bench"), "cgdp", *words, "--out", str(tmp_path / "new")]
     printed = call(bench)
     assert "lenet: 2 ranks, each 16 images of 28x28" in printed
@@ -243,7 +300,8 @@ def test_smoke(tmp_path: Path) -> None:
     assert "  CGDP search: chose chunks " in printed
     assert "FAILED" not in printed
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
-        "iterations.csv", "lenet_search.png", "lenet_sizes.png", "summary.csv", "trials.csv",
+        "iterations.csv", "lenet_scaling.png", "lenet_search.png", "lenet_sizes.png", "scaling.csv", "summary.csv",
+        "trials.csv",
     ]  # fmt: skip
 
 

@@ -191,7 +191,7 @@ def test_a_trace_without_kernels_is_no_proof(tmp_path: Path, monkeypatch: pytest
 
 
 def test_parts_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Times of one network fail, but not its check, nor anything of the other; the exit status tells it."""
+    """Jobs of one network fail, but not its check, nor anything of the other; the exit status tells it."""
 
     def run_job(work: Work, folder: Path) -> Done:
         if work.net == "lenet":
@@ -210,7 +210,7 @@ def test_parts_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
     monkeypatch.setattr(gpu, "run_job", run_job)
     monkeypatch.setattr(gpu, "call", call)
-    with pytest.raises(SystemExit, match=r"^FAILED: lenet: times$"):
+    with pytest.raises(SystemExit, match=r"^FAILED: lenet: times, lenet: scaling$"):
         gpu.run(parse("--nets", "lenet,alexnet", "--dry-run", "--out", str(tmp_path)))
     assert checked == [(2, "2", False)] * 2
     printed = capsys.readouterr().out
@@ -220,6 +220,8 @@ def test_parts_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert "This was a dry run: tiny images on the CPU." in printed
     lines = (tmp_path / "summary.csv").read_text().splitlines()
     assert [line.split(",")[5] for line in lines[1:]] == [way.name for way in gpu.WAYS]
+    lines = (tmp_path / "scaling.csv").read_text().splitlines()
+    assert [line.split(",")[:2] for line in lines[1:]] == [["alexnet", "1"], ["alexnet", "2"]]
     assert len((tmp_path / "copies.csv").read_text().splitlines()) == 1 + 2 * 4
 
 

@@ -7,6 +7,8 @@ itself at the same time. The memory layout is the one that one process chooses, 
 
 ``search`` and ``model`` first find their chunks in jobs of their own, which Fig. 8 shows, and then take part like fixed
 sizes. Memory is measured in jobs of one way each. A chunk size that gives the chunks of a smaller one is left out.
+
+Then the best chunks, TREE and ALLREDUCE train on each number of ranks of --scaling (Fig. 6), with a batch each.
 """
 
 from __future__ import annotations
@@ -22,8 +24,21 @@ from bpt.schedule.chunks import chunks
 from scripts.benches.cgdp import figures, results
 from scripts.benches.cgdp.jobs import Done, Turn, Way, Work, run_job
 from scripts.benches.cgdp.nets import NETS, PAPER, SMALL, trained
-from scripts.benches.cgdp.results import ALLREDUCE, ALONE, APART, MODEL, ORIGINAL, SEARCH, Outcome, Search, fixed
-from scripts.benches.harness.arguments import add_nets, at_least, explain
+from scripts.benches.cgdp.results import (
+    ALLREDUCE,
+    ALONE,
+    APART,
+    MODEL,
+    ORIGINAL,
+    SEARCH,
+    Outcome,
+    Search,
+    best_size,
+    fixed,
+    fixed_sizes,
+)
+from scripts.benches.cgdp.scaling import SCALING, Scaling, cores_left, scaling_rows, scaling_table
+from scripts.benches.harness.arguments import add_nets, add_output, at_least, explain
 from scripts.benches.harness.launch import ROOT, JobError
 from scripts.benches.harness.tables import Tables
 
@@ -53,7 +68,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--iterations", type=at_least(1), default=10, help="of a turn; the figures want tens (default %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "cgdp", help="folder for CSV and PNG files")
+    parser.add_argument(
+        "--scaling",
+        type=rank_numbers,
+        default="1,2,4",
+        help="numbers of ranks for Fig. 6; '': none (default %(default)s)",
+    )
+    parser.add_argument("--quick", action="store_true", help="LeNet and few sizes, a minute or two")
+    add_output(parser, ROOT / "bench" / "cgdp", "CSV and PNG files")
+
+
+def rank_numbers(text: str) -> list[int]:
+    """Numbers of ranks, by commas, for argparse; maybe none."""
+    return sorted({at_least(1)(word) for word in text.split(",") if word})
+
+
+def made_quick(arguments: argparse.Namespace) -> None:
+    """Smaller sizes."""
+    arguments.nets, arguments.sizes, arguments.rounds, arguments.iterations = ["lenet"], ["1", "2", "search"], 1, 5
+    arguments.scaling = [ranks for ranks in arguments.scaling if ranks <= 2 or cores_left(ranks) >= 0]
 
 
 def cgdp(param: str) -> str:
@@ -206,11 +239,40 @@ def measure(name: str, arguments: argparse.Namespace, tables: Tables) -> bool:
         figures.draw_sizes(out / f"{name}_sizes.png", title, outcomes)
         if any(outcome.search for outcome in outcomes.values()):
             figures.draw_search(out / f"{name}_search.png", title, outcomes)
-    return not comparison.failed
+        failed = scale(comparison, arguments, tables)
+    return not (comparison.failed or (outcomes and failed))
+
+
+def scale(comparison: Comparison, arguments: argparse.Namespace, tables: Tables) -> dict[str, str]:
+    """Fig. 6; returns what has failed, and why."""
+    work, outcomes = comparison.base, comparison.outcomes
+    if not arguments.scaling:
+        return {}
+    size = best_size(outcomes)
+    chosen = [*EXCHANGES[1:], *([Way(fixed(size), FIXED, lengths=outcomes[fixed(size)].lengths)] if size else [])]
+    # What the comparison has measured on one and on its own number of ranks.
+    known = {1: {ALONE: outcomes[ALONE]}} if ALONE in outcomes and 1 in arguments.scaling else {}
+    if work.ranks in arguments.scaling:
+        known[work.ranks] = {way.name: outcomes[way.name] for way in chosen if way.name in outcomes}
+        if size:  # memory was measured with the first of the sizes, on which it does not depend
+            peak = max(outcomes[fixed(each)].peak for each in fixed_sizes(outcomes))
+            known[work.ranks][fixed(size)] = replace(outcomes[fixed(size)], peak=peak)
+    with tempfile.TemporaryDirectory() as folder:
+        scaling = Scaling(work, ALONE_WAY, chosen, lambda work: run_job(work, Path(folder)), note=_note)
+        scaled = scaling.measure(arguments.scaling, arguments.rounds, known)
+    for line in scaling_table(scaled):
+        print(f"  {line}", flush=True)
+    for what, why in scaling.failed.items():
+        print(f"  {work.net}: {what}: FAILED: {why}", flush=True)
+    tables.add("scaling", SCALING, scaling_rows(work.net, work.batch, scaled))
+    figures.draw_scaling(arguments.out / f"{work.net}_scaling.png", f"{work.net}, batch {work.batch} each", scaled)
+    return scaling.failed
 
 
 def run(arguments: argparse.Namespace) -> None:
     figures.check_matplotlib()
+    if arguments.quick:
+        made_quick(arguments)
     arguments.out.mkdir(parents=True, exist_ok=True)
     print(results.LEGEND)
     tables = Tables(arguments.out)

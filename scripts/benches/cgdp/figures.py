@@ -1,4 +1,4 @@
-"""The figures of ``scripts/bench cgdp``, after Fig. 3 and Fig. 8 of the paper, as PNG files."""
+"""The figures of ``scripts/bench cgdp``, after Fig. 3, 6 and 8 of the paper, as PNG files."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from scripts.benches.cgdp.results import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from scripts.benches.cgdp.scaling import Scaled
 
 # Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
 COLOURS = {ORIGINAL: "#D55E00", ALLREDUCE: "#009E73", ALONE: "#000000", SEARCH: "#0072B2", MODEL: "#CC79A7"}
@@ -96,20 +98,43 @@ def draw_search(path: Path, title: str, outcomes: Mapping[str, Outcome]) -> None
     _save(figure, axes, path)
 
 
+def draw_scaling(path: Path, title: str, scaled: Scaled) -> None:
+    """Fig. 6: time of an iteration (a) and memory of a rank (b) for each number of ranks, a bar for each way."""
+    figure, left = _new(title, panels=2)
+    right = figure.add_subplot(1, 2, 2)
+    ways = list(dict.fromkeys(way for outcomes in scaled.values() for way in outcomes))
+    width = 0.8 / max(len(ways), 1)
+    for number, way in enumerate(ways):
+        places = {place: outcomes[way] for place, outcomes in enumerate(scaled.values()) if way in outcomes}
+        at = [place + (number - (len(ways) - 1) / 2) * width for place in places]
+        colour = COLOURS.get(way, CGDP_COLOUR)
+        spreads = [outcome.spread * 1e3 for outcome in places.values()]
+        left.bar(at, [outcome.seconds * 1e3 for outcome in places.values()], width, yerr=spreads, color=colour)
+        right.bar(at, [outcome.peak / 2**20 for outcome in places.values()], width, color=colour, label=way)
+    for axes, label in ((left, "time of an iteration (ms)"), (right, "memory of a rank (MiB)")):
+        axes.set_xticks(range(len(scaled)), [str(ranks) for ranks in scaled])
+        axes.set_xlabel("ranks")
+        axes.set_ylabel(label)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        axes.tick_params(labelsize=8)
+    _save(figure, right, path)
+
+
 def intervals(seconds: Sequence[float]) -> tuple[list[int], list[float]]:
     """The last iteration of each BLOCK iterations, and their time."""
     times = [sum(run) for run in runs(seconds, BLOCK)]
     return [(number + 1) * BLOCK for number in range(len(times))], times
 
 
-def _new(title: str) -> tuple[Figure, Axes]:
+def _new(title: str, panels: int = 1) -> tuple[Figure, Axes]:
     # An extra, and slow to import.
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=INCHES, dpi=DOTS, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    axes = figure.add_subplot(1, panels, 1)
     axes.set_title(title, fontsize=9)
     return figure, axes
 

@@ -8,8 +8,9 @@ For each network, as large as it is and on generated images:
    in which each instruction is waited for.
 2. Overlap: torch.profiler traces iterations of the first rank. Printed is how much of the device's time in copies
    between device and host lies under kernels of the computing stream. The traces (chrome://tracing, ui.perfetto.dev)
-   stay in the folder of --out.
+   stay in the folder of --output.
 3. Equality: ``mpirun -n 2 bpt check`` with CGDP, in double precision.
+4. With several GPUs, Fig. 6 of the paper: on 1, 2, 4, … ranks that have a GPU each, TREE and ALLREDUCE beside CGDP.
 
 A part that fails says so, the others go on, and the exit status is 1. Meant to take about ten minutes on a
 modern GPU; at its end it tells how long it took.
@@ -31,13 +32,14 @@ import torch
 from bpt.device import describe_devices
 from bpt.proto.text import to_text
 from bpt.report.log import columns
-from scripts.benches.cgdp import results
-from scripts.benches.cgdp.bench import EXCHANGES, FIXED, SEARCHING
+from scripts.benches.cgdp import figures, results
+from scripts.benches.cgdp.bench import ALONE_WAY, EXCHANGES, FIXED, SEARCHING
 from scripts.benches.cgdp.gpu_trace import TRACED, Copies, copies_of, has_kernels, read_events
 from scripts.benches.cgdp.jobs import Done, Way, Work, run_job
 from scripts.benches.cgdp.nets import NETS, PAPER, TINY, solver_source
 from scripts.benches.cgdp.results import SEARCH, Outcome, Search, fixed
-from scripts.benches.harness.arguments import add_nets, at_least, explain
+from scripts.benches.cgdp.scaling import SCALING, Scaling, scaling_rows, scaling_table
+from scripts.benches.harness.arguments import add_nets, add_output, at_least, explain
 from scripts.benches.harness.launch import ROOT, JobError, call
 from scripts.benches.harness.tables import Tables
 
@@ -59,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--iterations", type=at_least(1), default=20, help="of a turn; 2 in a dry run (default %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "gpu", help="folder for CSV files and traces")
+    add_output(parser, ROOT / "bench" / "gpu", "CSV files and traces")
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Parts:
         """Do a part; if it fails, say so and go on."""
         try:
             part()
-        except (JobError, OSError, ValueError, KeyError) as error:
+        except (JobError, OSError, ValueError, KeyError, ImportError) as error:
             self.failed[name] = str(error)
             print(f"{name}: FAILED: {error}", flush=True)
 
@@ -170,6 +172,11 @@ def check(name: str, size: int, gpu: str, folder: Path) -> str:
     return f"{len(table)} parameters are equal after {CHECKED} iterations, up to a relative difference of 1e-5"
 
 
+def gpu_numbers(devices: int) -> tuple[list[int], list[str]]:
+    """1, 2, 4, … ranks, as many as there are devices at most; and the devices' numbers."""
+    return [2**power for power in range(devices.bit_length())], [str(number) for number in range(devices)]
+
+
 COPIES = ("net", "way", "direction", "copies", "seconds", "hidden_seconds", "hidden_share")
 
 
@@ -207,6 +214,20 @@ def one_net(name: str, arguments: argparse.Namespace, parts: Parts, tables: Tabl
             tables.add("copies", COPIES, copy_rows(seen))
 
         parts.attempt(f"{name}: times", times)
+
+        def scaling() -> None:
+            ranks, devices = ([1, 2], []) if dry else gpu_numbers(torch.cuda.device_count())
+            ways = [*EXCHANGES[1:], Way(fixed(1), FIXED)]
+            scaling = Scaling(base, ALONE_WAY, ways, lambda work: run_job(work, folder), devices)
+            scaled = scaling.measure(ranks, 1)
+            print("\n".join(f"  {line}".rstrip() for line in scaling_table(scaled)), flush=True)
+            tables.add("scaling", SCALING, scaling_rows(name, base.batch, scaled))
+            figures.draw_scaling(out / f"{name}_scaling.png", f"{name}, batch {base.batch} each", scaled)
+            if scaling.failed:
+                raise JobError("; ".join(f"{what}: {why}" for what, why in scaling.failed.items()))
+
+        if dry or torch.cuda.device_count() > 1:
+            parts.attempt(f"{name}: scaling", scaling)
         parts.attempt(f"{name}: check", lambda: print(f"  check: {check(name, images.size, gpu, folder)}\n"))
 
 

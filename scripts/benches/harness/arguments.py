@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -41,6 +42,12 @@ def add_nets(parser: argparse.ArgumentParser, known: Collection[str], default: I
     """The flag --nets."""
     help = f"which of {', '.join(known)}, by commas (default %(default)s)"
     parser.add_argument("--nets", type=some_of(known, "network"), default=",".join(default), help=help)
+
+
+def add_output(parser: argparse.ArgumentParser, folder: Path, what: str) -> None:
+    """The flag --output, also called --out: the folder that results go to, which are ``what``."""
+    help = f"folder for {what} (default %(default)s)"
+    parser.add_argument("--output", "--out", dest="out", type=Path, default=folder, metavar="DIR", help=help)
 
 
 def explain(parser: argparse.ArgumentParser, text: str | None) -> None:

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from bpt.report.log import columns
-from scripts.benches.harness.arguments import at_least, explain, some_of
+from scripts.benches.harness.arguments import add_output, at_least, explain, some_of
 from scripts.benches.harness.launch import ROOT, JobError, run_worker
 from scripts.benches.harness.tables import Tables
 from scripts.benches.harness.testbed import call, end_by_signals, on_testbed, run_on_hosts
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", help="also on a test bed of these, such as a:0.5,b:0.5,c:0.5 (Linux, root)")
     parser.add_argument("--bandwidth", default="1gbit", help="of each host's link (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="small sizes: K up to 2, LeNet only, a minute or two")
-    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "mpifc", help="folder for CSV and PNG files")
+    add_output(parser, ROOT / "bench" / "mpifc", "CSV and PNG files")
 
 
 def made_quick(arguments: argparse.Namespace) -> None:
@@ -192,7 +192,7 @@ def measure(arguments: argparse.Namespace, hosts: str, job: Job, tables: Tables)
     for line in layer_table(rows):
         print(f"  {line}", flush=True)
     tables.add("layers", LAYERS, rows)
-    stem = arguments.output / ("testbed" if arguments.hosts and hosts != "one host" else "one_host")
+    stem = arguments.out / ("testbed" if arguments.hosts and hosts != "one host" else "one_host")
     figures.draw_layers(stem, hosts, layers)
     for row in differing(rows):
         print(f"  NOT AS IN TABLE 1: {dict(zip(LAYERS, row, strict=True))}")
@@ -205,8 +205,8 @@ def run(arguments: argparse.Namespace) -> None:
         end_by_signals()
     if arguments.quick:
         made_quick(arguments)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    tables = Tables(arguments.output)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    tables = Tables(arguments.out)
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)
         try:
@@ -214,7 +214,7 @@ def run(arguments: argparse.Namespace) -> None:
             for name in arguments.nets:
                 curves = train_net(name, arguments, folder, _note)
                 tables.add(f"{name}_accuracy", CURVES, curve_rows(name, curves))
-                figures.draw_curves(arguments.output / f"{name}_accuracy.png", name, curves)
+                figures.draw_curves(arguments.out / f"{name}_accuracy.png", name, curves)
                 for way, points in curves.items():
                     _, seconds, accuracy = points[-1]
                     print(f"{name}, {figures.label(way)}: {accuracy:.1%} after {seconds:.1f} s", flush=True)
@@ -223,7 +223,7 @@ def run(arguments: argparse.Namespace) -> None:
                 good &= measure(arguments, words, partial(_on_hosts, folder), tables)
         except JobError as error:
             sys.exit(f"error: {error}")
-    print(f"numbers and figures: {arguments.output}")
+    print(f"numbers and figures: {arguments.out}")
     if not good:
         sys.exit(1)
 
