@@ -3,11 +3,72 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
+
+_ROUNDING = 1e-6  # of a pass
 
 Durations: TypeAlias = Sequence[Sequence[float | None]]
 """t_j^(i): for each iteration the seconds that each node computed; ``None``: the node had left."""
+
+
+def passes_between(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
+    """Which passes a node was at between ``begin`` and ``end``, counted in passes; of each the part of the time, and of
+    the pass.
+
+    >>> list(passes_between(1, 3)), list(passes_between(0.5, 1)), list(passes_between(2, 2))
+    ([(1, 0.5, 1), (2, 0.5, 1)], [(0, 1.0, 0.5)], [(2, 1.0, 0.0)])
+    """
+    if end <= begin:
+        yield math.floor(begin), 1.0, 0.0
+        return
+    for iteration in range(math.floor(begin), math.ceil(end)):
+        part = min(end, iteration + 1) - max(begin, iteration)
+        yield iteration, part / (end - begin), part
+
+
+class PassTimes:
+    """Adds up the seconds that nodes computed, pass by pass, from what they submit.
+
+    Args:
+        nodes: how many.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._done: dict[int, float] = {}
+        self._seconds: list[dict[int, float]] = []
+        self._parts: list[dict[int, float]] = []
+
+    def add(self, node: int, passes: float, seconds: float, missed: float = 0.0) -> None:
+        """A node has submitted, ``passes`` after the start; it computed for ``seconds`` since it last did.
+
+        Args:
+            missed: passes before its first.
+        """
+        begin = self._done.get(node, missed)
+        for iteration, time, part in passes_between(begin, passes):
+            while len(self._seconds) <= iteration:
+                self._seconds.append({})
+                self._parts.append({})
+            now, parts = self._seconds[iteration], self._parts[iteration]
+            now[node] = now.get(node, 0.0) + seconds * time
+            parts[node] = parts.get(node, 0.0) + part
+        self._done[node] = passes
+
+    @property
+    def durations(self) -> list[list[float | None]]:
+        """t_j^(i). ``None`` also where a node did less of its last pass than others, as nodes do that end together.
+
+        Passes that nobody made are left out.
+        """
+        table: list[list[float | None]] = []
+        for seconds, parts in zip(self._seconds, self._parts, strict=True):
+            most = max(parts.values(), default=0.0) - _ROUNDING
+            times = [seconds[node] if parts.get(node, -1.0) >= most else None for node in range(self._nodes)]
+            if any(time is not None for time in times):
+                table.append(times)
+        return table
 
 
 def waiting_times(durations: Durations) -> tuple[float, ...]:

@@ -58,6 +58,7 @@ class BalanceSpec:
     num_batches: int = 4
     rule: int = pb.BalanceParameter.HARMONIC
     normalizer: int = pb.BalanceParameter.SHARE
+    finish: int = pb.BalanceParameter.TOGETHER
 
 
 @dataclass(frozen=True)

@@ -550,7 +550,7 @@ class AgwuParameter(_message.Message):
     def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
-    __slots__ = ("profile", "num_batches", "rule", "normalizer")
+    __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish")
     class Rule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HARMONIC: _ClassVar[BalanceParameter.Rule]
@@ -563,15 +563,23 @@ class BalanceParameter(_message.Message):
         UNIFORM: _ClassVar[BalanceParameter.Normalizer]
     SHARE: BalanceParameter.Normalizer
     UNIFORM: BalanceParameter.Normalizer
+    class Finish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        TOGETHER: _ClassVar[BalanceParameter.Finish]
+        PASSES: _ClassVar[BalanceParameter.Finish]
+    TOGETHER: BalanceParameter.Finish
+    PASSES: BalanceParameter.Finish
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     NUM_BATCHES_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
     profile: str
     num_batches: int
     rule: BalanceParameter.Rule
     normalizer: BalanceParameter.Normalizer
-    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ...) -> None: ...
+    finish: BalanceParameter.Finish
+    def __init__(self, profile: _Optional[str] = ..., num_batches: _Optional[int] = ..., rule: _Optional[_Union[BalanceParameter.Rule, str]] = ..., normalizer: _Optional[_Union[BalanceParameter.Normalizer, str]] = ..., finish: _Optional[_Union[BalanceParameter.Finish, str]] = ...) -> None: ...
 
 class FcParameter(_message.Message):
     __slots__ = ("scheme",)

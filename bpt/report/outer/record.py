@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bpt.balance.quantities import balance_index, bytes_moved, waiting_time
+from bpt.balance.quantities import PassTimes, balance_index, bytes_moved, waiting_time
 
 
 @dataclass(frozen=True)
@@ -154,22 +154,14 @@ class RunRecord:
         """t_j^(i): of each iteration, a pass of each node over its own samples, the seconds that each node computed.
 
         Nodes are in the order of ``workers``; ``None``: the node took no part in that pass. Where several submissions
-        make a pass, or several passes a submission, the seconds are added or divided up.
+        make a pass, or several passes a submission, the seconds are added or divided up; see ``PassTimes``.
         """
         places = {worker: place for place, worker in enumerate(self.workers)}
-        done: dict[int, float] = {}
-        table: list[list[float | None]] = []
+        times = PassTimes(len(places))
         for row in self.updates:
-            begin = done.get(row.worker)
-            if begin is None:
-                begin = min(self._missed(row.worker), max(math.ceil(row.passes) - 1, 0))
-            for iteration, part in _passes(begin, row.passes):
-                while len(table) <= iteration:
-                    table.append([None] * len(places))
-                known = table[iteration][places[row.worker]]
-                table[iteration][places[row.worker]] = (known or 0.0) + row.seconds * part
-            done[row.worker] = row.passes
-        return table
+            missed = min(self._missed(row.worker), max(math.ceil(row.passes) - 1, 0))
+            times.add(places[row.worker], row.passes, row.seconds, missed)
+        return times.durations
 
     @property
     def lost(self) -> int:
@@ -235,16 +227,3 @@ class RunRecord:
         """Passes that the others did before ``worker`` got its first samples."""
         batches = [row.batch for row in self.allocation if row.worker == worker and row.samples]
         return max(min(batches, default=1) - 1, 0)
-
-
-def _passes(begin: float, end: float) -> Iterator[tuple[int, float]]:
-    """Which passes a worker was at between ``begin`` and ``end``, counted in passes, and the part of each of the time.
-
-    >>> list(_passes(1, 3)), list(_passes(0.5, 1)), list(_passes(2, 2))
-    ([(1, 0.5), (2, 0.5)], [(0, 1.0)], [(2, 1.0)])
-    """
-    if end <= begin:
-        yield math.floor(begin), 1.0
-        return
-    for iteration in range(math.floor(begin), math.ceil(end)):
-        yield iteration, (min(end, iteration + 1) - max(begin, iteration)) / (end - begin)

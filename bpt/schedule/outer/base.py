@@ -6,6 +6,7 @@ workers that come and go.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from fractions import Fraction
 
 from bpt.balance.allocation import Allocation, Run, size
 from bpt.balance.idpa import Idpa, total_iterations
+from bpt.schedule.outer.finish import Finish
 from bpt.schedule.outer.instructions import Cut, Instruction, Lost, Order, Report, Send
 
 ENOUGH = 0.25  # the part of a pass after which its own speed tells more than that of the pass before
@@ -42,6 +44,9 @@ class Node:
         time: seconds a sample in the last pass that it has finished; ``None``: it has not finished any.
         order: its last one.
         hint: seconds and samples that it has told of what it does by its last order.
+        clock: seconds that it has computed and waited.
+        computed: seconds that it has computed.
+        end: passes after which it ends; ``None``: not settled yet.
     """
 
     state: State = State.PARKED
@@ -52,6 +57,9 @@ class Node:
     time: float | None = None
     hint: tuple[float, int] = (0.0, 0)
     order: Order | None = None
+    clock: float = 0.0
+    computed: float = 0.0
+    end: Fraction | None = None
 
     def pace(self) -> float | None:
         """The newest knowledge of its seconds a sample: of this pass if enough of it is done, or if it is the first."""
@@ -74,6 +82,7 @@ class OuterSchedule(ABC):
         idpa: divides the samples; one that has handed out nothing yet.
         passes: K, how often the samples are to be trained; need not be whole.
         local_epochs: passes before a worker submits.
+        together: whether workers end together: then the last passes of some are more than those of others, see Finish.
 
     Attributes:
         nodes: of each worker.
@@ -82,16 +91,18 @@ class OuterSchedule(ABC):
 
     _period = 0  # iterations after which a worker submits even within a pass; 0: never
 
-    def __init__(self, idpa: Idpa, passes: Fraction, local_epochs: int = 1) -> None:
+    def __init__(self, idpa: Idpa, passes: Fraction, local_epochs: int = 1, together: bool = False) -> None:
         whole = passes.numerator // passes.denominator
         self.idpa = idpa
         self.total = passes if idpa.batches == 1 else total_iterations(whole, idpa.batches) + passes - whole
         self.nodes = [Node() for _ in range(idpa.nodes)]
         self._local_epochs = local_epochs
+        self._finish = Finish() if together else None
         self._stopping = False
         self._counts = Counter({State.PARKED: idpa.nodes})  # kept up, since it takes long to count 10,000 workers
         self._trained = [(0, 0, 0, 0)] * idpa.nodes  # kept up as well; see _count
         self._sums = (0, 0, 0, 0)
+        self._ended = 0  # workers that have settled where they end
         self._given = False  # whether samples have been handed out since workers were last woken
 
     def begin(self, frequencies: Sequence[float | None]) -> list[Instruction]:
@@ -105,8 +116,10 @@ class OuterSchedule(ABC):
         assert node.state is State.TRAINING, (report, node)
         seconds, samples = node.taken
         node.taken = seconds + report.seconds, samples + report.samples
+        node.clock += report.seconds + report.waited
+        node.computed += report.seconds
         # Under ASGD a worker submits within a pass, too.
-        if report.passes // 1 > node.passes // 1 or report.passes >= self.total:
+        if report.passes // 1 > node.passes // 1 or report.passes >= (node.end or self.total):
             seconds, samples = node.taken
             if samples and seconds > 0:
                 node.time = seconds / samples
@@ -114,6 +127,7 @@ class OuterSchedule(ABC):
         node.hint = 0.0, 0
         node.passes = report.passes
         self._count(report.worker)
+        self._note(report.worker)
         self._turn(report.worker, State.SUBMITTED)
         return [*self._cut(report), *self._exchange(report), *self._wake()]
 
@@ -138,6 +152,8 @@ class OuterSchedule(ABC):
             self._turn(worker, State.LOST)
             node.pending, node.samples = [], 0
             self._count(worker)
+            if self._finish is not None:
+                self._finish.forget(worker)
         if not gone:
             return []
         heirs = set(self.idpa.present) - set(gone)
@@ -214,8 +230,8 @@ class OuterSchedule(ABC):
         By passes in whole numbers: sums of fractions of thousands of workers would have as many digits.
         """
         node = self.nodes[worker]
-        samples, passes = node.samples + size(node.pending), node.passes
-        done = passes >= self.total
+        samples, passes = node.samples + size(node.pending), min(node.passes, self.total)
+        done = node.passes >= (node.end or self.total)
         by_passes = 0 if done else samples * passes.numerator // passes.denominator
         now = samples, by_passes, samples if done else 0, int(samples > 0)
         before, self._trained[worker] = self._trained[worker], now
@@ -228,6 +244,34 @@ class OuterSchedule(ABC):
             if runs:
                 self.nodes[worker].pending += runs
                 self._count(worker)
+                self._note(worker)
+
+    def _note(self, worker: int) -> None:
+        """What is known of a worker has changed: let it count for the moment when all end."""
+        node = self.nodes[worker]
+        samples = node.samples + size(node.pending)
+        if self._finish is not None and node.end is None and node.time and samples:
+            pace = node.time * node.clock / node.computed  # a sample, waiting included
+            self._finish.note(worker, pace, node.clock, samples * float(self.total - node.passes))
+
+    def _settle(self, worker: int, until: Fraction) -> None:
+        """See whether an order to ``until`` is the worker's last, and where it ends then.
+
+        Only the last order is made longer or shorter, so that all submit equally often (Eq. 11).
+        """
+        node, finish = self.nodes[worker], self._finish
+        if node.end is not None or self._stopping or until < self.total:
+            return
+        node.end = self.total
+        if finish is not None and worker in finish:
+            if self.idpa.done and len(finish) + self._ended >= self._sums[3]:
+                samples = node.samples + size(node.pending)
+                more = min(max(1, round(finish.samples(worker))), math.floor((self.total + 1 - node.passes) * samples))
+                node.end = node.passes + Fraction(more, samples)
+                finish.settle(worker, more)
+            else:
+                finish.forget(worker)
+        self._ended += 1
 
     def _wake(self) -> list[Instruction]:
         """Start those who wait for their first samples and have got some; at the end, let the others go."""
@@ -248,20 +292,23 @@ class OuterSchedule(ABC):
     def _send(self, worker: int, version: int, weights: bool = True) -> Send:
         """The next order of a worker that has trained, or has joined."""
         node = self.nodes[worker]
-        if node.passes >= self.total or self._stopping:
-            self._turn(worker, State.STOPPED)
-            self._leaves(worker)
-            return Send(Order(worker, version, node.passes, node.passes, weights=False, stop=True))
         begun = node.passes // 1
         until = Fraction(begun + (self._local_epochs if self.idpa.done else 1))
+        self._settle(worker, until)
+        ended = node.end is not None and node.passes >= node.end
+        if ended or self._stopping:
+            self._turn(worker, State.STOPPED)
+            self._leaves(worker)
+            until = max(node.passes, self.total) if ended else node.passes  # by which a replay tells them apart
+            return Send(Order(worker, version, until, node.passes, weights=False, stop=True))
         runs: tuple[Run, ...] = ()
         if node.passes == begun:  # within a pass, its samples stay what they are
             runs = tuple(node.pending)
             node.pending.clear()
             node.samples += size(runs)
         self._turn(worker, State.TRAINING)
-        if until >= self.total:
-            until = self.total
+        if node.end is not None:
+            until = node.end
             if worker in self.idpa.present:  # what others leave behind could not reach it any more
                 self.idpa.retire(worker)
         node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch)

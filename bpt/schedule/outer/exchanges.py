@@ -44,6 +44,7 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction) -
     param = plan.parallel_param
     balance, outer = param.balance_param, param.agwu_param
     idpa: Idpa = Udpa(samples, workers)
+    together = param.balance == pb.ParallelParameter.IDPA and balance.finish == pb.BalanceParameter.TOGETHER
     if param.balance == pb.ParallelParameter.IDPA:
         rule = Rule[pb.BalanceParameter.Rule.Name(balance.rule)]
         idpa = Idpa(samples, workers, balance.num_batches, rule)
@@ -53,6 +54,9 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction) -
             return Sgwu(idpa, passes, outer.local_epochs, outer.weigh_by_samples)
         case pb.ParallelParameter.AGWU:
             return Agwu(idpa, passes, outer.local_epochs, outer.max_staleness, normalizer, outer.weigh_by_samples)
+            return Agwu(
+                idpa, passes, outer.local_epochs, outer.max_staleness, normalizer, outer.weigh_by_samples, together
+            )
         case _:
             assert param.exchange == pb.ParallelParameter.ASGD, param.exchange
-            return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness)
+            return Asgd(idpa, passes, outer.push, outer.fetch, outer.max_staleness, together)

@@ -64,7 +64,7 @@ class Replay:
         lost = {worker for each in logged if isinstance(each, Lost) for worker in each.workers}
         self.decisions = len(logged)
         self.short = not {order.worker for order in stops} | lost >= set(range(workers))
-        self.stopped = not self.short and any(0 < order.passes < total for order in stops)
+        self.stopped = not self.short and any(0 < order.passes <= order.until < total for order in stops)
         self._left = deque(_as_it_went(logged))
         self._total = total
         self._passes = [Fraction(0)] * workers
@@ -108,7 +108,7 @@ class Replay:
     @property
     def progress(self) -> Fraction:
         """The part of all training that is done: passes by samples, from 0 to 1."""
-        done = sum((n * p for n, p in zip(self._samples, self._passes, strict=True)), Fraction(0))
+        done = sum((n * min(p, self._total) for n, p in zip(self._samples, self._passes, strict=True)), Fraction(0))
         return done / (sum(self._samples) * self._total) if done else done
 
     def _advance(self) -> list[Instruction]:
@@ -153,6 +153,8 @@ class Replay:
         self._waiting.discard(order.worker)
         if order.stop:
             self._stopped.add(order.worker)
+            if order.until >= self._total:  # it has done its part, be that a little less than K' passes
+                self._passes[order.worker] = self._total
 
     def _stop(self, worker: int) -> Send:
         order = Order(worker, 0, weights=False, stop=True)

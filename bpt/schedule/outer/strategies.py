@@ -85,8 +85,9 @@ class Agwu(OuterSchedule):
         max_staleness: int = 0,
         normalizer: Normalizer = Normalizer.OTHERS,
         by_samples: bool = False,
+        together: bool = False,
     ) -> None:
-        super().__init__(idpa, passes, local_epochs)
+        super().__init__(idpa, passes, local_epochs, together)
         self._by_samples = by_samples
         self.versions = Versions(idpa.nodes, max_staleness, normalizer)
         for worker in range(idpa.nodes):
@@ -137,8 +138,16 @@ class Asgd(Agwu):
     See OuterSchedule and Versions for the other arguments.
     """
 
-    def __init__(self, idpa: Idpa, passes: Fraction, push: int = 1, fetch: int = 1, max_staleness: int = 0) -> None:
-        super().__init__(idpa, passes, max_staleness=max_staleness)
+    def __init__(
+        self,
+        idpa: Idpa,
+        passes: Fraction,
+        push: int = 1,
+        fetch: int = 1,
+        max_staleness: int = 0,
+        together: bool = False,
+    ) -> None:
+        super().__init__(idpa, passes, max_staleness=max_staleness, together=together)
         self._period = push
         self._fetch = fetch
         self._unfetched = [0] * idpa.nodes  # iterations since each has taken the weights

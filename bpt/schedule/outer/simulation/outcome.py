@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bpt.balance.quantities import Durations, balance_index, bytes_moved, waiting_time
+from bpt.balance.quantities import Durations, PassTimes, balance_index, bytes_moved, waiting_time
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,8 @@ class Ledger:
         self.weight_bytes = 0
         self.data_bytes = 0
         self.events = 0
-        self._nodes = nodes
         self._exchanges = [0] * nodes
-        self._durations: list[list[float | None]] = []
+        self._times = PassTimes(nodes)
 
     @property
     def exchanges(self) -> int:
@@ -131,16 +130,12 @@ class Ledger:
     @property
     def durations(self) -> Durations:
         """For each pass the seconds of each node. Passes that nobody ended in a submission are left out."""
-        return [times for times in self._durations if any(time is not None for time in times)]
+        return self._times.durations
 
     def computed(self, node: int, passes: float, seconds: float) -> None:
         """A node has submitted, ``passes`` after the start; it computed for ``seconds`` since it last did."""
         self._exchanges[node] += 1
-        number = max(math.ceil(passes), 1)
-        while len(self._durations) < number:
-            self._durations.append([None] * self._nodes)
-        times = self._durations[number - 1]
-        times[node] = (times[node] or 0.0) + seconds
+        self._times.add(node, passes, seconds, max(math.ceil(passes) - 1, 0))
 
     def updated(self, staleness: int | None = None) -> None:
         """There is a new version of the global weights."""

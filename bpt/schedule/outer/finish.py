@@ -1,0 +1,59 @@
+"""Finish: when all nodes of an asynchronous run end, if they are to end together."""
+
+from __future__ import annotations
+
+import math
+
+
+class Finish:
+    """Divides the work that is left by what nodes have really taken, so that the last passes of all end at one moment.
+
+    In the paper every node makes K' passes, so what IDPA has misjudged when it handed the last samples out adds up over
+    all passes behind that, and nodes idle at the end. Here some make a little more and others a little less, while the
+    samples trained together stay the same. Each node's clock is the time that it has computed and waited.
+
+    It is fed by node, with sums kept up, so that it takes no longer with 10,000 nodes.
+    """
+
+    def __init__(self) -> None:
+        self._terms: dict[int, tuple[float, float, float]] = {}
+        self._sums = [0.0, 0.0, 0.0]  # samples a second; that times the clock; samples to train
+        self._owed = 0.0  # samples that nodes which have settled do not train of what was theirs, or train for others
+
+    def __len__(self) -> int:
+        """The nodes that have not settled yet, of those that are known."""
+        return len(self._terms)
+
+    def __contains__(self, node: int) -> bool:
+        """Whether the node is known, and has not settled."""
+        return node in self._terms
+
+    def note(self, node: int, seconds_per_sample: float, clock: float, left: float) -> None:
+        """What is known of a node.
+
+        Args:
+            seconds_per_sample: that it takes, waiting included.
+            clock: seconds that it has computed and waited.
+            left: samples that it would train from then on, in all passes together, by the paper.
+        """
+        self.forget(node)
+        self._terms[node] = 1 / seconds_per_sample, clock / seconds_per_sample, left
+        self._sums = [total + term for total, term in zip(self._sums, self._terms[node], strict=True)]
+
+    def forget(self, node: int) -> None:
+        """The node is gone, or settled."""
+        terms = self._terms.pop(node, None)
+        if terms:
+            self._sums = [total - term for total, term in zip(self._sums, terms, strict=True)]
+
+    def samples(self, node: int) -> float:
+        """How many samples the node trains until the moment when all end; 0 if that is over for it."""
+        rate, at, _ = self._terms[node]
+        speed, clocks, left = self._sums
+        moment = (left + self._owed + clocks) / speed
+        return max(0.0, math.fsum([moment * rate, -at]))
+
+    def settle(self, node: int, samples: float) -> None:
+        """The node trains so many samples from its clock on, and then ends."""
+        self._owed += self._terms[node][2] - samples
+        self.forget(node)
