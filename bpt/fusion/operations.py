@@ -88,14 +88,22 @@ class PreparedConvolution:
     Args:
         total: behind these, the sum with another blob, which is then the second bottom.
         relu: behind all others, done by the way.
+        holders: the layers that have that other blob's memory, if it may be written over; else none.
     """
 
     def __init__(
-        self, head: Convolution, affines: Sequence[Layer], total: Eltwise | None = None, relu: ReLU | None = None
+        self,
+        head: Convolution,
+        affines: Sequence[Layer],
+        total: Eltwise | None = None,
+        relu: ReLU | None = None,
+        holders: Sequence[Layer] = (),
     ) -> None:
-        self.layers: tuple[Layer, ...] = (head, *affines, *(each for each in (total, relu) if each is not None))
+        behind = [layer for layer in (total, relu) if layer is not None]
+        self.layers: tuple[Layer, ...] = (head, *affines, *behind, *holders)
         self.top_is_free = relu is None
         self._head, self._affines, self._total, self._relu = head, tuple(affines), total, relu
+        self._over = bool(holders)
         self._weights: Weights | None = None
         self._packed: PackedConvolution | None = None
 
@@ -110,7 +118,7 @@ class PreparedConvolution:
             self._weights = self._head.folded(affine)
             self._packed = self._head.packed(self._weights, bottom, self._relu is not None)
         if self._packed is not None:
-            return self._packed(bottom, *bottoms[1:])
+            return self._packed(bottom, bottoms[1] if self._total is not None else None, self._over)
         top = self._head.forward_by(self._weights, bottom)
         if self._total is not None:
             top = self._total.overwrite(0, top, bottoms[1])

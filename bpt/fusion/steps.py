@@ -111,7 +111,8 @@ class _Planner:
         relu = self._relu_behind(nodes[-1])
         summing = None if total is None else self._layers[total.index]
         assert summing is None or isinstance(summing, Eltwise)
-        operation = PreparedConvolution(head, affines, summing, self._relu_at(relu))
+        holders = [layer for edge in other for layer in self._holders(edge, node.index)]
+        operation = PreparedConvolution(head, affines, summing, self._relu_at(relu), holders)
         return Step(nodes if relu is None else (*nodes, relu), operation, other)
 
     def _prepared_product(self, node: Node) -> Step | None:
@@ -178,6 +179,24 @@ class _Planner:
                 makers = maker.layers if not isinstance(maker, Layer) else (maker,)
                 return Step((node,), Overwriting(layer, place, makers))
         return None
+
+    def _holders(self, edge: int, ready: int) -> tuple[Layer, ...]:
+        """The layers that have a blob's memory, if none needs it from layer ``ready`` on but that which reads the blob.
+
+        That is so for what a prepared convolution has made, and for a copy of it if convolutions have read the others.
+        """
+        node = self._graph.nodes[self._graph.edges[edge].producer]
+        holders: list[Layer] = []
+        if node.type == "Split":
+            consumers = [self._graph.edges[top].consumer for top in node.tops if top != edge]
+            readers = [index for index in consumers if index is not None and index < ready]
+            holders = [self._layers[index] for index in (node.index, *readers)]
+            convolved = all(isinstance(layer, Convolution) for layer in holders[1:])
+            if len(readers) < len(consumers) or not convolved or not all(map(self._is_inner, node.tops)):
+                return ()
+            (edge,) = node.bottoms
+        maker = self._makers.get(edge)
+        return (*maker.layers, *holders) if isinstance(maker, PreparedConvolution) and self._is_inner(edge) else ()
 
     def _behind(self, node: Node) -> Iterator[Node]:
         """The layers behind, as long as each reads one blob, which nobody else sees, and gives one."""

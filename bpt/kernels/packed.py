@@ -37,19 +37,30 @@ class PackedConvolution:
     group: int
     relu: bool
 
-    def __call__(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """The top of ``x``, ``(N, channels, height, width)``, plus ``other``, if any; both channels-last or neither."""
+    def __call__(self, x: Tensor, other: Tensor | None = None, over: bool = False) -> Tensor:
+        """The top of ``x``, ``(N, channels, height, width)``, plus ``other``, if any.
+
+        Args:
+            over: the top may have the memory of ``other``, which need not be written anew then.
+        """
         window = self.pad, self.stride, self.dilation, self.group
-        operators = torch.ops.mkldnn._convolution_pointwise
+        operators = torch.ops.mkldnn
         top: Tensor
         if other is None:
-            behind = "relu" if self.relu else "none"
-            top = operators.default(x, self.filters, self.bias, *window, behind, [], "")
+            alone = "relu" if self.relu else "none"
+            top = operators._convolution_pointwise.default(x, self.filters, self.bias, *window, alone, [], "")
+            return top
+        relu = "relu" if self.relu else None
+        if is_channels_last(x) and not is_channels_last(other):
+            other = channels_last(other)
+        if over:
+            top = operators._convolution_pointwise_.binary(
+                other, x, self.filters, self.bias, *window, "add", None, relu, [], ""
+            )
         else:
-            relu = "relu" if self.relu else None
-            if is_channels_last(x) and not is_channels_last(other):
-                other = channels_last(other)
-            top = operators.binary(x, other, self.filters, self.bias, *window, "add", None, relu, [], "")
+            top = operators._convolution_pointwise.binary(
+                x, other, self.filters, self.bias, *window, "add", None, relu, [], ""
+            )
         return top
 
 
@@ -142,7 +153,9 @@ def works() -> bool:
     try:
         with torch.no_grad():
             packed, plain = _pack(x, filters, bias, (2,), (1,), (1,), 1, True), torch.conv2d(x, filters, bias, 2, 1)
-            return torch.equal(packed(x), plain.relu()) and torch.equal(packed(x, other), (plain + other).relu())
+            total = (plain + other).relu()
+            sums = packed(x, other), packed(x, other, over=True)
+            return torch.equal(packed(x), plain.relu()) and all(torch.equal(each, total) for each in sums)
     except (AttributeError, RuntimeError, TypeError):
         return False
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from bpt.fusion.operations import PreparedConvolution
 from bpt.kernels import packed
 from bpt.proto import bpt_pb2 as pb
-from tests.fusion.nets import a_pass, assert_same, edge_of, net_of, steps_of
+from tests.fusion.nets import a_pass, assert_same, edge_of, names, net_of, steps_of
 
 
 def layer(name: str, kind: str, bottoms: str, more: str = "", in_place: bool = True) -> str:
@@ -148,6 +149,57 @@ def test_sums_that_a_convolution_does(text: str, steps: list[str]) -> None:
         with net.fixed_parameters():
             assert [names for names, _ in steps_of(net)] == steps
             assert_same(a_pass(net, fused=True, double=False), plain, 1e-5)
+
+
+TWO_BLOCKS = (
+    BLOCK
+    + convolution("c2", "sum")
+    + convolution("d", "c2")
+    + layer("sum2", "Eltwise", "sum d", in_place=False)
+    + layer("r2", "ReLU", "sum2")
+    + convolution("e", "sum2")
+)
+
+
+@pytest.mark.parametrize("keep", ["", "sum_relu", "sum2", "a_relu"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        layer("flat", "Flatten", "sum", in_place=False),  # reads the same memory later
+        layer("drop", "Dropout", "sum", in_place=False) + convolution("f", "drop"),
+        layer("tanh", "TanH", "sum", in_place=False),
+    ],
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_sums_over_a_blob_that_nobody_else_needs(keep: str, more: str, first: bool) -> None:
+    text = TWO_BLOCKS.replace(convolution("c2", "sum"), more + convolution("c2", "sum")) if first else TWO_BLOCKS + more
+    net = net_of(text, phase=pb.TEST)
+    kept = {edge_of(net.graph, keep)} if keep else set()
+    with torch.no_grad():
+        plain = a_pass(net, fused=False, double=False, keep=kept)
+        with net.fixed_parameters():
+            for _ in range(2):
+                assert_same(a_pass(net, fused=True, double=False, keep=kept), plain, 1e-5)
+            steps = net._steps(range(len(net.graph)), {edge.index for edge in net.graph.outputs} | kept)
+    over = {names(step): step.operation._over for step in steps if isinstance(step.operation, PreparedConvolution)}
+    assert over["d sum2 r2" if keep != "sum2" else "d sum2"] == (not more and keep != "sum_relu")
+
+
+@pytest.mark.parametrize("hooked", ["b", "sum_relu", "c2"])
+def test_hooks_see_what_prepared_convolutions_leave_as_it_is(hooked: str) -> None:
+    net = net_of(TWO_BLOCKS, phase=pb.TEST)
+    seen: list[tuple[Tensor, Tensor]] = []
+    net.layers[net.graph.index_of[hooked]].register_forward_hook(
+        lambda layer, bottoms, top: seen.extend((each, each.clone()) for each in (*bottoms, top))
+    )
+    with torch.no_grad():
+        plain = a_pass(net, fused=False, double=False)
+        seen.clear()
+        with net.fixed_parameters():
+            assert_same(a_pass(net, fused=True, double=False), plain, 1e-5)
+    assert len(seen) == 2
+    assert all(torch.equal(afterwards, at_once) for afterwards, at_once in seen)
 
 
 def test_without_packed_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ def test_as_torch(
         torch.testing.assert_close(convolution(x[:1]), (plain.relu() if relu else plain)[:1])  # another batch
         other = torch.randn(plain.shape, generator=generator)
         total = plain + other
-        torch.testing.assert_close(convolution(x, other), total.relu() if relu else total)
+        for over in (False, True):
+            torch.testing.assert_close(convolution(x, other, over), total.relu() if relu else total)
 
 
 @pytest.mark.parametrize("bias", [False, True])
