@@ -53,7 +53,6 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction) -
         case pb.ParallelParameter.SGWU:
             return Sgwu(idpa, passes, outer.local_epochs, outer.weigh_by_samples)
         case pb.ParallelParameter.AGWU:
-            return Agwu(idpa, passes, outer.local_epochs, outer.max_staleness, normalizer, outer.weigh_by_samples)
             return Agwu(
                 idpa, passes, outer.local_epochs, outer.max_staleness, normalizer, outer.weigh_by_samples, together
             )

@@ -14,6 +14,7 @@ from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.instructions import Descend, Merge, Report, Send
 from bpt.schedule.outer.outer_rules import OUTER
 from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu
+from tests.schedule.outer.play import Play
 from tests.solver.training import solver_of
 
 
@@ -102,3 +103,14 @@ def test_of_asgd() -> None:
 def test_numbers_that_do_not_fit(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         made(f"exchange: AGWU {text}")
+
+
+@pytest.mark.parametrize("exchange", ["AGWU", "ASGD", "SGWU"])
+def test_who_ends_together(exchange: str) -> None:
+    """Of 3 workers one slows down by a tenth; its last pass is shorter then, unless all are to make K' passes."""
+    passes_each = "balance: IDPA balance_param { finish: PASSES }"
+    for text, together in (("balance: IDPA", True), (passes_each, False), ("", False)):
+        schedule = made(f"exchange: {exchange} {text}", samples=300, passes=Fraction(8))
+        play = Play(schedule, [1.0, 1.0, 1.0], changes=[(250.0, 2, 0.9)]).run()
+        passes = {player.passes for player in play.players}
+        assert (len(passes) > 1) is (together and exchange != "SGWU")
