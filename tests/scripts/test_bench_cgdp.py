@@ -254,6 +254,11 @@ def test_scaling_in_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "f.png").stat().st_size
 
 
+def test_learning_in_a_figure(tmp_path: Path) -> None:
+    figures.draw_learning(tmp_path / "f.png", "LeNet", {"OrigDP": [(0, 0.0, 0.1), (9, 1.0, 0.9)], SEARCH: [(0, 0, 0)]})
+    assert (tmp_path / "f.png").stat().st_size
+
+
 def test_gpus_have_a_rank_each() -> None:
     assert gpu_numbers(4) == ([1, 2, 4], ["0", "1", "2", "3"])
     assert gpu_numbers(3)[0] == [1, 2]
@@ -290,7 +295,20 @@ def test_a_job_of_all_ways(tmp_path: Path) -> None:
 @needs_mpi
 @pytest.mark.slow
 def test_smoke(tmp_path: Path) -> None:
-    words = ["--nets", "lenet", "--sizes", "1,2,10,50,search", "--rounds", "1", "--iterations", "2", "--scaling", "1,2"]
+    words = [
+        "--nets",
+        "lenet",
+        "--sizes",
+        "1,2,10,50,search",
+        "--rounds",
+        "1",
+        "--iterations",
+        "2",
+        "--scaling",
+        "1,2",
+        "--learn",
+        "2",
+    ]
     bench = [sys.executable, str(ROOT / "scripts" / "bench"), "cgdp", *words, "--out", str(tmp_path / "new")]
     printed = call(bench)
     assert "lenet: 2 ranks, each 16 images of 28x28" in printed
@@ -300,8 +318,8 @@ def test_smoke(tmp_path: Path) -> None:
     assert "  CGDP search: chose chunks " in printed
     assert "FAILED" not in printed
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
-        "iterations.csv", "lenet_scaling.png", "lenet_search.png", "lenet_sizes.png", "scaling.csv", "summary.csv",
-        "trials.csv",
+        "accuracy.csv", "iterations.csv", "lenet_accuracy.png", "lenet_scaling.png", "lenet_search.png",
+        "lenet_sizes.png", "scaling.csv", "summary.csv", "trials.csv",
     ]  # fmt: skip
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
+from scripts.benches.harness import curve as curve_file
 from scripts.benches.mpifc import bench, figures
 from scripts.benches.mpifc.bench import Timed, curve_rows, differing, layer_rows, layer_table
 from scripts.benches.mpifc.ranks import work
-from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of, write_solver
+from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of
 from scripts.make_synthetic import images
 from tests.doubles.thread_ranks import run_ranks
 
@@ -65,9 +66,9 @@ def test_accuracy_is_the_same_in_all_ways(tmp_path: Path) -> None:
 
     def curve(way: Way) -> list[tuple[int, float, float]]:
         path = tmp_path / "solver.prototxt"
-        write_solver("lenet", way, tmp_path, 16, path)
+        curve_file.write_solver("lenet", [way.parallel], tmp_path, way.batch, 16, path, way.passes, "MpiFc")
         order = {"solver": str(path), "iterations": 2, "every": 1}
-        found: list[tuple[int, float, float]] = run_ranks(way.ranks, lambda comm: work(order, comm))[0]
+        found: list[tuple[int, float, float]] = run_ranks(way.ranks, lambda comm: curve_file.work(order, comm))[0]
         return found
 
     alone = curve(Way(WHOLE, 1, 4))

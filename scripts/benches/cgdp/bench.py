@@ -8,7 +8,8 @@ itself at the same time. The memory layout is the one that one process chooses, 
 ``search`` and ``model`` first find their chunks in jobs of their own, which Fig. 8 shows, and then take part like fixed
 sizes. Memory is measured in jobs of one way each. A chunk size that gives the chunks of a smaller one is left out.
 
-Then the best chunks, TREE and ALLREDUCE train on each number of ranks of --scaling (Fig. 6), with a batch each.
+Then the best chunks, TREE and ALLREDUCE train on each number of ranks of --scaling (Fig. 6), with a batch each. At last
+LeNet learns the digits, on one rank and on --ranks by CGDP and TREE: accuracy by time and by iteration (Fig. 7).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from scripts.benches.cgdp.results import (
 )
 from scripts.benches.cgdp.scaling import SCALING, Scaling, cores_left, scaling_rows, scaling_table
 from scripts.benches.harness.arguments import add_nets, add_output, at_least, explain
-from scripts.benches.harness.launch import ROOT, JobError
+from scripts.benches.harness.curve import Point, train, write_solver
+from scripts.benches.harness.launch import ROOT, JobError, call
 from scripts.benches.harness.tables import Tables
 
 HELP = "CGDP with each chunk size against TREE (OrigDP) and ALLREDUCE, on CPU cores"
@@ -74,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1,2,4",
         help="numbers of ranks for Fig. 6; '': none (default %(default)s)",
     )
+    parser.add_argument(
+        "--learn", type=int, default=300, help="iterations of LeNet for Fig. 7; 0: none (default %(default)s)"
+    )
     parser.add_argument("--quick", action="store_true", help="LeNet and few sizes, a minute or two")
     add_output(parser, ROOT / "bench" / "cgdp", "CSV and PNG files")
 
@@ -86,6 +91,7 @@ def rank_numbers(text: str) -> list[int]:
 def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller sizes."""
     arguments.nets, arguments.sizes, arguments.rounds, arguments.iterations = ["lenet"], ["1", "2", "search"], 1, 5
+    arguments.learn = min(arguments.learn, 20)
     arguments.scaling = [ranks for ranks in arguments.scaling if ranks <= 2 or cores_left(ranks) >= 0]
 
 
@@ -269,6 +275,32 @@ def scale(comparison: Comparison, arguments: argparse.Namespace, tables: Tables)
     return scaling.failed
 
 
+LEARNED = ("way", "ranks", "iteration", "seconds", "accuracy")
+DIGITS = 360  # images of the test
+
+
+def learn(arguments: argparse.Namespace, tables: Tables) -> bool:
+    """Fig. 7: LeNet learns the digits, whole batches of the same samples in all ways; whether nothing has failed."""
+    ways = [(ALONE, "", 1), (ORIGINAL, EXCHANGES[1].parallel, arguments.ranks), (SEARCH, cgdp(""), arguments.ranks)]
+    curves: dict[str, list[Point]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, solver = Path(scratch), Path(scratch) / "solver.prototxt"
+        try:
+            call([sys.executable, str(ROOT / "scripts" / "make_digits.py"), str(folder / "digits")])
+            for way, parallel, ranks in ways:
+                _note(f"lenet learns: {way}")
+                write_solver("lenet", [parallel], folder / "digits", 64, DIGITS, solver)
+                curves[way] = train(solver, arguments.learn, ranks, folder)
+                iteration, seconds, accuracy = curves[way][-1]
+                tables.add("accuracy", LEARNED, [(way, ranks, *point) for point in curves[way]])
+                print(f"lenet, {way}: {accuracy:.1%} after {iteration} iterations, {seconds:.1f} s", flush=True)
+        except JobError as error:
+            print(f"lenet learns: FAILED: {error}", flush=True)
+            return False
+    figures.draw_learning(arguments.out / "lenet_accuracy.png", f"LeNet, {arguments.ranks} ranks", curves)
+    return True
+
+
 def run(arguments: argparse.Namespace) -> None:
     figures.check_matplotlib()
     if arguments.quick:
@@ -277,6 +309,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(results.LEGEND)
     tables = Tables(arguments.out)
     good = [measure(name, arguments, tables) for name in arguments.nets]
+    good += [learn(arguments, tables)] if arguments.learn > 0 else []
     print(f"numbers and figures: {arguments.out}")
     if not all(good):
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""The figures of ``scripts/bench cgdp``, after Fig. 3, 6 and 8 of the paper, as PNG files."""
+"""The figures of ``scripts/bench cgdp``, after Fig. 3 and 6 to 8 of the paper, as PNG files."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from scripts.benches.cgdp.scaling import Scaled
+    from scripts.benches.harness.curve import Point
 
 # Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
 COLOURS = {ORIGINAL: "#D55E00", ALLREDUCE: "#009E73", ALONE: "#000000", SEARCH: "#0072B2", MODEL: "#CC79A7"}
@@ -118,6 +119,19 @@ def draw_scaling(path: Path, title: str, scaled: Scaled) -> None:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         axes.tick_params(labelsize=8)
+    _save(figure, right, path)
+
+
+def draw_learning(path: Path, title: str, curves: Mapping[str, Sequence[Point]]) -> None:
+    """Fig. 7: accuracy of the test by the time of training (a) and by the iteration (b), a line for each way."""
+    figure, left = _new(title, panels=2)
+    right = figure.add_subplot(1, 2, 2)
+    for axes, column in ((left, 1), (right, 0)):
+        for way, points in curves.items():
+            at, accuracy = [point[column] for point in points], [100 * point[2] for point in points]
+            axes.plot(at, accuracy, color=COLOURS[way], linestyle=DASHES.get(way, "-"), label=way)
+        axes.set_xlabel("time of training (s)" if column else "iteration")
+        axes.set_ylabel("accuracy (%)")
     _save(figure, right, path)
 
 

@@ -25,11 +25,12 @@ from typing import Any
 
 from bpt.report.log import columns
 from scripts.benches.harness.arguments import add_output, at_least, explain, some_of
+from scripts.benches.harness.curve import Point, train, write_solver
 from scripts.benches.harness.launch import ROOT, JobError, run_worker
 from scripts.benches.harness.tables import Tables
 from scripts.benches.harness.testbed import call, end_by_signals, on_testbed, run_on_hosts
 from scripts.benches.mpifc import figures
-from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of, write_solver
+from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of
 
 HELP = "MPI-FC's experiments: split layers against K and size, elements against Table 1, batches of 1, accuracy by time"
 NETS = {"lenet": 360, "cifar10_quick": 500}  # images of the test
@@ -55,14 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder of data sets (default %(default)s)")
     parser.add_argument("--hosts", help="also on a test bed of these, such as a:0.5,b:0.5,c:0.5 (Linux, root)")
     parser.add_argument("--bandwidth", default="1gbit", help="of each host's link (default %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="small sizes: K up to 2, LeNet only, a minute or two")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: K up to 2, the first of --nets only, a minute or two"
+    )
     add_output(parser, ROOT / "bench" / "mpifc", "CSV and PNG files")
 
 
 def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller sizes."""
     arguments.slaves, arguments.inputs, arguments.outputs = [1, 2], 512, [256, 1024]
-    arguments.rounds, arguments.iterations, arguments.nets, arguments.train = 2, 3, ["lenet"], 20
+    arguments.rounds, arguments.iterations, arguments.nets, arguments.train = 2, 3, arguments.nets[:1], 20
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def differing(rows: Iterable[Sequence[object]]) -> list[Sequence[object]]:
 
 
 CURVES = ("net", "scheme", "K", "batch", "passes", "iteration", "seconds", "accuracy")
-Curves = Mapping[Way, Sequence[tuple[int, float, float]]]
+Curves = Mapping[Way, Sequence[Point]]
 
 
 def train_net(name: str, arguments: argparse.Namespace, folder: Path, note: Callable[[str], None]) -> Curves:
@@ -165,10 +168,8 @@ def train_net(name: str, arguments: argparse.Namespace, folder: Path, note: Call
     curves = {}
     for way in ways:
         note(f"{name}: {figures.label(way)}")
-        write_solver(name, way, data, NETS[name], solver)
-        order = {"solver": str(solver), "iterations": arguments.train, "every": max(1, arguments.train // 10)}
-        points = run_worker("mpifc.ranks", order, folder, way.ranks, threads=1)
-        curves[way] = [(int(iteration), float(seconds), float(accuracy)) for iteration, seconds, accuracy in points]
+        write_solver(name, [way.parallel], data, way.batch, NETS[name], solver, way.passes, "MpiFc")
+        curves[way] = train(solver, arguments.train, way.ranks, folder)
     return curves
 
 

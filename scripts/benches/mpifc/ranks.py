@@ -1,16 +1,14 @@
-"""A rank of a job of ``scripts/bench mpifc``: times a layer, or trains a network and tests it now and then."""
+"""A rank of a job of ``scripts/bench mpifc``: times a layer in many ways."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-import torch
-
 from bpt.comm.base import Communicator
 from bpt.events.totals import Key, Totals, phase_seconds
 from bpt.proto.merge import apply_set
-from bpt.proto.sources import SolverSource, read_solver
+from bpt.proto.sources import SolverSource
 from bpt.proto.upgrade import upgrade_solver
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import Step
@@ -23,13 +21,8 @@ WARM_UP = 2  # iterations of a turn that do not count
 Laps = list[dict[str, float]]
 
 
-def work(order: dict[str, Any], world: Communicator) -> Any:
-    """A rank's life; see ``layers`` and ``curve``."""
-    return curve(order, world) if "solver" in order else layers(order, world)
-
-
-def layers(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
-    """Time every way in turn, with every size of the layer.
+def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
+    """A rank's life: times every way in turn, with every size of the layer.
 
     Returns:
         For each way and size: "laps", seconds of each phase of each iteration, on the rank that waits for all; and
@@ -81,23 +74,3 @@ def _of_pass(key: Key) -> int | None:
     if isinstance(key.step, Step) and key.step.kind in (do.Forward, do.Backward):
         return int(key.step.kind is do.Backward)
     return None
-
-
-def curve(order: dict[str, Any], world: Communicator) -> list[tuple[int, float, float]]:
-    """Iteration, seconds of training so far, and accuracy of a test, from time to time."""
-    solver = Solver(read_solver(order["solver"]), world=world)
-    points, seconds = [], 0.0
-    for iteration in range(0, order["iterations"] + 1, order["every"]):
-        if iteration:
-            world.Barrier()
-            start = time.perf_counter()
-            solver.step(order["every"])
-            world.Barrier()
-            seconds += time.perf_counter() - start
-        solver.runtime.before_test()
-        scores = solver.test(0)
-        assert scores is not None
-        accuracy = scores.outputs.get("accuracy", torch.zeros(()))  # slaves have no outputs
-        points.append((iteration, seconds, float(accuracy)))
-    solver.close()
-    return points

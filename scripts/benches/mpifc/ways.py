@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import read_net, read_solver
-from bpt.proto.text import to_text
-from scripts.benches.harness.launch import PROTOTXT
 from scripts.benches.harness.nets import solver_param
 
 WHOLE, MASTER_SLAVE, PEER = "whole", "MASTER_SLAVE", "PEER"
@@ -78,34 +74,3 @@ def layer_solver(way: Way, inputs: int, outputs: int) -> pb.SolverParameter:
     param = solver_param(net, 1e-6, iter_size=way.passes)
     param.engine = pb.SolverParameter.CONTIGUOUS
     return param
-
-
-def write_solver(name: str, way: Way, data: Path, tests: int, path: Path) -> None:
-    """The solver of the network ``name`` of ``prototxt/``, whose fully connected layers are MpiFc layers.
-
-    Args:
-        data: has train_lmdb and test_lmdb.
-        tests: images of those to test on.
-        path: where to write it.
-    """
-    net = read_net(PROTOTXT / name / "train_val.prototxt").param
-    for layer in net.layer:
-        if layer.type == "InnerProduct":
-            layer.type = "MpiFc"
-        if layer.type != "Data":
-            continue
-        training = any(rule.phase == pb.TRAIN for rule in layer.include)
-        layer.data_param.source = str(data / ("train_lmdb" if training else "test_lmdb"))
-        layer.data_param.batch_size = way.batch if training else tests
-        if layer.transform_param.HasField("mean_file"):  # of its own images
-            layer.transform_param.ClearField("mean_file")
-            layer.transform_param.mean_value.append(128)
-    param = read_solver(PROTOTXT / name / "solver.prototxt", [way.parallel]).param
-    for field in ("net", "test_iter", "test_interval", "snapshot", "display"):
-        param.ClearField(field)
-    param.net_param.CopyFrom(net)
-    param.test_iter.append(1)
-    param.test_interval, param.test_initialization = 10**6, False  # the bench says when
-    param.iter_size, param.random_seed, param.max_iter, param.snapshot_after_train = way.passes, 1, 10**6, False
-    param.engine = pb.SolverParameter.CONTIGUOUS
-    path.write_text(to_text(param))

@@ -1,0 +1,89 @@
+"""Accuracy against time: a rank of a job that trains a network, and tests it now and then; see launch.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import read_net, read_solver
+from bpt.proto.text import to_text
+from bpt.solver.solver import Solver
+from scripts.benches.harness.launch import PROTOTXT, run_worker
+
+Point = tuple[int, float, float]  # iteration, seconds of training so far, accuracy
+POINTS = 10  # of a curve, and the start
+
+
+def write_solver(
+    name: str, overrides: Sequence[str], data: Path, batch: int, tests: int, path: Path, passes: int = 1,
+    fully_connected: str = "InnerProduct",
+) -> None:  # fmt: skip
+    """The solver of the network ``name`` of ``prototxt/``, which tests when it is told to, and writes nothing.
+
+    Args:
+        overrides: texts that are laid over it.
+        data: has train_lmdb and test_lmdb.
+        batch: samples of a pass.
+        tests: images to test on.
+        path: where to write it.
+        passes: of an iteration.
+        fully_connected: the type of its InnerProduct layers.
+    """
+    net = read_net(PROTOTXT / name / "train_val.prototxt").param
+    for layer in net.layer:
+        if layer.type == "InnerProduct":
+            layer.type = fully_connected
+        if layer.type != "Data":
+            continue
+        training = any(rule.phase == pb.TRAIN for rule in layer.include)
+        layer.data_param.source = str(data / ("train_lmdb" if training else "test_lmdb"))
+        layer.data_param.batch_size = batch if training else tests
+        if layer.transform_param.HasField("mean_file"):  # of its own images
+            layer.transform_param.ClearField("mean_file")
+            layer.transform_param.mean_value.append(128)
+    param = read_solver(PROTOTXT / name / "solver.prototxt", overrides).param
+    for field in ("net", "test_iter", "test_interval", "snapshot", "display"):
+        param.ClearField(field)
+    param.net_param.CopyFrom(net)
+    param.test_iter.append(1)
+    param.test_interval, param.test_initialization = 10**6, False  # the bench says when
+    param.iter_size, param.random_seed, param.max_iter, param.snapshot_after_train = passes, 1, 10**6, False
+    param.engine = pb.SolverParameter.CONTIGUOUS
+    path.write_text(to_text(param))
+
+
+def train(solver: Path, iterations: int, ranks: int, folder: Path) -> list[Point]:
+    """Train on so many ranks of one thread.
+
+    Raises:
+        JobError: it has failed.
+    """
+    order = {"solver": str(solver), "iterations": iterations, "every": max(1, iterations // POINTS)}
+    points = run_worker("harness.curve", order, folder, ranks, threads=1)
+    return [(int(iteration), float(seconds), float(accuracy)) for iteration, seconds, accuracy in points]
+
+
+def work(order: dict[str, Any], world: Communicator) -> list[Point]:
+    """A rank's life: the points of the curve."""
+    solver = Solver(read_solver(order["solver"]), world=world)
+    points, seconds = [], 0.0
+    for iteration in range(0, order["iterations"] + 1, order["every"]):
+        if iteration:
+            world.Barrier()
+            start = time.perf_counter()
+            solver.step(order["every"])
+            world.Barrier()
+            seconds += time.perf_counter() - start
+        solver.runtime.before_test()
+        scores = solver.test(0)
+        assert scores is not None
+        accuracy = scores.outputs.get("accuracy", torch.zeros(()))  # slaves have no outputs
+        points.append((iteration, seconds, float(accuracy)))
+    solver.close()
+    return points
