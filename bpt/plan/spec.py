@@ -125,6 +125,7 @@ class ParallelSpec:
     sync_batch_norm: bool = False
     server: int = _Parallel.DEDICATED
     ship_data: bool = False
+    servers: int = 0
     tree_param: TreeSpec = TreeSpec()
 
     @property

@@ -418,7 +418,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "tree_param")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -469,6 +469,7 @@ class ParallelParameter(_message.Message):
     SYNC_BATCH_NORM_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     SHIP_DATA_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     TREE_PARAM_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
@@ -484,8 +485,9 @@ class ParallelParameter(_message.Message):
     sync_batch_norm: bool
     server: ParallelParameter.Server
     ship_data: bool
+    servers: int
     tree_param: TreeParameter
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ...) -> None: ...
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ...) -> None: ...
 
 class TreeParameter(_message.Message):
     __slots__ = ("sends",)

@@ -42,15 +42,20 @@ def data_facts(nets: Mapping[str, Net]) -> dict[str, str]:
     return {f'the data of layer "{layer}" of {name}': f"{source.epoch} samples" for name, layer, source in layers}
 
 
-def check_same(world: Communicator, facts: Mapping[str, str]) -> None:
+def check_same(world: Communicator, facts: Mapping[str, str] | None) -> None:
     """Raise, on all ranks, unless all have the same facts; a collective call.
+
+    Args:
+        facts: ``None``: this rank has no part in them.
 
     Raises:
         UserError: it names a rank that differs from the first, its host, what differs, and what to do.
     """
-    everybody = world.allgather((world.host, dict(facts)))
+    everybody = world.allgather((world.host, None if facts is None else dict(facts)))
     first_host, first = everybody[0]
     for rank, (host, theirs) in enumerate(everybody):
+        if theirs is None:
+            continue
         named = ((name, theirs.get(name, "none"), first.get(name, "none")) for name in {**first, **theirs})
         different = [f"{name} ({has}, not {value})" for name, has, value in named if has != value]
         if different:

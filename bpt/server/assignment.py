@@ -24,6 +24,7 @@ class Assignment:
         engines: worker → memory layout and inner engine, of those that an earlier run has settled on.
         headers: of each data layer whose records the server sends, by name.
         batches: A, the parts in which the samples are handed out.
+        elements, trained, dtype: of the flat weights; see FlatWeights.
     """
 
     seed: int
@@ -35,6 +36,9 @@ class Assignment:
     engines: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     headers: Mapping[str, Header] = field(default_factory=dict)
     batches: int = 1
+    elements: int = 0
+    trained: int = 0
+    dtype: str = "float32"
 
     def iteration(self, passes: Fraction) -> int:
         """The solver's iteration that stands for so many passes: what learning rates follow.

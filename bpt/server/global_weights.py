@@ -34,8 +34,9 @@ class GlobalWeights:
         self._bases[worker] = self.newest
         return self.newest
 
-    def submit(self, worker: int, weights: Buffer) -> None:
+    def submit(self, worker: int, weights: Buffer | None) -> None:
         """Keep what a worker has trained until an instruction uses it."""
+        assert weights is not None, "it goes to parameter servers, which are elsewhere"
         self._submitted[worker] = weights
 
     def take(self, worker: int) -> Buffer:
@@ -64,6 +65,9 @@ class GlobalWeights:
         # So that what nobody changes stays what it is.
         merged[rest] = self.newest[rest] + share * (local[rest] - self.newest[rest])
         self.newest = merged
+
+    def finish(self, head: Buffer) -> None:
+        """The run has ended so; nobody is to be told."""
 
     def average(self, instruction: Average) -> None:
         """Eq. 7: W^(i) = Σ_j W_j Q_j / Σ Q."""

@@ -13,10 +13,10 @@ from bpt.solver.solver import Outcome
 
 @dataclass(frozen=True)
 class Submission:
-    """A worker's report, with its weights or gradients, flat."""
+    """A worker's report, with its weights or gradients, flat; ``None``: parameter servers have got them."""
 
     report: Report
-    weights: Buffer
+    weights: Buffer | None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server import messages as wire
 from bpt.server.links import Event, Gone, Submission
 from bpt.server.messages import Kind, Progress
+from bpt.server.parameter_server import ARRIVED, PART, parts_of
 from bpt.server.roles import SERVER
 from bpt.solver.solver import Outcome
 
@@ -30,6 +31,7 @@ class RemoteWorker:
         worker: its number.
         size, dtype: of the weights.
         shipments: of the data layers, to send the worker the records of its samples.
+        holders: the ranks of parameter servers, which weights go to and come from; none: this one.
 
     Attributes:
         sent, received: bytes of weights.
@@ -43,6 +45,7 @@ class RemoteWorker:
         size: int,
         dtype: np.dtype[np.generic],
         shipments: Sequence[Shipment] = (),
+        holders: Sequence[int] = (),
     ) -> None:
         self._comm = comm
         self._rank = rank
@@ -51,7 +54,8 @@ class RemoteWorker:
         self._dtype = dtype
         self._head = wire.head()
         self._awaited: Request | None = None
-        self._coming: tuple[Report, Buffer, Request] | None = None
+        self._holders = holders
+        self._coming: tuple[Report, Buffer | None, list[Request], list[Buffer]] | None = None
         self._sent: list[tuple[Request, Buffer]] = []
         self._shipments = shipments
         self._pieces: Iterator[Sequence[Buffer]] = iter(())  # still to be sent
@@ -81,7 +85,7 @@ class RemoteWorker:
                 self._pieces, self._shipping = self._records(order), bool(self._shipments)
             if weights is not None:
                 self._send(Activity.WEIGHTS, weights, _WEIGHTS)
-                self.sent += weights.nbytes
+            self.sent += self._bytes * order.weights
         except LostRankError:
             pass  # the next poll tells
         if order.stop:
@@ -115,13 +119,7 @@ class RemoteWorker:
         if self._shipping and not self._sent:
             self._ship()
         if self._coming is not None:
-            report, weights, request = self._coming
-            if not request.Test():
-                return None
-            self._coming = None
-            self.received += weights.nbytes
-            self._listen()
-            return Submission(report, weights)
+            return self._arrived(*self._coming)
         if self._awaited is None or not self._awaited.Test():
             return None
         kind = wire.kind_of(self._head)
@@ -130,11 +128,37 @@ class RemoteWorker:
             word: Event = read(self._head, self._worker)
             self._listen()
             return word
+        report = wire.read_report(self._head, self._worker)
+        if self._holders:
+            words: list[Buffer] = [np.zeros(1) for _ in self._holders]
+            with self._comm.events.part_of(Activity.CONTROL):
+                pairs = zip(words, self._holders, strict=True)
+                requests = [self._comm.Irecv(word, rank, ARRIVED + self._worker) for word, rank in pairs]
+            self._coming = report, None, requests, words
+            return None
         weights = np.empty(self._size, self._dtype)
         with self._comm.events.part_of(Activity.WEIGHTS):
             request = self._comm.Irecv(weights, self._rank, _WEIGHTS)
-        self._coming = wire.read_report(self._head, self._worker), weights, request
+        self._coming = report, weights, [request], []
         return None
+
+    @property
+    def _bytes(self) -> int:
+        """Of the weights."""
+        return self._size * self._dtype.itemsize
+
+    def _arrived(
+        self, report: Report, weights: Buffer | None, requests: Sequence[Request], words: Sequence[Buffer]
+    ) -> Event | None:
+        """The submission, once all of it is here, or with the parameter servers."""
+        if sum(request.Test() for request in requests) < len(requests):
+            return None
+        if not all(word[0] for word in words):  # it died on the way
+            return self._lost()
+        self._coming = None
+        self.received += self._bytes
+        self._listen()
+        return Submission(report, weights)
 
     def _ship(self) -> None:
         """Send the next piece of records, now that the one before is there."""
@@ -171,6 +195,7 @@ class RemoteServer:
         worker: the number of this one.
         size, dtype: of the weights.
         keep: of each data layer, where the records go that the server sends.
+        holders: see RemoteWorker.
     """
 
     def __init__(
@@ -180,12 +205,15 @@ class RemoteServer:
         size: int,
         dtype: np.dtype[np.generic],
         keep: Sequence[Callable[[Parcel], object]] = (),
+        holders: Sequence[int] = (),
     ) -> None:
         self._comm = comm
         self._worker = worker
         self._size = size
         self._dtype = dtype
         self._keep = keep
+        self._parts = parts_of(size, holders)
+        self._tag = PART if holders else _WEIGHTS
         self._head = wire.head()
         self._awaited = self._listen()
         self._sent: list[tuple[Request, Buffer]] = []
@@ -200,7 +228,8 @@ class RemoteServer:
     def submit(self, report: Report, weights: Buffer) -> None:
         """See ToServer."""
         self._send(Activity.CONTROL, wire.report_head(report), _HEAD)
-        self._send(Activity.WEIGHTS, weights, _WEIGHTS)
+        for part in self._parts:
+            self._send(Activity.WEIGHTS, weights[part.span], self._tag, part.rank)
 
     def order(self) -> tuple[Order, Buffer | None]:
         """See ToServer."""
@@ -214,16 +243,16 @@ class RemoteServer:
                 self._comm.Recv(runs, SERVER, _RUNS)
         order = wire.read_order(self._head, self._worker, runs)
         self._hurried = False
-        weights, coming = None, None
+        weights, coming = None, []
         if order.weights:
             weights = np.empty(self._size, self._dtype)
             with self._comm.events.part_of(Activity.WEIGHTS):
-                coming = self._comm.Irecv(weights, SERVER, _WEIGHTS)
+                coming = [self._comm.Irecv(weights[part.span], part.rank, self._tag) for part in self._parts]
         if order.runs:
             for keep in self._keep:
                 self._receive(keep)
-        if coming is not None:
-            coming.Wait()
+        for each in coming:
+            each.Wait()
         for request, _ in self._sent:
             request.Wait()
         self._sent.clear()
@@ -264,6 +293,6 @@ class RemoteServer:
         with self._comm.events.part_of(Activity.CONTROL):
             return self._comm.Irecv(self._head, SERVER, _HEAD)
 
-    def _send(self, what: Activity, buffer: Buffer, tag: int) -> None:
+    def _send(self, what: Activity, buffer: Buffer, tag: int, rank: int = SERVER) -> None:
         with self._comm.events.part_of(what):
-            self._sent.append((self._comm.Isend(buffer, SERVER, tag), buffer))
+            self._sent.append((self._comm.Isend(buffer, rank, tag), buffer))

@@ -22,6 +22,8 @@ class Roles:
         stages, shards: of a computing node's net.
         ranks: of a computing node, one behind the other: so many replicas of stages × shards.
         peers: whether all shards have samples; see FcSpec.
+        servers: how many parameter servers there are apart from the main server, on the ranks behind it; 0: that holds
+            the weights itself.
     """
 
     workers: tuple[int, ...]
@@ -30,16 +32,17 @@ class Roles:
     shards: int = 1
     ranks: int = 1
     peers: bool = True
+    servers: int = 0
 
     @classmethod
     def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
         """The roles in ``world``, which has passed ``violations_of_ranks``; a process that is alone has both."""
         colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
-        first, ranks = SERVER if colocated else SERVER + 1, param.node_ranks
+        first, ranks = SERVER + 1 + param.servers, param.node_ranks
         assert (world.size - first) % ranks == 0, (world.size, ranks)
-        workers = tuple(range(first, world.size, ranks))
+        workers = (SERVER,) * colocated + tuple(range(first, world.size, ranks))
         peers = param.fc_param.scheme == pb.FcParameter.PEER
-        return cls(workers, world.rank, param.num_stages, param.num_shards, ranks, peers)
+        return cls(workers, world.rank, param.num_stages, param.num_shards, ranks, peers, param.servers)
 
     @property
     def serves(self) -> bool:
@@ -49,8 +52,21 @@ class Roles:
     @property
     def worker(self) -> int | None:
         """The number of the worker that this rank is, or is one of, if it computes."""
-        before = self.rank - self.workers[0]
-        return before // self.ranks if before >= 0 else None
+        if not self.serves and self.rank <= self.servers:
+            return None
+        before = self.rank - next(rank for rank in self.workers if rank or self.serves)
+        number = before // self.ranks + (not self.serves and SERVER in self.workers)
+        return number if before >= 0 else None
+
+    @property
+    def holds(self) -> bool:
+        """Whether this rank is a parameter server apart from the main server."""
+        return self.rank in self.holders
+
+    @property
+    def holders(self) -> range:
+        """The ranks of the parameter servers that are apart from the main server."""
+        return range(SERVER + 1, SERVER + 1 + self.servers)
 
     @property
     def leads(self) -> bool:
@@ -87,6 +103,9 @@ class Roles:
 
     def __str__(self) -> str:
         also = ", which computes as well" if SERVER in self.workers else ""
+        if self.servers:
+            first, *_, last = *self.holders, self.servers
+            also += f", parameter server{'s' * (first < last)} on rank{f's {first} to' * (first < last)} {last}"
         nodes = len(self.workers)
         each = f", {'each ' * (nodes != 1)}a {self.node}" if self.ranks > 1 else ""
         return f"server on rank {SERVER}{also}; {nodes} computing node{'s' * (nodes != 1)}{each}"

@@ -20,6 +20,7 @@ from bpt.server.global_weights import GlobalWeights
 from bpt.server.links import Event, Gone, Submission, ToWorker
 from bpt.server.messages import Progress
 from bpt.server.monitor import Monitor
+from bpt.server.parameter_server import DistantWeights
 from bpt.server.replay_log import ReplayLog
 from bpt.server.server_update import ServerUpdate
 from bpt.signals import Action, SignalActions
@@ -51,7 +52,7 @@ class Server:
         self,
         plan: RunPlan,
         schedule: OuterSchedule | Replay,
-        weights: GlobalWeights,
+        weights: GlobalWeights | DistantWeights,
         links: Sequence[ToWorker],
         assignment: Assignment,
         monitor: Monitor,
@@ -151,7 +152,7 @@ class Server:
                     self.version = instruction.version
                     self._monitor.averaged(instruction, [self._moved(worker) for worker in workers])
                 case Descend(update, progress):
-                    assert self._server_update is not None
+                    assert self._server_update is not None and isinstance(self._weights, GlobalWeights)
                     gradients = self._weights.take(update.worker)
                     iteration = self._assignment.iteration(progress * self._assignment.total)
                     with self._events.during(Activity.MERGE):

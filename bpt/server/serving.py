@@ -23,7 +23,7 @@ from bpt.plan.digest import net_digest
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import unused
 from bpt.proto import bpt_pb2 as pb
-from bpt.report.outer import RunRecord, draw, summary_lines, write_csv
+from bpt.report.outer import RunRecord, ServerRow, draw, summary_lines, write_csv
 from bpt.runtime.runtime import Runtime
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.exchanges import make_schedule, passes_of
@@ -35,9 +35,11 @@ from bpt.server.data_set import samples_of
 from bpt.server.flat_weights import FlatWeights
 from bpt.server.global_weights import GlobalWeights
 from bpt.server.links import ToServer, ToWorker
+from bpt.server.messages import finished_head
 from bpt.server.monitor import Monitor
 from bpt.server.node_solvers import node_lines, server_solver
 from bpt.server.nodes import NodeFacts
+from bpt.server.parameter_server import DistantWeights, parts_of
 from bpt.server.remote import RemoteWorker
 from bpt.server.replay_log import RecordedRun, RunFacts, check_replay, remarks, writing
 from bpt.server.roles import SERVER, Roles
@@ -105,6 +107,9 @@ class Serving:
             self.assignment,
             total=self._schedule.total,
             batches=self._schedule.idpa.batches,
+            elements=self._flat.size,
+            trained=self._flat.trained,
+            dtype=self._flat.dtype.str,
             weigh=parallel.agwu_param.weigh_by_accuracy,
             engines=recorded.engines if recorded else {},
             headers={name: shipment.header for name, shipment in self._shipments.items()},
@@ -156,7 +161,12 @@ class Serving:
         return f"{self._plan.snapshot_prefix}_run"
 
     def run(
-        self, nodes: Sequence[NodeFacts], comm: Communicator, runtime: Runtime | None, signals: SignalActions | None
+        self,
+        nodes: Sequence[NodeFacts],
+        comm: Communicator,
+        runtime: Runtime | None,
+        signals: SignalActions | None,
+        hosts: Sequence[str],
     ) -> Outcome:
         """Serve until all is trained.
 
@@ -164,6 +174,7 @@ class Serving:
             nodes: of the workers.
             comm: all ranks.
             runtime: of the worker in this process, if there is one.
+            hosts: of each rank.
         """
         weights = self._flat.pack()
         facts = replace(self._facts, threads=tuple(node.threads for node in nodes))
@@ -195,7 +206,7 @@ class Serving:
             if not self._recorded:
                 log = stack.enter_context(writing(os.path.join(self._folder, "replay.jsonl")))
                 log.begin(facts)
-            global_weights = GlobalWeights(weights, self._flat.trained)
+            global_weights = self._hold(weights, comm)
             server = Server(
                 self._plan,
                 schedule,
@@ -216,11 +227,23 @@ class Serving:
             server.run([node.frequency for node in nodes])
             if server.stopped:
                 record.iterations = 0  # Eq. 11 by what was submitted
+            if isinstance(global_weights, DistantWeights):
+                record.servers += [
+                    ServerRow(part.rank, hosts[part.rank], part.size, *report.tolist())
+                    for part, report in global_weights.reports()
+                ]
             self._report(record)
             outcome = server.end()  # only now: a worker that has ended by SIGTERM gives the others a second
+            global_weights.finish(finished_head(outcome))
             if colocated:
                 colocated.join()
         return outcome
+
+    def _hold(self, weights: Buffer, comm: Communicator) -> GlobalWeights | DistantWeights:
+        """The global weights, here or on parameter servers."""
+        if not self._roles.servers:
+            return GlobalWeights(weights, self._flat.trained)
+        return DistantWeights(comm, parts_of(self._flat.size, self._roles.holders), weights, self._roles.workers)
 
     def _work(self, runtime: Runtime, link: ToServer, threads: int) -> None:
         """What the worker's thread does."""
@@ -238,7 +261,8 @@ class Serving:
                 colocated = Colocated()
                 links.append(colocated)
             else:
-                links.append(RemoteWorker(comm, rank, worker, self._flat.size, self._flat.dtype, shipments))
+                holders = self._roles.holders
+                links.append(RemoteWorker(comm, rank, worker, self._flat.size, self._flat.dtype, shipments, holders))
         return links, colocated
 
     def _name(self, worker: int, nodes: Sequence[NodeFacts]) -> str:

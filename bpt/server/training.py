@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
+import numpy as np
 import torch
 
 from bpt.comm.base import Communicator
@@ -19,6 +20,7 @@ from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_f
 from bpt.server.assignment import Assignment
 from bpt.server.node_solvers import worker_runtime
 from bpt.server.nodes import NodeFacts
+from bpt.server.parameter_server import ParameterServer, parts_of
 from bpt.server.remote import RemoteServer
 from bpt.server.replay_log import read_log
 from bpt.server.roles import Roles
@@ -72,15 +74,21 @@ def train(
         if roles.worker is not None:
             runtime = worker_runtime(plan, roles.worker, assignment, device, spools, roles.serves, ranks)
         built = runtime or (serving and serving.solver)
-        assert built
-        data = ranks.bcast(data_facts({"the training net": built.net}))  # the leader has all data layers
-        check_same(world, facts_of(plan, built.net.graph) | data)
+        data = ranks.bcast(data_facts({"the training net": built.net}) if built else None)  # the leader has all layers
+        check_same(world, facts_of(plan, built.net.graph) | data if built else None)
         power = powers(world, clock_of(device))[world.rank]
         nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
         comm = world.Dup()
+        if roles.holds:
+            part = parts_of(assignment.elements, roles.holders)[world.rank - roles.holders[0]]
+            held = ParameterServer(comm, part, assignment.trained, np.dtype(assignment.dtype), roles.workers)
+            if signals:  # noted here, too: the launcher sends them to all ranks, and the main server stops the run
+                stack.enter_context(signals)
+            return held.run()
         if serving:
             parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
-            return serving.run([NodeFacts.joined(each) for each in parts], comm, runtime, signals)
+            joined, hosts = [NodeFacts.joined(each) for each in parts], [node.host for node in nodes]
+            return serving.run(joined, comm, runtime, signals, hosts)
         assert runtime and roles.worker is not None
         stack.enter_context(runtime)
         if signals:
@@ -96,7 +104,7 @@ def train(
                 return several.follow()
             trainer = asked = several
             keep = [partial(several.keep, layer) for layer in range(len(spools))]
-        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep)
+        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep, roles.holders)
         return Worker(roles.worker, trainer, link, assignment, asked).run()
 
 

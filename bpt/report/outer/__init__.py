@@ -6,7 +6,7 @@ behind ``figures.py`` (one run) and ``comparison.py`` (several) draw it; these i
 
 from bpt.report.outer.comparison import compare, draw_lines
 from bpt.report.outer.figures import draw
-from bpt.report.outer.record import AllocationRow, NodeRow, RunRecord, TestRow, UpdateRow
+from bpt.report.outer.record import AllocationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
 from bpt.report.outer.style import check_matplotlib
 from bpt.report.outer.tables import Quantity, quantities, read_csv, summary_lines, write_csv
 
@@ -15,6 +15,7 @@ __all__ = [
     "NodeRow",
     "Quantity",
     "RunRecord",
+    "ServerRow",
     "TestRow",
     "UpdateRow",
     "check_matplotlib",

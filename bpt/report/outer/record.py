@@ -76,6 +76,29 @@ class NodeRow:
 
 
 @dataclass(frozen=True)
+class ServerRow:
+    """A parameter server apart from the main server.
+
+    Attributes:
+        rank, host: where it runs.
+        elements: of the weights, that it holds.
+        updates: of them.
+        merging_seconds: that it worked at them, and at what else it was told to do.
+        waiting_seconds: that it had nothing to do.
+        bytes_sent, bytes_received: of weights, to and from workers.
+    """
+
+    rank: int
+    host: str
+    elements: int
+    updates: float
+    merging_seconds: float
+    waiting_seconds: float
+    bytes_sent: float
+    bytes_received: float
+
+
+@dataclass(frozen=True)
 class TestRow:
     """A test of the global weights.
 
@@ -136,6 +159,7 @@ class RunRecord:
     nodes: list[NodeRow] = field(default_factory=list)
     tests: list[TestRow] = field(default_factory=list)
     allocation: list[AllocationRow] = field(default_factory=list)
+    servers: list[ServerRow] = field(default_factory=list)
 
     @property
     def execution_time(self) -> float:

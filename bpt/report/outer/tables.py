@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from bpt.errors import FileError, WriteError
 from bpt.proto.atomic import atomic_file
-from bpt.report.outer.record import AllocationRow, NodeRow, RunRecord, TestRow, UpdateRow
+from bpt.report.outer.record import AllocationRow, NodeRow, RunRecord, ServerRow, TestRow, UpdateRow
 
 SHOWN = 16  # nodes that get a log line each; of more, a line tells the range
 SETTING = "setting"  # the unit of what is no quantity
@@ -69,6 +69,13 @@ def summary_lines(record: RunRecord) -> Iterator[str]:
         f"{_many(len(record.updates), 'submission')}, {_many(versions, 'version')}"
     )
     yield from _node_lines(record)
+    for row in record.servers:
+        yield (
+            f"Report: parameter server on rank {row.rank} ({row.host}): {row.elements:,} elements, "
+            f"{_many(int(row.updates), 'update')}, {int(row.bytes_sent):,} bytes sent, {int(row.bytes_received):,} "
+            f"received, working {row.merging_seconds:.4g} s, waiting {row.waiting_seconds:.4g} s "
+            f"({_part(row.waiting_seconds, record)})"
+        )
     yield (
         f"Report: waiting time by Eq. 8 {record.waiting_time():.4g} s (if all wait for the slowest in each pass), "
         f"balance index {record.balance_index():.4f}"
@@ -131,11 +138,13 @@ def _many(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-Row = TypeVar("Row", UpdateRow, NodeRow, TestRow, AllocationRow, Quantity)
+Row = TypeVar("Row", UpdateRow, NodeRow, TestRow, AllocationRow, ServerRow, Quantity)
 
 
 def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
     """Write updates.csv, nodes.csv, tests.csv, allocation.csv and summary.csv (name, value, unit).
+
+    And servers.csv, if there are parameter servers apart from the main server.
 
     The columns are the attributes of the rows, and numbers have all their digits; NaN is an empty cell. Each file is
     there whole or not at all, and takes the place of an older one. The folder is made if there is none.
@@ -148,6 +157,8 @@ def write_csv(record: RunRecord, folder: str | os.PathLike[str]) -> None:
     _write(place / "nodes.csv", NodeRow, record.nodes)
     _write(place / "tests.csv", TestRow, record.tests)
     _write(place / "allocation.csv", AllocationRow, record.allocation)
+    if record.servers or (place / "servers.csv").exists():  # of an earlier run
+        _write(place / "servers.csv", ServerRow, record.servers)
     _write(place / "summary.csv", Quantity, quantities(record))
 
 
@@ -175,6 +186,7 @@ def read_csv(folder: str | os.PathLike[str]) -> RunRecord:
         nodes=_read(place / "nodes.csv", NodeRow),
         tests=_read(place / "tests.csv", TestRow),
         allocation=_read(place / "allocation.csv", AllocationRow),
+        servers=_read(place / "servers.csv", ServerRow) if (place / "servers.csv").exists() else [],
     )
 
 

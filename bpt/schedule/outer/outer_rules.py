@@ -39,6 +39,14 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             f"fetch: {outer.fetch} lets a worker fall behind on purpose, and max_staleness forbids it",
             "leave one of them out",
         )
+    yield from beyond(parallel, "servers", PARALLEL, least=0)
+    if parallel.exchange == _Parallel.ASGD and parallel.servers > 0:
+        yield Violation(
+            (PARALLEL, "servers"),
+            f"servers: {parallel.servers} does not go with exchange: ASGD, where the server applies the solver's "
+            "update rule to the whole net (its moments, and clip_gradients' norm over all layers)",
+            "leave it out, or use SGWU or AGWU",
+        )
     if plan.debug_info:
         yield Violation(
             ("debug_info",),
@@ -82,11 +90,21 @@ def _of_ranks(plan: RunPlan) -> Iterator[Violation]:
 def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
     """Why so many ranks are not a server and whole computing nodes."""
     parallel = plan.parallel_param
-    each = parallel.node_ranks
+    each, apart = parallel.node_ranks, parallel.servers
+    least = 1 + apart + each * (parallel.server == _Parallel.DEDICATED)
+    if apart > 0 and ranks < least:
+        yield Violation(
+            (PARALLEL, "servers"),
+            f"servers: {apart} needs rank 0, {apart} rank{'s' * (apart > 1)} behind it that hold the weights, and at "
+            f"least one computing node: {least} ranks, not {ranks}",
+            f"start {least} or more (mpirun -n {least}), or leave servers out",
+        )
+        return
+    ranks -= apart
     if each == 1 or (ranks > 1 and (ranks - 1) % each == 0):
         return
     below = 1 + (ranks - 1) // each * each
-    wanted = [str(number) for number in (below, below + each) if number > 1]
+    wanted = [str(number + apart) for number in (below, below + each) if number > 1]
     stages, shards, set_ranks = parallel.num_stages, parallel.num_shards, parallel.agwu_param.ranks
     fields: list[tuple[tuple[str, ...], str]] = [(("num_stages",), f"num_stages: {stages}")] * (stages > 1)
     fields += [(("num_shards",), f"num_shards: {shards}")] * (shards > 1)
@@ -154,7 +172,7 @@ def unused(plan: RunPlan) -> Iterator[Unused]:
     """What is set of an outer layer that is not there or, if it is, of what is not in it."""
     name = _Parallel.Exchange.Name(plan.parallel_param.exchange)
     if not plan.is_outer:
-        for field in (PARAM, "server", "ship_data"):
+        for field in (PARAM, "server", "ship_data", "servers"):
             if plan.given(PARALLEL, field):
                 yield Unused((PARALLEL, field), "without exchange: SGWU, AGWU or ASGD")
         return
