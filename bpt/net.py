@@ -14,8 +14,10 @@ from bpt.failures import kernel_error
 from bpt.fillers import fill
 from bpt.fusion.operations import Operation
 from bpt.fusion.steps import Step, one_by_one, plan_steps
+from bpt.graph.autocast import HalfPrecision, half_precision, without_half_precision
 from bpt.graph.layer_graph import LayerGraph, Node, Param
 from bpt.graph.part import WHOLE, Part
+from bpt.graph.spec import Autocast
 from bpt.layers import LAYERS, DataLayer, Layer
 from bpt.layers.filter import behind_filters, refit
 from bpt.layers.layer_text import blobs_in_text, notice_unused_settings
@@ -66,6 +68,8 @@ class Net(nn.Module):
         self._values: dict[int, nn.Parameter] = {}  # by Param.index
         self._planned: dict[tuple[object, ...], tuple[Step, ...]] = {}
         self._fixed = False
+        self.in_half: HalfPrecision = without_half_precision(graph)
+        self.compute_in_half(() if self.context.precision.measures else None)
         for node in graph.nodes:
             if not part.runs(node.index):
                 self.layers.append(RemoteLayer(node.spec, self.context))
@@ -98,6 +102,25 @@ class Net(nn.Module):
         if self._rotation is None or self._rotates_by is None:
             return 0.0
         return self._rotation.part(self._rotates_by.position // self._rotates_by.share.total)
+
+    def compute_in_half(self, layers: Collection[str] | None) -> None:
+        """From now on let these of the layers that multiply compute in half precision, and what lies between them.
+
+        Args:
+            layers: by name; ``None``: all, which is so from the start, unless the precision is to be measured. Without
+                effect where the run's precision has no half.
+        """
+        graph = self.graph
+        if self.context.precision.half is not None:
+            multiply = (node for node in graph.nodes if node.layer_type.autocast(node.spec) is Autocast.HALF)
+            full = () if layers is None else {node.name for node in multiply if node.name not in layers}
+            self.in_half = half_precision(graph, full)
+        self._casts = any(self.in_half.layers)
+        self._planned.clear()
+
+    def type_of(self, edge: int) -> torch.dtype:
+        """The numbers of a blob of this net's graph, and of its diff."""
+        return self.context.precision.blob_type(self.in_half.edges[edge])
 
     def _agree_on_rotation(self) -> None:
         """Shares are rotated once an epoch of the first layer that has data; all data layers keep to it."""
@@ -247,7 +270,7 @@ class Net(nn.Module):
         steps = self._planned.get(key)
         if steps is None:
             layers = [self.layer(node) for node in self.graph.nodes]
-            steps = plan_steps(self.graph, layers, run, keep, grad=grad, fixed=self._fixed)
+            steps = plan_steps(self.graph, layers, run, keep, self.in_half, grad=grad, fixed=self._fixed)
             self._planned[key] = steps
         return steps
 
@@ -270,17 +293,25 @@ class Net(nn.Module):
             self._fixed = False
             self._planned.clear()
 
-    def _bottoms(self, node: Node, values: Mapping[int, Tensor]) -> list[Tensor]:
-        """What a layer reads, so that diffs flow where they are wanted."""
-        return [
+    def bottoms(self, node: Node, values: Mapping[int, Tensor]) -> list[Tensor]:
+        """What a layer reads, in the numbers that it computes in, so that diffs flow where they are wanted."""
+        bottoms = [
             values[edge] if wanted else values[edge].detach()
             for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
         ]
+        if not self._casts:
+            return bottoms
+        return [bottom.to(self.numbers_of(node)) for bottom in bottoms]
+
+    def numbers_of(self, node: Node) -> torch.dtype:
+        """In which numbers a layer computes."""
+        return self.context.precision.blob_type(self.in_half.layers[node.index])
 
     def _run_as_one(self, step: Step, operation: Operation, values: dict[int, Tensor]) -> bool:
         """Run a step by its operation; whether that can be."""
         first, last = step.nodes[0], step.nodes[-1]
-        bottoms = [*self._bottoms(first, values), *(values[edge] for edge in step.others)]
+        others = (values[edge].to(self.numbers_of(last)) for edge in step.others)
+        bottoms = [*self.bottoms(first, values), *others]
         with _gradients(last):
             try:
                 top = operation(*bottoms)
@@ -292,7 +323,7 @@ class Net(nn.Module):
         return top is not None
 
     def _run_layer(self, node: Node, values: dict[int, Tensor], place: Callable[[Tensor], Tensor]) -> None:
-        bottoms = self._bottoms(node, values)
+        bottoms = self.bottoms(node, values)
         if node.index in self._behind_filters:
             refit(self.layer(node), bottoms)
         with _gradients(node):

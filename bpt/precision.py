@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bpt.proto import bpt_pb2 as pb
 
@@ -25,24 +26,46 @@ class Precision:
         wire: of weights and gradients on their way between ranks that go in step. A server and its workers send
             weights as they are kept.
         master: of weights, gradients and moments, where they are kept and updated.
+        half: what stands for ``compute`` in the layers that ``bpt.graph.autocast`` names; ``None``: in none.
+        measures: whether each layer that could be among these is only if it is faster so.
     """
 
     name: str
     compute: torch.dtype
     wire: torch.dtype
     master: torch.dtype
+    half: torch.dtype | None = None
+    measures: bool = False
+
+    def blob_type(self, half: bool) -> torch.dtype:
+        """Of a blob that is in half precision, or not."""
+        return self.half if half and self.half is not None else self.compute
 
 
 FLOAT32 = Precision("FLOAT32", torch.float32, torch.float32, torch.float32)
 FLOAT64 = Precision("FLOAT64", torch.float64, torch.float64, torch.float64)
-_ALL = {precision.name: precision for precision in (FLOAT32, FLOAT64)}
+BFLOAT16 = Precision("BFLOAT16", torch.float32, torch.float32, torch.float32, torch.bfloat16)
+FLOAT16 = Precision("FLOAT16", torch.float32, torch.float32, torch.float32, torch.float16)
+AUTO = Precision("AUTO", torch.float32, torch.float32, torch.float32, torch.bfloat16, measures=True)
+HALF = (torch.bfloat16, torch.float16)
+PRECISIONS = {precision.name: precision for precision in (FLOAT32, FLOAT64, BFLOAT16, FLOAT16, AUTO)}
 
 
 def precision_of(param: pb.SolverParameter) -> Precision:
     """What the solver's text asks for."""
-    return _ALL[pb.SolverParameter.Precision.Name(param.precision)]
+    return PRECISIONS[pb.Precision.Name.Name(param.precision)]
+
+
+def narrowed(values: Tensor, like: Tensor) -> Tensor:
+    """``values``, a layer's own, in half precision where the blob ``like`` is."""
+    return values.to(like.dtype) if like.dtype in HALF else values
 
 
 def array_type(dtype: torch.dtype) -> np.dtype[np.generic]:
     """The same in numpy's words."""
     return torch.empty(0, dtype=dtype).numpy().dtype
+
+
+def array_of(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """A tensor on the host as an array, to be moved; of bfloat16, which numpy does not know, it has the bits."""
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()

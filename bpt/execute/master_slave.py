@@ -13,6 +13,7 @@ from bpt.graph.part import slice_bounds
 from bpt.graph.spec import count
 from bpt.graph.transfers import wants_diff
 from bpt.net import Net
+from bpt.precision import array_of
 from bpt.proto import bpt_pb2 as pb
 
 MASTER = 0
@@ -37,7 +38,8 @@ class MasterSlave:
 
     def __init__(self, net: Net, device: torch.device, shards: Communicator) -> None:
         self._graph = net.graph
-        self._dtype = net.context.precision.compute
+        self._net = net
+        self._summed = net.context.precision.compute
         self._device = device
         self._shards = shards
 
@@ -77,8 +79,8 @@ class MasterSlave:
         # 3: Broadcast bottom_vecs to slaves
         self._shards.Bcast(message(bottom), MASTER)
         # 4: Recv sliced_top_vecs from slaves
-        received = room(rows * block.features, self._dtype)
-        self._shards.Gatherv(room(0, self._dtype).numpy(), received.numpy(), sizes(rows, bounds), MASTER)
+        received = room(rows * block.features, self._net.type_of(block.top))
+        self._shards.Gatherv(message(received[:0]), array_of(received), sizes(rows, bounds), MASTER)
         # 5: Merge sliced_top_vecs into top_vecs
         return together(self._arrived(received), rows, bounds)
 
@@ -86,8 +88,8 @@ class MasterSlave:
         """Algorithm 1, a slave's side."""
         rows, features = self._bottom_shape(call.block, call.state.context)
         # 7: Broadcast bottom_vecs from master
-        received = room(rows * count(features), self._dtype)
-        self._shards.Bcast(received.numpy(), MASTER)
+        received = room(rows * count(features), self._net.type_of(call.block.bottom))
+        self._shards.Bcast(array_of(received), MASTER)
         bottom = self._arrived(received).view(rows, *features)
         # 8: Call Forward() on layer
         top = call.run(bottom, call.state.context)
@@ -102,13 +104,13 @@ class MasterSlave:
         # 3: Split top_vecs into sliced_top_vecs
         slices = message(apart(diff, bounds))
         # 4: Send sliced_top_vecs to slaves
-        self._shards.Scatterv(slices, room(0, self._dtype).numpy(), sizes(bottom.shape[0], bounds), MASTER)
+        self._shards.Scatterv(slices, slices[:0], sizes(bottom.shape[0], bounds), MASTER)
         if wants_diff(self._graph, block.bottom):
             # 5: Reset diff's on bottom_vecs
-            total = torch.zeros(bottom.numel(), dtype=self._dtype)
+            total = torch.zeros(bottom.numel(), dtype=self._summed)
             # 6: Recv & accumulate bottom_vecs from slaves
             self._shards.Reduce(total.numpy(), MASTER)
-            call.state.diffs[block.bottom] = self._arrived(total).view(bottom.shape)
+            call.state.diffs[block.bottom] = self._arrived(total.to(bottom.dtype)).view(bottom.shape)
 
     def _serve_backward(self, call: BlockPass) -> None:
         """Algorithm 2, a slave's side: adds to the gradients of its slice."""
@@ -116,14 +118,14 @@ class MasterSlave:
         bounds = self._bounds(call.block)
         start, stop = bounds[self._shards.rank]
         # 8: Recv sliced_top_vecs from master
-        received = room(rows * (stop - start), self._dtype)
-        self._shards.Scatterv(None, received.numpy(), sizes(rows, bounds), MASTER)
+        received = room(rows * (stop - start), self._net.type_of(call.block.top))
+        self._shards.Scatterv(None, array_of(received), sizes(rows, bounds), MASTER)
         diff = self._arrived(received).view(rows, stop - start)
         # 9: Call Backward() on layer
         bottom_diffs = call.run_back(diff)
         # 10: Send bottom_vecs to master
         for summand in bottom_diffs.values():
-            self._shards.Reduce(message(summand), MASTER)
+            self._shards.Reduce(message(summand.to(self._summed)), MASTER)
 
     def _bottom_shape(self, block: Block, context: PassContext) -> tuple[int, tuple[int, ...]]:
         """Rows here and shape of a row of the block's bottom."""

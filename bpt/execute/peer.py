@@ -15,6 +15,7 @@ from bpt.graph.model_parallel import Block
 from bpt.graph.part import slice_bounds
 from bpt.graph.spec import count
 from bpt.net import Net
+from bpt.precision import array_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
 
@@ -46,7 +47,7 @@ class Peer:
         self, net: Net, device: torch.device, shards: Communicator, shares_of: Callable[[int], Sequence[Share]]
     ) -> None:
         self._graph = net.graph
-        self._dtype = net.context.precision.compute
+        self._summed = net.context.precision.compute
         self._device = device
         self._shards = shards
         self._shares_of = shares_of
@@ -95,21 +96,21 @@ class Peer:
 
     def _to_all(self, own: Tensor, rows: Sequence[int]) -> Tensor:
         features = own.shape[1:]
-        whole = room(sum(rows) * count(features), self._dtype)
-        self._shards.Allgatherv(message(own), whole.numpy(), [r * count(features) for r in rows])
+        whole = room(sum(rows) * count(features), own.dtype)
+        self._shards.Allgatherv(message(own), array_of(whole), [r * count(features) for r in rows])
         return self._arrived(whole).view(sum(rows), *features)
 
     def _slices_to_all(self, block: Block, own: Tensor, rows: int) -> Tensor:
         features = self._graph.edges[block.bottom].shape[1]
-        whole, bounds = room(rows * features, self._dtype), self._bounds(features)
-        self._shards.Allgatherv(message(own), whole.numpy(), sizes(rows, bounds))
+        whole, bounds = room(rows * features, own.dtype), self._bounds(features)
+        self._shards.Allgatherv(message(own), array_of(whole), sizes(rows, bounds))
         return together(self._arrived(whole), rows, bounds)
 
     def _slices_to_samples(self, block: Block, top: Tensor, rows: Sequence[int]) -> Tensor:
         bounds, own = self._bounds(block.features), rows[self._shards.rank]
-        received = room(own * block.features, self._dtype)
+        received = room(own * block.features, top.dtype)
         sent = [r * top.shape[1] for r in rows]
-        self._shards.Alltoallv(message(top), sent, received.numpy(), sizes(own, bounds))
+        self._shards.Alltoallv(message(top), sent, array_of(received), sizes(own, bounds))
         return together(self._arrived(received), own, bounds)
 
     # Backward
@@ -117,21 +118,24 @@ class Peer:
     def _samples_to_slices(self, block: Block, diff: Tensor, rows: Sequence[int]) -> Tensor:
         bounds = self._bounds(block.features)
         start, stop = bounds[self._shards.rank]
-        received = room(sum(rows) * (stop - start), self._dtype)
+        received = room(sum(rows) * (stop - start), diff.dtype)
         counts = [r * (stop - start) for r in rows]
         sent = message(apart(diff, bounds))
-        self._shards.Alltoallv(sent, sizes(diff.shape[0], bounds), received.numpy(), counts)
+        self._shards.Alltoallv(sent, sizes(diff.shape[0], bounds), array_of(received), counts)
         return self._arrived(received).view(sum(rows), stop - start)
 
     def _sum_for_samples(self, summand: Tensor, rows: Sequence[int]) -> Tensor:
         features, own = summand.shape[1:], rows[self._shards.rank]
-        total = room(own * count(features), self._dtype)
-        self._shards.Reduce_scatter(message(summand), total.numpy(), [r * count(features) for r in rows])
-        return self._arrived(total).view(own, *features)
+        total = room(own * count(features), self._summed)
+        self._shards.Reduce_scatter(
+            message(summand.to(total.dtype)), total.numpy(), [r * count(features) for r in rows]
+        )
+        return self._arrived(total.to(summand.dtype)).view(own, *features)
 
     def _sum_for_slices(self, summand: Tensor) -> Tensor:
         rows, bounds = summand.shape[0], self._bounds(summand.shape[1])
         start, stop = bounds[self._shards.rank]
-        total = room(rows * (stop - start), self._dtype)
-        self._shards.Reduce_scatter(message(apart(summand, bounds)), total.numpy(), sizes(rows, bounds))
-        return self._arrived(total).view(rows, stop - start)
+        total = room(rows * (stop - start), self._summed)
+        sent = message(apart(summand.to(total.dtype), bounds))
+        self._shards.Reduce_scatter(sent, total.numpy(), sizes(rows, bounds))
+        return self._arrived(total.to(summand.dtype)).view(rows, stop - start)

@@ -13,6 +13,7 @@ from torch import Tensor
 from bpt.context import PassContext
 from bpt.execute.segment_state import MicroBatchState
 from bpt.graph.model_parallel import Block
+from bpt.precision import array_of
 
 Bounds = Sequence[tuple[int, int]]  # of each shard's slice of the features
 
@@ -60,8 +61,7 @@ class Collectives(Protocol):
 
 def message(blob: Tensor) -> NDArray[Any]:
     """The elements of ``blob`` in their logical order, whatever its layout, on the host; a copy only if need be."""
-    numbers: NDArray[Any] = blob.detach().contiguous().cpu().numpy()
-    return numbers.reshape(-1)
+    return array_of(blob.detach().contiguous().cpu()).reshape(-1)
 
 
 def room(elements: int, dtype: torch.dtype) -> Tensor:

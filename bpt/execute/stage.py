@@ -20,6 +20,8 @@ ROTATION = 0  # the tag of what data layers tell; transfers have those behind it
 ShapeNow = Callable[[Shape], Shape]
 """What a blob's shape for the whole batch is for a micro-batch."""
 
+TypeOf = Callable[[int], torch.dtype]
+
 
 class Stage:
     """Sends and receives what ``Send`` and ``Recv`` name.
@@ -27,7 +29,7 @@ class Stage:
     Args:
         links: to the other stages.
         layers: the stage of each layer of the net.
-        dtype: of what crosses.
+        type_of: the numbers of the blob of an edge, in which it and its diff cross.
 
     Attributes:
         number: of this stage.
@@ -36,13 +38,13 @@ class Stage:
         transfers: what crosses between stages, as the net is cut.
     """
 
-    def __init__(self, links: Links, layers: Sequence[int], dtype: torch.dtype) -> None:
+    def __init__(self, links: Links, layers: Sequence[int], type_of: TypeOf) -> None:
         self.links = links
         self.number = links.stages.rank
         self.of_segments: tuple[int, ...] = ()
         self.transfers: tuple[Transfer, ...] = ()
         self.layers = tuple(layers)
-        self._dtype = dtype
+        self._type_of = type_of
 
     def cut_into(self, graph: LayerGraph, segments: Sequence[Segment]) -> None:
         """The net is cut into these segments."""
@@ -56,11 +58,12 @@ class Stage:
         blobs = [store.pop(edge) for edge in transfer.edges if edge in store]
         blob = blobs[0] if len(blobs) == 1 or not diff else torch.stack(blobs).sum(0)
         to = transfer.from_stage if diff else transfer.to_stage
-        self.links.send(blob.to(self._dtype), to, _tag(transfer, diff), instruction)
+        self.links.send(blob.to(self._type_of(transfer.edges[0])), to, _tag(transfer, diff), instruction)
 
     def expect(self, transfer: Transfer, diff: bool, shape_now: ShapeNow) -> None:
         """Start to receive the next blob of a transfer."""
-        self.links.expect(count(shape_now(transfer.shape)), *self._channel(transfer, diff), self._dtype)
+        dtype = self._type_of(transfer.edges[0])
+        self.links.expect(count(shape_now(transfer.shape)), *self._channel(transfer, diff), dtype)
 
     def expected(self, transfer: Transfer, diff: bool) -> int:
         """How many blobs of a transfer are awaited."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from bpt.comm.base import Communicator, Request
 from bpt.comm.comm_thread import CommThread
 from bpt.execute.split_layers import message
+from bpt.precision import array_of
 from bpt.schedule.instructions import Instruction
 
 
@@ -56,7 +57,7 @@ class Links:
     def expect(self, elements: int, stage: int, tag: int, dtype: torch.dtype) -> None:
         """Start to receive so many elements from another stage."""
         buffer = torch.empty(elements, dtype=dtype, device="cpu")
-        request = self.stages.Irecv(buffer.numpy(), stage, tag)
+        request = self.stages.Irecv(array_of(buffer), stage, tag)
         self._coming.setdefault((stage, tag), []).append(_Coming(request, buffer))
 
     def expected(self, stage: int, tag: int) -> int:

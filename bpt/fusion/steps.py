@@ -14,6 +14,7 @@ from bpt.fusion.operations import (
     PreparedConvolution,
     PreparedProduct,
 )
+from bpt.graph.autocast import HalfPrecision
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.layers import Layer
 from bpt.layers.activation import ReLU
@@ -55,32 +56,40 @@ def one_by_one(graph: LayerGraph, run: range) -> tuple[Step, ...]:
 
 
 def plan_steps(
-    graph: LayerGraph, layers: Sequence[Layer], run: range, keep: Collection[int], *, grad: bool, fixed: bool
+    graph: LayerGraph,
+    layers: Sequence[Layer],
+    run: range,
+    keep: Collection[int],
+    in_half: HalfPrecision,
+    *,
+    grad: bool,
+    fixed: bool,
 ) -> tuple[Step, ...]:
     """The layers of a ``run``, fused where that leaves the edges of ``keep`` and all diffs as they are.
 
     Args:
         layers: of the whole graph; those of the run as they are now, in training or not.
+        in_half: which layers compute in half precision.
         grad: a backward pass may follow.
         fixed: parameters do not change as long as the steps are used.
     """
-    return _Planner(graph, layers, run, keep, grad, fixed).steps()
+    return _Planner(graph, layers, run, keep, in_half, grad, fixed).steps()
 
 
 class _Planner:
     def __init__(
-        self, graph: LayerGraph, layers: Sequence[Layer], run: range, keep: Collection[int], grad: bool, fixed: bool
+        self,
+        graph: LayerGraph,
+        layers: Sequence[Layer],
+        run: range,
+        keep: Collection[int],
+        in_half: HalfPrecision,
+        grad: bool,
+        fixed: bool,
     ) -> None:
-        self._graph, self._layers, self._run, self._keep = graph, layers, run, keep
+        self._graph, self._layers, self._run, self._keep, self._half = graph, layers, run, keep, in_half.layers
         self._grad, self._fixed = grad, fixed and not grad
         self._makers: dict[int, Operation | Layer] = {}  # edge → what makes it
-        self._rules = (
-            self._prepared_convolution,
-            self._prepared_product,
-            self._folded_affine,
-            self._max_then_relu,
-            self._overwriting,
-        )
 
     def steps(self) -> tuple[Step, ...]:
         found: list[Step] = []
@@ -95,7 +104,14 @@ class _Planner:
         return tuple(found)
 
     def _step(self, node: Node) -> Step:
-        for rule in self._rules:
+        rules = (
+            self._prepared_convolution,
+            self._prepared_product,
+            self._folded_affine,
+            self._max_then_relu,
+            self._overwriting,
+        )
+        for rule in rules:
             step = rule(node)
             if step is not None:
                 return step
@@ -205,7 +221,8 @@ class _Planner:
             assert consumer is not None
             behind = self._graph.nodes[consumer]
             stops_diff = self._grad and behind.bottom_needs_diff[:1] != (node.needs_backward,)
-            if len(behind.bottoms) != 1 or len(behind.tops) != 1 or stops_diff:
+            casts = self._half[behind.index] != self._half[node.index]
+            if len(behind.bottoms) != 1 or len(behind.tops) != 1 or stops_diff or casts:
                 return
             yield behind
             node = behind

@@ -110,6 +110,14 @@ class FileKind(enum.Enum):
     FOLDER = "folder"  # that the paths of a list start from
 
 
+class Autocast(enum.Enum):
+    """In which numbers a layer of a net in half precision computes: the three lists of torch's autocast."""
+
+    HALF = "half"  # half precision: products, summed in single precision
+    WIDEST = "widest"  # the widest of its bottoms'
+    FULL = "full"  # the run's own
+
+
 class LayerType(Protocol):
     """What the graph needs to know of a layer type; the classes in ``bpt.layers`` provide it."""
 
@@ -127,6 +135,9 @@ class LayerType(Protocol):
 
     def flops(self, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         """Floating-point operations of one forward pass (a multiply-add counts as two)."""
+
+    def autocast(self, spec: LayerSpec) -> Autocast:
+        """In which numbers it computes where a run is in half precision."""
 
     def allow_force_backward(self, bottom: int) -> bool:
         """Whether ``force_backward`` may ask for a gradient of this bottom (labels: no)."""

@@ -7,6 +7,8 @@ for the layer behind to write over (``Layer.top_is_free``).
 *Exactness*: in channels-last layout torch adds up one row of channels after the other, which leaves errors of 1e-5
 where its contiguous kernels leave 3e-7. Here its kernels see rows of many places side by side, each place with sums of
 its own that are put together afterwards; few channels fill the vector units so, too.
+
+Blobs may be in bfloat16: what stands for a channel is in float32 then, and what is computed rounded once, in the end.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Gradients = tuple[Tensor | None, ...]
 
 def applies(x: Tensor) -> bool:
     """Whether this file's functions are for ``x``."""
-    return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
+    numbers = x.dtype in (torch.float32, torch.bfloat16)
+    return x.device.type == "cpu" and numbers and not torch.compiler.is_compiling()
 
 
 class _Rows:
@@ -49,9 +52,23 @@ class _Rows:
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and biased variance by channel."""
-        means, variances = torch.batch_norm_update_stats(self._image(x), None, None, 0.0)
+        numbers = torch.empty(self._width) if x.dtype == torch.bfloat16 else None  # whose type the results have
+        means, variances = torch.batch_norm_update_stats(self._image(x), numbers, numbers, 0.0)
         apart, mean = torch.var_mean(self._together(means), 0, correction=0)
         return mean, self._together(variances).mean(0).add_(apart)
+
+    def affine(self, x: Tensor, slope: Tensor, level: Tensor) -> Tensor:
+        """``slope · x + level`` by channel."""
+        top, factors, summands = torch.empty_like(x), self.spread(slope), self.spread(level)
+        if x.dtype == slope.dtype:
+            torch.addcmul(summands, self.of(x), factors, out=self.of(top))
+        else:  # without a copy of the blob in wider numbers
+            zero, one, none = torch.zeros_like(factors), torch.ones_like(factors), slope.new_empty(0)
+            torch.ops.aten.native_batch_norm.out(
+                self._image(x), factors, summands, zero, one, False, 0.0, 0.0,
+                out=self._image(top), save_mean=none, save_invstd=none.clone(),
+            )  # fmt: skip
+        return top
 
     def moments_of_diff(self, diff: Tensor, x: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
         """Sums by channel of ``diff · (x - mean) · inverse`` and of ``diff``."""
@@ -94,7 +111,8 @@ class _NormalisePlanes(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, x: Tensor, eps: float, factors: Tensor | None, summands: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+        numbers = torch.promote_types(x.dtype, torch.float32)
+        mean, variance = (x.new_zeros(x.shape[1], dtype=numbers) for _ in range(2))
         top, near, inverse = torch.native_batch_norm(x, factors, summands, mean, variance, True, 1.0, eps)
         if x.numel() == x.shape[1]:
             variance.zero_()
@@ -124,8 +142,7 @@ class _NormaliseRows(torch.autograd.Function):
         inverse = torch.rsqrt(variance + eps)
         slope = inverse if factors is None else inverse * factors
         level = -mean * slope if summands is None else torch.addcmul(summands, mean, slope, value=-1)
-        top = torch.empty_like(x)
-        torch.addcmul(rows.spread(level), rows.of(x), rows.spread(slope), out=rows.of(top))
+        top = rows.affine(x, slope, level)
         unbiased = variance * (rows.count / max(rows.count - 1, 1))
         ctx.save_for_backward(x, mean, inverse, factors)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(mean, unbiased)
@@ -138,6 +155,8 @@ class _NormaliseRows(torch.autograd.Function):
         x, mean, inverse, factors = ctx.saved_tensors  # type: ignore[attr-defined]
         wants_x, _, wants_factors, wants_summands = ctx.needs_input_grad  # type: ignore[attr-defined]
         rows, d_top = _Rows(x), channels_last(d_top)
+        if x.dtype != mean.dtype:
+            return _NormalisePlanes.backward(ctx, d_top)
         along, level = rows.moments_of_diff(d_top, x, mean, inverse)
         bottom = None
         if wants_x:
@@ -160,19 +179,14 @@ class _Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, factors: Tensor, summands: Tensor) -> Tensor:
         x = channels_last(x)
-        rows = _Rows(x)
-        top = torch.empty_like(x)
-        torch.addcmul(rows.spread(summands), rows.of(x), rows.spread(factors), out=rows.of(top))
         ctx.save_for_backward(x, factors)
-        return top
+        return _Rows(x).affine(x, factors, summands)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, d_top: Tensor) -> Gradients:
         x, factors = ctx.saved_tensors  # type: ignore[attr-defined]
         rows, d_top = _Rows(x), channels_last(d_top)
-        mean, inverse = torch.zeros_like(factors), torch.ones_like(factors)
-        d_factors, d_summands = rows.moments_of_diff(d_top, x, mean, inverse)
-        bottom = torch.empty_like(x)
-        torch.mul(rows.of(d_top), rows.spread(factors), out=rows.of(bottom))
-        return bottom, d_factors, d_summands
+        zeros = torch.zeros_like(factors)
+        d_factors, d_summands = rows.moments_of_diff(d_top, x, zeros, torch.ones_like(factors))
+        return rows.affine(d_top, factors, zeros), d_factors, d_summands

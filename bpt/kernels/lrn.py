@@ -20,7 +20,8 @@ def lrn_across(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Ten
     """``x · (k + alpha / size · Σ x²)^-beta``, with the sum over the ``size`` (odd) channels around each.
 
     Args:
-        x: ``(N, channels, H, W)``, contiguous or channels-last; the result is laid out alike.
+        x: ``(N, channels, H, W)``, contiguous or channels-last; the result is laid out alike, and of its type. What is
+            in half precision is computed in single precision.
     """
     if torch.compiler.is_compiling() or not x.numel():  # a compiler makes its own loops of the plain form
         return functional.local_response_norm(x, size, alpha, beta, k)
@@ -38,13 +39,15 @@ class _LRNAcross(torch.autograd.Function):
     def forward(ctx: FunctionCtx, x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
         layout = _layout(x)
         x = x.contiguous(memory_format=layout)
-        y, s = torch.empty_like(x), torch.empty_like(x)
-        window = _ChannelWindow(x, layout, size, fill=k / size)  # so that each sum has k in it
-        share = x.new_full((), k / size)
-        for x_part, y_part, s_part in window.blocks(x, y, s):
+        y, s = torch.empty_like(x), torch.empty_like(x, dtype=_wide(x))
+        window = _ChannelWindow(s, layout, size, fill=k / size)  # so that each sum has k in it
+        share = s.new_full((), k / size)
+        for x_block, y_block, s_block in window.blocks(x, y, s):
+            x_part, y_part = x_block.to(s.dtype), window.room(y_block)
             torch.addcmul(share, x_part, x_part, value=alpha / size, out=window.buffer(x_part))
-            window.sum_into(s_part)
-            _power(s_part, beta, out=y_part).mul_(x_part)
+            window.sum_into(s_block)
+            _power(s_block, beta, out=y_part).mul_(x_part)
+            window.put(y_part, y_block)
         ctx.save_for_backward(x, s)
         ctx.settings = layout, size, beta, 2 * alpha * beta / size  # type: ignore[attr-defined]
         return y
@@ -56,12 +59,14 @@ class _LRNAcross(torch.autograd.Function):
         layout, size, beta, factor = ctx.settings  # type: ignore[attr-defined]
         dy = dy.contiguous(memory_format=layout)
         dx = torch.empty_like(x)
-        window = _ChannelWindow(x, layout, size, fill=0)
-        for x_part, s_part, dy_part, dx_part in window.blocks(x, s, dy, dx):
+        window = _ChannelWindow(s, layout, size, fill=0)
+        for x_block, s_part, dy_part, dx_block in window.blocks(x, s, dy, dx):
+            x_part, dx_part = x_block.to(s.dtype), window.room(dx_block)
             direct = _power(s_part, beta, out=window.scratch(x_part)).mul_(dy_part)
             torch.mul(direct, x_part, out=window.buffer(x_part)).div_(s_part)
             window.sum_into(dx_part).mul_(x_part)
             torch.sub(direct, dx_part, alpha=factor, out=dx_part)
+            window.put(dx_part, dx_block)
         return dx, None, None, None, None
 
 
@@ -96,6 +101,16 @@ class _ChannelWindow:
         """Memory for an intermediate value of the block."""
         return self._scratch[: block.shape[0]]
 
+    def room(self, block: Tensor) -> Tensor:
+        """Where to compute what ``block`` is to hold: there, or in wider numbers apart."""
+        return block if block.dtype == self._total.dtype else torch.empty_like(block, dtype=self._total.dtype)
+
+    @staticmethod
+    def put(computed: Tensor, block: Tensor) -> None:
+        """Let ``block`` hold what was computed in its ``room``."""
+        if computed is not block:
+            block.copy_(computed)
+
     def buffer(self, block: Tensor) -> Tensor:
         """Where to write what ``sum_into`` is to add up."""
         return self._padded[: block.shape[0]].narrow(1, self.size // 2, self.channels)
@@ -113,6 +128,11 @@ class _ChannelWindow:
         for other in others:
             total += other
         return torch.add(total.as_strided(block.shape, padded.stride()), padded[:, self.size - 1 :], out=block)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """The numbers to compute in."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _layout(x: Tensor) -> torch.memory_format:

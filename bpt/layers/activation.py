@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.context import PassContext
-from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape
+from bpt.graph.spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.precision import narrowed
 from bpt.proto import bpt_pb2 as pb
 
 LARGE = 50.0  # Caffe takes exp(x) for exp(50) from here on in backward: the gradient is 1, to 2e-22
@@ -31,6 +32,7 @@ class Neuron(Layer):
 class ReLU(Neuron):
     """``max(x, 0) + negative_slope · min(x, 0)``; at 0 the gradient is ``negative_slope``."""
 
+    numbers = Autocast.WIDEST
     settings = "relu_param"
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
@@ -73,6 +75,8 @@ class ELU(Neuron):
     (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016.)
     """
 
+    numbers = Autocast.WIDEST
+
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.alpha = spec.param.elu_param.alpha
@@ -85,6 +89,7 @@ class ELU(Neuron):
 class Sigmoid(Neuron):
     """``1 / (1 + exp(-x))``."""
 
+    numbers = Autocast.WIDEST
     overwrites = (0,)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
@@ -97,6 +102,8 @@ class Sigmoid(Neuron):
 @LAYERS.register("Swish")
 class Swish(Neuron):
     """``x / (1 + exp(-beta · x))``. (Ramachandran et al., *Searching for Activation Functions*, 2017.)"""
+
+    numbers = Autocast.WIDEST
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -111,6 +118,7 @@ class Swish(Neuron):
 class TanH(Neuron):
     """``tanh(x)``."""
 
+    numbers = Autocast.WIDEST
     overwrites = (0,)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
@@ -123,6 +131,8 @@ class TanH(Neuron):
 @LAYERS.register("AbsVal")
 class AbsVal(Neuron):
     """``|x|``; at 0 the gradient is 0."""
+
+    numbers = Autocast.WIDEST
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         return bottoms[0].abs()
@@ -139,6 +149,8 @@ class BNLL(Neuron):
 @LAYERS.register("Clip")
 class Clip(Neuron):
     """``max(min, min(x, max))``; the gradient is 1 at the bounds and between them, else 0."""
+
+    numbers = Autocast.WIDEST
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -163,6 +175,10 @@ class Power(Neuron):
 
     If ``scale · power`` is 0 the top is constant, even where the bottom is infinite, and hands no diff back.
     """
+
+    @classmethod
+    def autocast(cls, spec: LayerSpec) -> Autocast:
+        return Autocast.WIDEST if spec.param.power_param.power == 1 else Autocast.FULL
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
@@ -203,6 +219,7 @@ class PReLU(Neuron):
     start at 0.25.
     """
 
+    numbers = Autocast.WIDEST
     elementwise = False  # a slope for each channel
 
     @classmethod
@@ -215,4 +232,4 @@ class PReLU(Neuron):
         return LayerShapes((bottom,), (ParamSpec(() if param.channel_shared else (bottom[1],), filler),))
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        return functional.prelu(bottoms[0], self.blob(0))
+        return functional.prelu(bottoms[0], narrowed(self.blob(0), bottoms[0]))

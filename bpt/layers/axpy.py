@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
 
@@ -19,6 +19,7 @@ class Axpy(Layer):
     Bottoms ``a`` ``(N, channels)``, or with axes of 1 behind; ``x`` and ``y`` ``(N, channels, …)``. Top as ``x``.
     """
 
+    numbers = Autocast.WIDEST
     arity = Arity(bottoms=(3, 3))
     by_sample = True
     family = Family.JOIN

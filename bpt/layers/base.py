@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from bpt.context import CurrentPass, PassContext
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Arity, Autocast, FileKind, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.channel_affine import ChannelAffine, Weights
 from bpt.layers.type_table import TYPES_OF
 from bpt.proto import bpt_pb2 as pb
@@ -77,6 +77,9 @@ class Layer(nn.Module):
     silent: bool = False
     # Whether its operations are mostly those of a product of matrices, at which a processor is fastest.
     multiplies: ClassVar[bool] = False
+    # In which numbers it computes where a run is in half precision; unless said otherwise (``autocast``), those that
+    # multiply in half precision, and those that move numbers only in those that come.
+    numbers: ClassVar[Autocast | None] = None
     # Which of its blobs is added to whole channels (axis 1), so that a BatchNorm behind it takes that away again.
     bias_blob: ClassVar[int | None] = None
     # Whether its first top is new memory that no backward pass reads, so that the layer behind may write over it.
@@ -142,6 +145,14 @@ class Layer(nn.Module):
         0 where the diffs of the bottoms do not depend on the bottoms: the layer is linear in them.
         """
         return sum(map(count, bottoms)) if cls.computes and not cls.is_view else 0
+
+    @classmethod
+    def autocast(cls, spec: LayerSpec) -> Autocast:
+        """In which numbers it computes where a run is in half precision."""
+        if cls.numbers is not None:
+            return cls.numbers
+        moves = not cls.computes and cls.arity.bottoms[0] > 0
+        return Autocast.HALF if cls.multiplies else Autocast.WIDEST if moves else Autocast.FULL
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:

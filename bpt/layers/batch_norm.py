@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.graph.spec import LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.graph.spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.channel_affine import ChannelAffine, Weights
@@ -34,6 +34,7 @@ class BatchNorm(Layer):
     ``parallel_param { sync_batch_norm }`` says) the whole batch.
     """
 
+    numbers = Autocast.WIDEST
     family = Family.NORM
     folds_affine = True
 
@@ -119,8 +120,10 @@ class BatchNorm(Layer):
 
     def _by_batch(self, x: Tensor, factors: Tensor | None, summands: Tensor | None) -> Tensor:
         if self.sync and self.context.ranks > 1:
-            y, mean, variance, elements = normalise_over_ranks(x, self.eps, self.context.total)
+            wide = x.to(self.blob(0).dtype)
+            y, mean, variance, elements = normalise_over_ranks(wide, self.eps, self.context.total)
             self.add_statistics(mean, variance, elements)
+            y = y.to(x.dtype)
             return y if factors is summands is None else scale_channels(y, factors, summands)
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
@@ -128,7 +131,7 @@ class BatchNorm(Layer):
         if by_channel.applies(x):
             y, mean, variance = by_channel.normalise(x, self.eps, factors, summands)
         else:
-            mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+            mean, variance = (self.blob(0).new_zeros(x.shape[1]) for _ in range(2))
             y = self._normalise(x, factors, summands, mean, variance, by_batch=True)
             if elements == 1:
                 variance = torch.zeros_like(variance)  # unbiased, it would be 0 / 0

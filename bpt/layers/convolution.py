@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels.packed import PackedConvolution, pack
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.channel_affine import ChannelAffine, Weights
 from bpt.layers.windows import FIELD, ConvolutionWindow, kernel_in_words, steps_in_words
+from bpt.precision import narrowed
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -92,6 +93,7 @@ class BaseConvolution(Layer):
         if axis != 1:  # torch wants exactly one axis in front of the channels
             x = x.flatten(0, axis - 1) if axis else x.unsqueeze(0)
         rest = (0,) * (x.dim() - 2)  # written out for ONNX; else a tuple of one number holds for all axes there, too
+        weight, bias = narrowed(weight, x), None if bias is None else narrowed(bias, x)
         y = torch.convolution(
             x, weight, bias, window.stride, window.pad, window.dilation, self.transposed, rest, self.group
         )
@@ -198,3 +200,4 @@ class DepthwiseConvolution(Convolution):
     """
 
     multiplies = False  # its filters see one channel each: too little for a product of matrices
+    numbers = Autocast.WIDEST

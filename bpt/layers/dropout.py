@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.graph.spec import LayerShapes, LayerSpec, Shape
+from bpt.graph.spec import Autocast, LayerShapes, LayerSpec, Shape
 from bpt.layers.activation import Neuron
 from bpt.layers.base import LAYERS
 from bpt.layers.draw import draw_uniform
@@ -21,6 +21,7 @@ class Dropout(Neuron):
     order, whatever the memory format.
     """
 
+    numbers = Autocast.WIDEST
     by_sample = False  # it draws numbers for the samples that it sees
     silent = True
     overwrites = (0,)

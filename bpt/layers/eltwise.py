@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
@@ -30,6 +30,7 @@ class Eltwise(Layer):
     NaN where the bottom is 0, as in Caffe.
     """
 
+    numbers = Autocast.WIDEST
     arity = Arity(bottoms=(2, None))
     by_sample = True
     family = Family.JOIN

@@ -12,6 +12,7 @@ from bpt.kernels.linear import linear
 from bpt.kernels.packed import PackedProduct, pack_product
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.precision import narrowed
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "inner_product_param"
@@ -65,12 +66,12 @@ class InnerProduct(Layer):
         return "" if axis else "it adds up along axis 0, the samples"
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        return linear(bottoms[0].flatten(self.axis), *self._weights())
+        return linear(bottoms[0].flatten(self.axis), *self._weights(bottoms[0]))
 
     def packed(self, bottom: Tensor, relu: bool) -> PackedProduct | None:
         """The same for bottoms like this one, flattened, if there is a faster way; with a ReLU behind it."""
-        return pack_product(bottom, *self._weights(), relu)
+        return pack_product(bottom, *self._weights(bottom), relu)
 
-    def _weights(self) -> tuple[Tensor, Tensor | None]:
-        weight = self.blob(0).t() if self.transpose else self.blob(0)
-        return weight, self.blob(1) if self.bias_term else None
+    def _weights(self, bottom: Tensor) -> tuple[Tensor, Tensor | None]:
+        weight, *bias = (narrowed(self.blob(index), bottom) for index in range(1 + self.bias_term))
+        return weight.t() if self.transpose else weight, bias[0] if bias else None

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.context import PassContext
-from bpt.graph.spec import LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Autocast, LayerShapes, LayerSpec, Shape, count
 from bpt.kernels.lrn import lrn_across
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.proto import bpt_pb2 as pb
@@ -25,6 +25,7 @@ class LRN(Layer):
     mean counts the zeros of a pad of ``n // 2``; ``k`` is ignored, as in Caffe.
     """
 
+    numbers = Autocast.WIDEST
     by_sample = True
     family = Family.NORM
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.draw import draw_uniform
 from bpt.layers.pooling_functions import average_pool, max_pool, stochastic_pool
@@ -32,6 +32,12 @@ class Pooling(Layer):
     arity = Arity(tops=(1, 2))
     silent = True
     family = Family.POOLING
+
+    @classmethod
+    def autocast(cls, spec: LayerSpec) -> Autocast:
+        # Places are whole numbers, of which half precision has too few; what is drawn is compared with sums.
+        drawn = spec.param.pooling_param.pool == pb.PoolingParameter.STOCHASTIC
+        return Autocast.FULL if drawn or len(spec.tops) == 2 else Autocast.WIDEST
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape, count
+from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.kernels import by_channel
 from bpt.kernels.channels_last import is_channels_last
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.channel_affine import ChannelAffine
+from bpt.precision import narrowed
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -73,7 +74,8 @@ def coefficients_mix_samples(spec: LayerSpec, bottoms: Sequence[Shape], field: s
 
 
 def spread(coefficients: Tensor, x: Tensor, axis: int) -> Tensor:
-    """``coefficients`` with axes of 1 behind, so that against ``x`` they broadcast from ``axis`` on."""
+    """``coefficients`` in the numbers of ``x``, with axes of 1 behind, so that they broadcast from ``axis`` on."""
+    coefficients = narrowed(coefficients, x)
     if not coefficients.dim():
         return coefficients
     behind = x.dim() - axis % x.dim() - coefficients.dim()
@@ -91,6 +93,7 @@ class Scale(Layer):
     of the same shape, which starts at 0, is added. Top as the first bottom.
     """
 
+    numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, 2))
     by_sample = top_is_free = True
     family = Family.NORM
@@ -139,10 +142,11 @@ class Scale(Layer):
 def scale_channels(x: Tensor, factors: Tensor | None, summands: Tensor | None) -> Tensor:
     """``factors · x + summands`` by channel, as batch normalisation by mean 0 and variance 1: in one pass each way.
 
-    ``None`` stands for 1, and 0.
+    ``None`` stands for 1, and 0. They may be in single precision where ``x`` is in half.
     """
-    factors = x.new_ones(x.shape[1]) if factors is None else factors
-    summands = x.new_zeros(x.shape[1]) if summands is None else summands
+    like = factors if factors is not None else summands if summands is not None else x
+    factors = like.new_ones(x.shape[1]) if factors is None else factors
+    summands = like.new_zeros(x.shape[1]) if summands is None else summands
     if by_channel.applies(x) and is_channels_last(x):
         return by_channel.scale(x, factors, summands)
     mean, variance = torch.zeros_like(factors), torch.ones_like(factors)
@@ -156,6 +160,7 @@ class Bias(Layer):
     The summands are the second bottom, or else the only blob, which starts at 0. Top as the first bottom.
     """
 
+    numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, 2))
     by_sample = top_is_free = True
     overwrites = (0,)

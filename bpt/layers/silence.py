@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, Family, Layer
 
 
@@ -14,6 +14,7 @@ from bpt.layers.base import LAYERS, Family, Layer
 class Silence(Layer):
     """Takes any number of bottoms and makes nothing of them; their diff is 0."""
 
+    numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, None), tops=(0, 0))
     silent = True
     family = Family.JOIN

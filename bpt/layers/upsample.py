@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from bpt.context import PassContext
 from bpt.errors import RunError
-from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
+from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
 
@@ -34,6 +34,7 @@ class Upsample(Layer):
     ``pad_out_h`` or ``pad_out_w``.
     """
 
+    numbers = Autocast.WIDEST
     arity = Arity(bottoms=(1, 2))
     by_sample = True
     family = Family.POOLING

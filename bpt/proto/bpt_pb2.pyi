@@ -285,12 +285,6 @@ class SolverParameter(_message.Message):
     AUTO: SolverParameter.Engine
     CONTIGUOUS: SolverParameter.Engine
     CHANNELS_LAST: SolverParameter.Engine
-    class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-        __slots__ = ()
-        FLOAT32: _ClassVar[SolverParameter.Precision]
-        FLOAT64: _ClassVar[SolverParameter.Precision]
-    FLOAT32: SolverParameter.Precision
-    FLOAT64: SolverParameter.Precision
     NET_FIELD_NUMBER: _ClassVar[int]
     NET_PARAM_FIELD_NUMBER: _ClassVar[int]
     TRAIN_NET_FIELD_NUMBER: _ClassVar[int]
@@ -380,11 +374,27 @@ class SolverParameter(_message.Message):
     weights: _containers.RepeatedScalarFieldContainer[str]
     parallel_param: ParallelParameter
     engine: SolverParameter.Engine
-    precision: SolverParameter.Precision
-    def __init__(self, net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., test_compute_loss: _Optional[bool] = ..., test_initialization: _Optional[bool] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., average_loss: _Optional[int] = ..., max_iter: _Optional[int] = ..., iter_size: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., regularization_type: _Optional[str] = ..., stepsize: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: _Optional[bool] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., random_seed: _Optional[int] = ..., type: _Optional[str] = ..., delta: _Optional[float] = ..., momentum2: _Optional[float] = ..., rms_decay: _Optional[float] = ..., debug_info: _Optional[bool] = ..., snapshot_after_train: _Optional[bool] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., layer_wise_reduce: _Optional[bool] = ..., weights: _Optional[_Iterable[str]] = ..., parallel_param: _Optional[_Union[ParallelParameter, _Mapping]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., precision: _Optional[_Union[SolverParameter.Precision, str]] = ...) -> None: ...
+    precision: Precision.Name
+    def __init__(self, net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., test_compute_loss: _Optional[bool] = ..., test_initialization: _Optional[bool] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., average_loss: _Optional[int] = ..., max_iter: _Optional[int] = ..., iter_size: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., regularization_type: _Optional[str] = ..., stepsize: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: _Optional[bool] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., random_seed: _Optional[int] = ..., type: _Optional[str] = ..., delta: _Optional[float] = ..., momentum2: _Optional[float] = ..., rms_decay: _Optional[float] = ..., debug_info: _Optional[bool] = ..., snapshot_after_train: _Optional[bool] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., layer_wise_reduce: _Optional[bool] = ..., weights: _Optional[_Iterable[str]] = ..., parallel_param: _Optional[_Union[ParallelParameter, _Mapping]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., precision: _Optional[_Union[Precision.Name, str]] = ...) -> None: ...
+
+class Precision(_message.Message):
+    __slots__ = ()
+    class Name(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FLOAT32: _ClassVar[Precision.Name]
+        FLOAT64: _ClassVar[Precision.Name]
+        BFLOAT16: _ClassVar[Precision.Name]
+        FLOAT16: _ClassVar[Precision.Name]
+        AUTO: _ClassVar[Precision.Name]
+    FLOAT32: Precision.Name
+    FLOAT64: Precision.Name
+    BFLOAT16: Precision.Name
+    FLOAT16: Precision.Name
+    AUTO: Precision.Name
+    def __init__(self) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -395,6 +405,7 @@ class SolverState(_message.Message):
     RANDOM_SEED_FIELD_NUMBER: _ClassVar[int]
     SOLVER_TYPE_FIELD_NUMBER: _ClassVar[int]
     INNER_FIELD_NUMBER: _ClassVar[int]
+    HALF_LAYERS_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[BlobProto]
@@ -405,7 +416,8 @@ class SolverState(_message.Message):
     random_seed: int
     solver_type: str
     inner: InnerParameter.Engine
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ...) -> None: ...
+    half_layers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DataPosition(_message.Message):
     __slots__ = ("net", "layer", "samples")

@@ -24,7 +24,8 @@ from bpt.pycaffe.whole_pass import WholePass, copied, share_memory, sources
 class Memory(dict[int, Tensor]):
     """Tensors by edge. All versions of a blob that layers rewrite in place are one: the last that was written.
 
-    A version with a ``loss_weight`` is apart, for that is its diff and must outlast the backward pass.
+    A version with a ``loss_weight`` is apart, for that is its diff and must outlast the backward pass. What is in half
+    precision is kept in single precision, of which numpy makes arrays; layers cast it back without a loss.
     """
 
     def __init__(self, graph: LayerGraph) -> None:
@@ -38,7 +39,7 @@ class Memory(dict[int, Tensor]):
         return super().__getitem__(self._place[edge])
 
     def __setitem__(self, edge: int, tensor: Tensor) -> None:
-        super().__setitem__(self._place[edge], tensor)
+        super().__setitem__(self._place[edge], tensor.to(torch.promote_types(tensor.dtype, torch.float32)))
 
     def __contains__(self, edge: object) -> bool:
         return isinstance(edge, int) and super().__contains__(self._place[edge])

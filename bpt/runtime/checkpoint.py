@@ -60,6 +60,7 @@ class Checkpoint:
         (saved.engine,) = state.tuned["engine"]  # type: ignore[assignment]
         if self.plan.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
             (saved.inner,) = state.tuned["inner"]  # type: ignore[assignment]
+        saved.half_layers.extend(state.tuned.get("half_layers", ()))
         grid = self.parallel.grid
 
         def write() -> str:
@@ -94,6 +95,8 @@ class Checkpoint:
         tuned: dict[str, tuple[int, ...]] = {"engine": (saved.engine,)} if saved.engine else {}
         if saved.HasField("inner"):
             tuned["inner"] = (saved.inner,)
+        if saved.half_layers:
+            tuned["half_layers"] = tuple(saved.half_layers)
         return replace(
             state,
             iteration=saved.iter,

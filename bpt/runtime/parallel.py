@@ -172,7 +172,7 @@ class Parallel:
         splits: tuple[int, ...] = (1,)
         if self.staging:
             assert self._links
-            stage = Stage(self._links, self.staging.stages(net.graph), net.context.precision.compute)
+            stage = Stage(self._links, self.staging.stages(net.graph), net.type_of)
             if training and self.staging.rule == pb.PipelineParameter.DELAYED:
                 delay = self.grid.stages - 1 - self.grid.stage
             elif training:

@@ -33,6 +33,7 @@ from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
 from bpt.runtime.ending import Ending
+from bpt.runtime.half_precision import HalfLayers, precision_here
 from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
 from bpt.runtime.tuned_settings import Engine, Inner
@@ -149,7 +150,8 @@ class Runtime:
         ending.add(self.parallel.close)
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
         self._resume, self.seed = outcome_of_first(world, start)
-        builder = Builder(device, self.seed, plan.precision, self.parallel, plan.debug_info, make_operator, log)
+        precision = precision_here(plan, world, device, log)
+        builder = Builder(device, self.seed, precision, self.parallel, plan.debug_info, make_operator, log)
         self.train = self._ended(builder.build("training net from", train, graph))
         self.ran = self.train.operator
         if not graph.losses:
@@ -169,6 +171,7 @@ class Runtime:
         self.rule = make_rule(plan.optim, self.net, keep_updates=plan.debug_info or plan.snapshot_diff)
         self.losses = SmoothedLoss(plan.average_loss)
         operators = [built.operator for built in (self.train, *self.tests)]
+        self._half = HalfLayers(list(self.nets.values()), precision, world, device)
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
         self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel)
         self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
@@ -208,6 +211,7 @@ class Runtime:
             self.load(state.divided(self.net.graph, self.net.part))
         elif self._resume:
             self.load(self._checkpoint.read(self._resume, self.state()))
+        self._half.settle()
         self._share_weights()
 
     def _exchange(self, operator: SegmentOperator) -> Exchange:
@@ -319,7 +323,9 @@ class Runtime:
             moments={blob_of(graph, param): tuple(history[place::count]) for place, param in enumerate(held)},
             positions=starting_point.positions_of(self.nets),
             losses=self.losses.history,
-            tuned={tuned.name: settled for tuned in (*self._tuned, self.chunks) if (settled := tuned.state())},
+            tuned={
+                tuned.name: settled for tuned in (self._half, *self._tuned, self.chunks) if (settled := tuned.state())
+            },
             extras={type(self.exchange).__name__: own} if (own := self.exchange.state()) else {},
         )
 
@@ -345,7 +351,7 @@ class Runtime:
                 for own, value in zip(moments, state.moments.get(blob, no_moments), strict=True):
                     own.copy_(value)
         starting_point.set_positions(self.nets, state.positions)
-        for tuned in (*self._tuned, self.chunks):
+        for tuned in (self._half, *self._tuned, self.chunks):
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])
         self.exchange.load(state.extras.get(type(self.exchange).__name__, {}))

@@ -30,7 +30,8 @@ class TrainState:
         moments: what the update rule remembers of each, as many tensors as it has moments.
         positions: samples that each data layer has handed out, by net ("train", "test#0", …) and layer.
         losses: those in the smoothed loss, oldest first.
-        tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks".
+        tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks",
+            "half_layers".
         extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
             rank alone, so a state that was gathered has none.
     """

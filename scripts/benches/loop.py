@@ -6,6 +6,8 @@ compiled  that, through torch.compile; needs a C++ compiler
 
 The ratio and the ratio of peak memory are those to the fastest of them.
 
+With --precision BFLOAT16 these run under autocast, and the last column is bpt's time in BFLOAT16 by that in FLOAT32.
+
 With --python it is bpt.get_solver(…).step(20) against the loop that the command line runs, both on the same images from
 an LMDB: what the Python face costs. Goal: at most 1.05.
 """
@@ -49,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default %(default)s)")
     parser.add_argument("--plain", type=some_of(PLAIN, "loop"), help=f"of {', '.join(PLAIN)} (default: all)")
     parser.add_argument("--engine", default="AUTO", help="bpt's engine: AUTO, CONTIGUOUS or CHANNELS_LAST")
+    parser.add_argument("--precision", choices=("FLOAT32", "BFLOAT16"), default="FLOAT32", help="of all sides")
     parser.add_argument("--python", action="store_true", help="get_solver(…).step(20) against the command line's loop")
 
 
@@ -58,17 +61,24 @@ def run(arguments: argparse.Namespace) -> None:
         return by_python(names, arguments)
     variants = arguments.plain or PLAIN
     columns = "".join(f" {variant + ' ms':>12}" for variant in variants)
-    print(f"{'net':<14} {'batch':>5}{columns} {'bpt ms':>10} {'ratio':>6} {'memory':>7}  against, layout chosen")
+    half = arguments.precision != "FLOAT32"
+    by_single = f" {'by FLOAT32':>10}" if half else ""
+    sizes = f"{'ratio':>6} {'memory':>7}{by_single}"
+    print(f"{'net':<14} {'batch':>5}{columns} {'bpt ms':>10} {sizes}  against, layout chosen")
     for net in names:
         words = net, BATCHES[net], arguments.threads, arguments.engine
-        *plain, ours = (Process.alone("loop", kind, *words) for kind in (*variants, "bpt"))
+        sides = [Process.alone("loop", kind, *words, arguments.precision) for kind in (*variants, "bpt")]
+        single = [Process.alone("loop", "bpt", *words, "FLOAT32")] if half else []
         # Warm-up covers compilation, and the iterations in which bpt chooses its layout.
-        compete((*plain, ours), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+        compete((*sides, *single), arguments.rounds, ITERATIONS[net], 24 if ITERATIONS[net] > 2 else 14)
+        *plain, ours = sides
         best, variant = min(zip(plain, variants, strict=True), key=lambda side: side[0].median)
         times = "".join(f" {side.median * 1e3:>12.2f}" for side in plain)
         print(
             f"{net:<14} {BATCHES[net]:>5}{times} {ours.median * 1e3:>10.2f} {ours.median / best.median:>6.3f} "
-            f"{ours.last['peak_mib'] / best.last['peak_mib']:>7.3f}  {variant}, {ours.last['layout']}",
+            f"{ours.last['peak_mib'] / best.last['peak_mib']:>7.3f}"
+            + "".join(f" {ours.median / side.median:>10.3f}" for side in single)
+            + f"  {variant}, {ours.last['layout']}",
             flush=True,
         )
     return None
@@ -100,10 +110,10 @@ def write_solver(net: str, engine: str, folder: Path) -> Path:
     return path
 
 
-def serve(kind: str, net: str, batch: str, threads: str, engine: str) -> None:
+def serve(kind: str, net: str, batch: str, threads: str, engine: str, precision: str = "FLOAT32") -> None:
     """A side's process: "bpt" or one of PLAIN; with --python "command" or "python", and ``net`` is a solver's text."""
     torch.set_num_threads(int(threads))
-    step, layout = make_side(kind, net, int(batch), engine)
+    step, layout = make_side(kind, net, int(batch), engine, precision)
 
     def facts() -> dict[str, object]:
         return {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "layout": layout()}
@@ -111,7 +121,7 @@ def serve(kind: str, net: str, batch: str, threads: str, engine: str) -> None:
     serve_turns(sys.stdin, step, facts)
 
 
-def make_side(kind: str, net: str, batch: int, engine: str) -> Side:
+def make_side(kind: str, net: str, batch: int, engine: str, precision: str = "FLOAT32") -> Side:
     if kind == "python":
         face = bpt.get_solver(net)
         return lambda: face.step(STEP), lambda: ""
@@ -120,5 +130,5 @@ def make_side(kind: str, net: str, batch: int, engine: str) -> Side:
         solver = Solver(read_solver(net))
         return lambda: solver.step(STEP), lambda: pb.SolverParameter.Engine.Name(solver.runtime.train.operator.engine)
     data, label = batch_of(net, batch)
-    source = solver_source(net, batch, engine)
+    source = solver_source(net, batch, engine, precision)
     return bpt_side(source, data, label) if kind == "bpt" else plain_side(source, data, label, kind)

@@ -96,7 +96,7 @@ class Job:
         net = Net(graph, PassContext(SEED), part=part_of(graph, self.stages, comm.rank))
         segments = cut(graph, range(len(graph)), sources_apart=True)
         links = Links(comm)
-        stage = Stage(links, self.stages, torch.float32)
+        stage = Stage(links, self.stages, lambda edge: torch.float32)
         operator = SegmentOperator(net, segments, "cpu", self.engine, stage=stage, splits=(self.micro_batches,))
         pipeline = Pipeline(stage.of_segments, stage.transfers, self.passes, self.micro_batches)
         seen: dict[str, dict[int, dict[int, Tensor]]] = {"values": {}, "diffs": {}}

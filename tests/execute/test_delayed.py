@@ -48,7 +48,7 @@ def run(function: Callable[[SegmentOperator], object]) -> None:
         net = Net(GRAPH, PassContext(SEED), part=part_of(GRAPH, STAGES, comm.rank))
         links = Links(comm)
         segments = cut(GRAPH, [0, 3, 5, 6], sources_apart=True)
-        stage = Stage(links, STAGES, torch.float32)
+        stage = Stage(links, STAGES, lambda edge: torch.float32)
         operator = SegmentOperator(net, segments, stage=stage, delay=1 - comm.rank)
         function(operator)
         links.wait()

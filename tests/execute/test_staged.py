@@ -150,7 +150,7 @@ def test_a_pass_without_a_schedule(rotation: float) -> None:
         net.next_rotation = lambda: rotation  # type: ignore[method-assign]
         segments = cut(graph, sorted(borders(stages)), sources_apart=True)
         links = Links(comm)
-        executor = Executor(SegmentOperator(net, segments, stage=Stage(links, stages, torch.float32)))
+        executor = Executor(SegmentOperator(net, segments, stage=Stage(links, stages, lambda edge: torch.float32)))
         results = []
         for number in range(2):
             loss = executor.evaluate(0, number)
@@ -219,7 +219,7 @@ def test_cut_anew() -> None:
 
     def run(comm: Communicator) -> list[tuple[tuple[int, ...], list[int | None]]]:
         net = Net(graph, PassContext(SEED), part=part_of(graph, stages, comm.rank))
-        stage = Stage(Links(comm), stages, torch.float32)
+        stage = Stage(Links(comm), stages, lambda edge: torch.float32)
         operator = SegmentOperator(net, cut(graph, [0, border], True), stage=stage)
         found = []
         for starts in ([0, border], [0, 2, border]):

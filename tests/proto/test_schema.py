@@ -21,6 +21,7 @@ ROWS = list(csv.DictReader(SCHEMA.read_text().splitlines(), delimiter="\t"))
 OWN_MESSAGES = {
     "DataPosition",
     "ParallelParameter",
+    "Precision",
     "CgdpParameter",
     "TreeParameter",
     "AgwuParameter",
@@ -141,6 +142,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.random_seed": 1003,
         "SolverState.solver_type": 1004,
         "SolverState.inner": 1005,
+        "SolverState.half_layers": 1006,
     }
     assert set(all_messages()) == OWN_MESSAGES | {row["scope"] for row in ROWS if row["kind"] == "field"}
 

@@ -32,7 +32,7 @@ def operator(micro_batches: int, seed: int = 0) -> SegmentOperator:
     graph = graph_of(NET)
     segments = cut(graph, range(len(graph)), sources_apart=True)
     net = Net(graph, PassContext(seed))
-    stage = Stage(Links(SerialCommunicator()), (0,) * 3, torch.float32)
+    stage = Stage(Links(SerialCommunicator()), (0,) * 3, lambda edge: torch.float32)
     return SegmentOperator(net, segments, stage=stage, splits=(micro_batches,))
 
 

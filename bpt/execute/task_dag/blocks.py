@@ -55,7 +55,7 @@ class Block:
 
 def group(
     graph: LayerGraph, nodes: Sequence[Node], strategies: Mapping[int, SplitStrategy], seconds: Mapping[int, float],
-    outputs: Collection[int],
+    outputs: Collection[int], in_half: Collection[int] = (),
 ) -> list[Block]:  # fmt: skip
     """The blocks of a segment, in an order in which they can run.
 
@@ -65,6 +65,7 @@ def group(
     Args:
         strategies, seconds: of each layer, by its index in the graph; Input layers have none.
         outputs: edges that must be there when the segment is done.
+        in_half: layers that compute in half precision or cast from it, which lead no others.
     """
     blocks: list[Block] = []
     maker: dict[int, Block] = {}
@@ -73,7 +74,7 @@ def group(
             continue
         strategy, cost = strategies[node.index], seconds[node.index]
         block = maker.get(node.bottoms[0]) if len(node.bottoms) == 1 else None
-        if block is not None and node.bottoms[0] not in outputs and _leads(block, node, strategy):
+        if block is not None and node.bottoms[0] not in outputs and _leads(block, node, strategy, in_half):
             block.strategy = strategy
         elif block is None or node.bottoms[0] in outputs or not _joins(block, node, strategy):
             block = Block(len(blocks), [], strategy, 0.0)
@@ -90,8 +91,10 @@ def group(
     return blocks
 
 
-def _leads(block: Block, node: Node, strategy: SplitStrategy) -> bool:
+def _leads(block: Block, node: Node, strategy: SplitStrategy, in_half: Collection[int]) -> bool:
     """Whether a block of element-wise layers can be the beginning of one that is split by neurons."""
+    if any(inner.index in in_half for inner in block.nodes):
+        return False
     if strategy.kind != Kind.NEURONS or block.strategy != SplitStrategy() or not all(map(_is_pointwise, block.nodes)):
         return False
     return node.bottom_needs_diff[0] == all(inner.needs_backward for inner in block.nodes)

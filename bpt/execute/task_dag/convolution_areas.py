@@ -65,7 +65,7 @@ def _forward(block: Block, draft: Draft, read: Read, part: int, area: Area) -> W
             raise forward_error(block.nodes[0], error, [leaf]) from error
         env = {block.nodes[0].tops[0]: y}
         for call, node in others:
-            env.update(zip(node.tops, run_layer(call, node, env, run.grad), strict=True))
+            env.update(zip(node.tops, run_layer(draft.net, call, node, env, run.grad), strict=True))
         y = env[top]
         whole = run.room(("top", top), lambda: like((*y.shape[:ROWS], *places), y.detach()))
         whole.narrow(ROWS, area.first, area.last - area.first).copy_(y.detach())

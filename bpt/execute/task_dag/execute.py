@@ -11,11 +11,12 @@ from bpt.errors import BptError, RunError
 from bpt.execute.differentiate import gradients
 from bpt.failures import kernel_error
 from bpt.graph.layer_graph import Node
+from bpt.net import Net
 
 Call = Callable[..., Tensor | tuple[Tensor, ...]]  # what makes a layer's tops from its bottoms
 
 
-def run_layer(call: Call, node: Node, values: Mapping[int, Tensor], grad: bool) -> tuple[Tensor, ...]:
+def run_layer(net: Net, call: Call, node: Node, values: Mapping[int, Tensor], grad: bool) -> tuple[Tensor, ...]:
     """The layer's tops, as ``Net.run`` computes them.
 
     Args:
@@ -23,12 +24,10 @@ def run_layer(call: Call, node: Node, values: Mapping[int, Tensor], grad: bool) 
         values: its bottoms, by edge.
         grad: whether backward will follow.
     """
-    bottoms = [
-        values[edge] if wanted else values[edge].detach()
-        for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True)
-    ]
+    bottoms: Sequence[Tensor] = ()
     try:
         with torch.set_grad_enabled(grad and node.needs_backward):
+            bottoms = net.bottoms(node, values)
             tops = call(*bottoms)
     except BptError:
         raise

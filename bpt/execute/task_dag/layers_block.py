@@ -31,7 +31,7 @@ def calls_of(block: Block, draft: Draft) -> Calls:
     for node in block.nodes:
         layer = draft.net.layer(node)
         call: Call = layer
-        if is_pointwise(layer):
+        if is_pointwise(layer) and not draft.net.in_half.layers[node.index]:
             call = partial(convolve, layer)
         elif isinstance(layer, ReLU) and not layer.slope and isinstance(before, Convolution):
             call = torch.relu_  # nobody else reads what the convolution has made, its own backward neither
@@ -67,7 +67,7 @@ def _forward(block: Block, draft: Draft, key: Key, reads: Reads, calls: Calls) -
             wants = run.grad and run.flows[edge] and draft.wants[edge]
             env[edge] = state.leaves[edge] = value.detach().requires_grad_(wants)
         for call, node in calls:
-            tops = run_layer(call, node, env, run.grad)
+            tops = run_layer(draft.net, call, node, env, run.grad)
             if not node.bottoms:
                 tops = tuple(map(run.place, tops))
             for edge in node.bottoms:

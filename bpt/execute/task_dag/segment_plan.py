@@ -65,7 +65,8 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
         if node.type != "Input" and (node.bottoms or not net.sources_apart)
     ]
     strategies, seconds = _strategies(net, nodes, threads, grain)
-    blocks = group(net.graph, nodes, strategies, seconds, segment.outputs)
+    alone = {node.index for node in nodes if _in_half(net, node)}
+    blocks = group(net.graph, nodes, strategies, seconds, segment.outputs, alone)
     given = {edge for block in blocks for edge in block.bottoms} - {edge for block in blocks for edge in block.tops}
     forward = Draft(net, segment, threads, grain)
     for edge in given:
@@ -109,6 +110,11 @@ def _own_shapes(net: Net) -> dict[int, Shape]:
     }
 
 
+def _in_half(net: Net, node: Node) -> bool:
+    """Whether the layer computes in half precision, or has its bottoms cast from it."""
+    return net.in_half.layers[node.index] or any(net.in_half.edges[edge] for edge in node.bottoms)
+
+
 def _strategies(
     net: Net, nodes: list[Node], threads: int, grain: float
 ) -> tuple[dict[int, SplitStrategy], dict[int, float]]:
@@ -125,6 +131,8 @@ def _strategies(
         seconds[node.index] = forward_seconds(node, shapes, parameters, share)
         before = [maker[edge] for edge in node.bottoms if edge in maker]
         strategy = choose(node, net.layer(node), shapes, before, seconds[node.index], threads, grain)
+        if strategy.kind not in (Kind.WHOLE, Kind.SAMPLES) and _in_half(net, node):
+            strategy = SplitStrategy()  # others go by the run's own numbers
         strategies[node.index] = strategy
         maker.update(dict.fromkeys(node.tops, strategy))
     return strategies, seconds

@@ -68,7 +68,7 @@ class TaskDagCompute:
     def plan(self, segment: Segment) -> Plan:
         """The tasks of a segment, for the blobs' shapes as they are now."""
         net = self._net
-        key = (segment.index, net.graph, batches(net) if net.context.is_divided else ())
+        key = (segment.index, net.graph, net.in_half, batches(net) if net.context.is_divided else ())
         if key not in self._plans:
             self._plans[key] = make_plan(net, segment, self.threads, self.grain)
         return self._plans[key]

@@ -29,10 +29,11 @@ def batch_of(name: str, batch: int) -> tuple[Tensor, Tensor]:
     return random_batch(name, Images(KINDS[name].size, batch))
 
 
-def solver_source(name: str, batch: int, engine: str) -> SolverSource:
+def solver_source(name: str, batch: int, engine: str, precision: str = "FLOAT32") -> SolverSource:
     """A solver of the network ``name`` with an Input layer in the place of its data layers."""
     net = fed_net(name, "Input", Images(KINDS[name].size, batch))
-    return SolverSource(solver_param(net, RATE, momentum=MOMENTUM, weight_decay=DECAY, engine=engine), name, {})
+    rule = {"momentum": MOMENTUM, "weight_decay": DECAY}
+    return SolverSource(solver_param(net, RATE, **rule, engine=engine, precision=precision), name, {})
 
 
 def fed(graph: LayerGraph, data: Tensor, label: Tensor) -> dict[int, Tensor]:
@@ -62,7 +63,10 @@ def plain_side(
     Args:
         variant: of PLAIN: as anyone would write it first; channels-last with the fused optimizer; that, compiled.
         wrap: makes the net a distributed one.
+
+    In the precision BFLOAT16 of ``source`` forward runs under autocast.
     """
+    half = source.param.precision == pb.Precision.BFLOAT16
     net: nn.Module = PlainNet(resolve(source).train.graph())
     layout, fused = torch.contiguous_format, None
     if variant != "eager":
@@ -75,7 +79,8 @@ def plain_side(
 
     def step() -> float:
         optimizer.zero_grad()
-        loss: Tensor = forward(data, label)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss: Tensor = forward(data, label)
         torch.autograd.backward(loss)
         optimizer.step()
         return loss.item()

@@ -1,0 +1,47 @@
+"""Autocast: which layers of a net in half precision compute in it, and which blobs are of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from bpt.graph.layer_graph import LayerGraph, Node
+from bpt.graph.spec import Autocast
+
+
+@dataclass(frozen=True)
+class HalfPrecision:
+    """What of a graph is in half precision. A layer casts its bottoms to its own numbers, and makes tops of them.
+
+    Attributes:
+        layers, edges: by index.
+    """
+
+    layers: tuple[bool, ...]
+    edges: tuple[bool, ...]
+
+
+def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecision:
+    """What of ``graph`` is in half precision, if it is run in it.
+
+    Args:
+        full: names of layers that are not, whatever their type says.
+    """
+    edges = [False] * len(graph.edges)
+    layers = []
+    for node in graph.nodes:
+        half = node.name not in full and _is_half(node, [edges[edge] for edge in node.bottoms])
+        layers.append(half)
+        for edge in node.tops:
+            edges[edge] = half
+    return HalfPrecision(tuple(layers), tuple(edges))
+
+
+def without_half_precision(graph: LayerGraph) -> HalfPrecision:
+    """Of a net that is run in single or double precision."""
+    return HalfPrecision((False,) * len(graph.nodes), (False,) * len(graph.edges))
+
+
+def _is_half(node: Node, bottoms: list[bool]) -> bool:
+    autocast = node.layer_type.autocast(node.spec)
+    return autocast is Autocast.HALF or (autocast is Autocast.WIDEST and bool(bottoms) and all(bottoms))

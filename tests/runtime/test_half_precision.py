@@ -1,0 +1,246 @@
+"""``precision: BFLOAT16`` and ``AUTO``: on one rank, on many, in pipelines, and from a snapshot on.
+
+What a net computes is compared with a plain program in the same numbers; everything else with one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.device import CPU, half
+from bpt.errors import PrototxtError
+from bpt.execute.stage_links import Links
+from bpt.graph.layer_graph import Node
+from bpt.net import Net
+from bpt.plan.resolve import read_plan
+from bpt.precision import AUTO, BFLOAT16
+from bpt.runtime import half_precision as module
+from bpt.runtime.half_precision import precision_here, times_of
+from bpt.solver.solver import Solver
+from tests.doubles.thread_ranks import run_ranks
+from tests.solver.spread_runs import set_up, train
+
+HALF = "precision: BFLOAT16"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Every CPU computes in bfloat16, if slowly."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(half, "has_instructions", lambda: True)
+    half.disagreement.cache_clear()
+    set_up(tmp_path)
+    yield tmp_path
+    half.disagreement.cache_clear()
+
+
+def losses(ranks: int, *overrides: str) -> list[float]:
+    """Of six iterations, on the first rank."""
+
+    def run(comm: Communicator) -> list[float]:
+        with Solver(read_plan("solver.prototxt", (*overrides, "test_interval: 100")), world=comm) as solver:
+            found = []
+            for _ in range(6):
+                solver.step(1)
+                found.append(solver.loss)
+            return found
+
+    return run_ranks(ranks, run)[0]
+
+
+def test_it_computes_what_a_plain_program_does_in_bfloat16() -> None:
+    with Solver(read_plan("solver.prototxt", (HALF, "iter_size: 1"))) as solver:
+        net, operator = solver.net, solver.runtime.train.operator
+        values = {key: value.detach().clone().requires_grad_() for key, value in net.values_by_name().items()}
+        drawn = net.draw()
+        data, label = (drawn[edge] for edge in net.graph.nodes[0].tops)
+        edges = {node.name: edge for node in net.graph.nodes for edge in node.tops}
+        context = net.context
+        blobs = dict(drawn)
+        net.sources_apart = True
+        net.run(0, len(net.graph), blobs, None)
+        blobs[edges["loss"]].backward()
+        assert operator.net is net and net.context is context
+
+    x = functional.conv2d(data.bfloat16(), values["conv", 0].bfloat16())
+    x = functional.batch_norm(x, None, None, training=True)
+    mask = blobs[edges["drop"]] / x.detach()  # what was drawn is not the matter here
+    x = x * torch.where(mask.float().abs() > 1, 2.0, 0.0).bfloat16()
+    x = functional.linear(x.flatten(1), values["fc", 0].bfloat16(), values["fc", 1].bfloat16()).relu()
+    x = functional.linear(x, values["ip", 0].bfloat16(), values["ip", 1].bfloat16())
+    loss = functional.cross_entropy(x.float(), label.long())
+    loss.backward()
+    assert blobs[edges["ip"]].dtype == torch.bfloat16 and blobs[edges["loss"]].dtype == torch.float32
+    assert blobs[edges["loss"]].item() == pytest.approx(loss.item(), rel=4e-3)
+    for key, value in net.values_by_name().items():
+        if value.grad is not None:
+            assert value.grad.dtype == torch.float32
+            size = values[key].grad.abs().max().item()
+            torch.testing.assert_close(value.grad, values[key].grad, rtol=0, atol=0.02 * size, msg=str(key))
+
+
+def test_statistics_and_weights_stay_in_single_precision() -> None:
+    train(1, HALF)
+    with Solver(read_plan("solver.prototxt", (HALF,))) as solver:
+        solver.restore("small_iter_9.solverstate")
+        assert {value.dtype for value in solver.net.values_by_name().values()} == {torch.float32}
+        state = solver.runtime.state()
+        assert {moment.dtype for moments in state.moments.values() for moment in moments} == {torch.float32}
+        statistics = solver.net.values_by_name()["bn", 0]
+        assert (statistics.bfloat16().float() != statistics).any()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "overrides"),
+    [
+        (2, ""),
+        (2, "exchange: RING"),
+        (2, "exchange: CGDP cgdp_param { chunk_size: 1 }"),
+        (2, "num_stages: 2 pipeline_param { micro_batches: 1 }"),
+        (2, "num_shards: 2"),
+        (3, "num_shards: 3 fc_param { scheme: MASTER_SLAVE }"),
+        (4, "num_stages: 2 num_shards: 2 pipeline_param { micro_batches: 1 }"),
+        (1, "inner_param { engine: TASK_DAG num_threads: 2 }"),
+        (2, "num_stages: 2 pipeline_param { micro_batches: 1 } inner_param { engine: TASK_DAG num_threads: 2 }"),
+    ],
+)
+def test_many_ranks_follow_one_process(ranks: int, overrides: str) -> None:
+    """As far as roundings of 1 in 256 let them; and that is nearer than to the run in single precision."""
+    parallel = f"parallel_param {{ sync_batch_norm: true {overrides} }}"
+    np.testing.assert_allclose(losses(ranks, HALF, parallel), losses(1, HALF), rtol=0.02)
+
+
+def test_pipelines_send_two_bytes_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[torch.dtype] = []
+    send = Links.send
+
+    def noted(links: Links, blob: torch.Tensor, *rest: Any) -> None:
+        if blob.dim() > 1:  # neither labels nor rotations
+            sent.append(blob.dtype)
+        send(links, blob, *rest)
+
+    monkeypatch.setattr(Links, "send", noted)
+    stages = "parallel_param { num_stages: 2 sync_batch_norm: true pipeline_param { micro_batches: 1 } }"
+    losses(2, HALF, stages, "test_initialization: false")
+    assert len(sent) == 2 * 2 * 6 and set(sent) == {torch.bfloat16}  # forward and back, in both passes
+
+
+def test_a_run_goes_on_from_its_snapshot_bit_for_bit() -> None:
+    train(1, HALF, "snapshot: 5")
+    weights = Path("small_iter_9.caffemodel").read_bytes()
+    train(1, HALF, resume="small_iter_5.solverstate")
+    assert Path("small_iter_9.caffemodel").read_bytes() == weights
+
+
+class Measured:
+    """Stands for a clock: seconds in single and in half precision, by the layer's type."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, float]]) -> None:
+        self.calls = 0
+
+        def measure(net: Net, node: Node, *rest: object) -> tuple[float, float]:
+            self.calls += 1
+            return seconds[node.name]
+
+        monkeypatch.setattr(module, "_seconds", measure)
+
+
+SECONDS = {"conv": (4.0, 1.0), "fc": (2.0, 1.9), "ip": (1.0, 2.0)}  # fc gains too little
+
+
+def half_layers(ranks: int, *overrides: str) -> list[set[str]]:
+    def run(comm: Communicator) -> set[str]:
+        with Solver(read_plan("solver.prototxt", ("precision: AUTO", *overrides)), world=comm) as solver:
+            net = solver.net
+            return {node.name for node in net.graph.nodes if net.in_half.layers[node.index]}
+
+    return run_ranks(ranks, run)
+
+
+def test_auto_takes_the_layers_that_are_faster(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Measured(monkeypatch, SECONDS)
+    with caplog.at_level("INFO", "bpt"):
+        assert half_layers(1) == [{"conv", "bn", "drop"}]
+    (line,) = [line for line in caplog.messages if line.startswith("Precision")]
+    assert line == (
+        "Precision: BFLOAT16 in 1 of the 3 layers that multiply, all but fc, ip, which take 4e+03 ms so, "
+        "7e+03 ms in FLOAT32"
+    )
+
+
+def test_all_ranks_of_a_pipeline_know_what_each_has_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    Measured(monkeypatch, SECONDS)
+    stages = "parallel_param { num_stages: 2 sync_batch_norm: true pipeline_param { micro_batches: 1 } }"
+    assert half_layers(2, stages) == [{"conv", "bn", "drop"}] * 2
+
+
+def test_a_snapshot_keeps_what_auto_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    Measured(monkeypatch, SECONDS)
+    train(1, "precision: AUTO", "snapshot: 5")
+    weights = Path("small_iter_9.caffemodel").read_bytes()
+    other = Measured(monkeypatch, dict.fromkeys(SECONDS, (1.0, 2.0)))
+    train(1, "precision: AUTO", resume="small_iter_5.solverstate")
+    assert not other.calls
+    assert Path("small_iter_9.caffemodel").read_bytes() == weights
+
+
+def test_layers_are_timed_by_their_own_blobs() -> None:
+    with Solver(read_plan("solver.prototxt", ("precision: AUTO",))) as solver:
+        times = times_of(solver.net, CPU)
+        assert set(times) == {"conv", "fc", "ip"} and all(min(pair) > 0 for pair in times.values())
+        assert all(value.grad is None for value in solver.net.values_by_name().values())
+
+
+def test_a_cpu_without_instructions_is_refused_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half, "has_instructions", lambda: False)
+    plan = read_plan("solver.prototxt", (HALF,))
+    with pytest.raises(PrototxtError, match="precision: BFLOAT16 cannot be: this CPU has no instruction for bfloat16"):
+        precision_here(plan, SerialCommunicator(), CPU)
+
+    def run(comm: Communicator) -> str:
+        with pytest.raises(PrototxtError) as caught:
+            precision_here(plan, comm, CPU)
+        return str(caught.value)
+
+    first, second = run_ranks(2, run)
+    assert first == second and "rank 0 on host" in first and "use FLOAT32, or AUTO" in first
+
+
+def test_auto_is_single_precision_on_such_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half, "has_instructions", lambda: False)
+    assert precision_here(read_plan("solver.prototxt", ("precision: AUTO",)), SerialCommunicator(), CPU).half is None
+    assert losses(1, "precision: AUTO") == losses(1)
+
+
+def test_wrong_kernels_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = half._convolve
+
+    def wrong(x: torch.Tensor, *rest: object) -> tuple[torch.Tensor, ...]:
+        top, diff, gradient = right(x, *rest)  # type: ignore[arg-type]
+        return top, diff * (1.1 if x.dtype == torch.bfloat16 else 1), gradient
+
+    assert half.without_half(CPU, torch.bfloat16) == ""
+    half.disagreement.cache_clear()
+    monkeypatch.setattr(half, "_convolve", wrong)
+    assert half.without_half(CPU, torch.bfloat16).startswith("its convolution's diff (kernel 1, stride 1, group 1) in")
+
+
+def test_float16_is_for_gpus() -> None:
+    with pytest.raises(PrototxtError, match="CPUs multiply no float16; BFLOAT16 is for them"):
+        precision_here(read_plan("solver.prototxt", ("precision: FLOAT16",)), SerialCommunicator(), CPU)
+
+
+def test_names_of_precisions() -> None:
+    for precision in (BFLOAT16, AUTO):
+        assert read_plan("solver.prototxt", (f"precision: {precision.name}",)).precision is precision
