@@ -6,11 +6,25 @@ T-1 to T-5 (section 2.3), with the tree of pairwise sends that Caffe has.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from bpt.comm.base import Buffer, Communicator
+from bpt.comm.comm_thread import CommThread
 from bpt.comm.tree import tree_bcast, tree_reduce
+from bpt.device import CPU
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
+from bpt.exchange.device_tree import DeviceTree
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import ParallelSpec
+
+Send = Callable[[Communicator, Buffer], None]
 
 
 @EXCHANGES.register("TREE")
@@ -19,15 +33,27 @@ class Tree(Exchange):
     iteration (T-1). Nothing overlaps.
 
     Ranks but the first hold weights that are an update behind, until the next broadcast. Messages go from rank to rank
-    along a binomial tree or, by ``tree_param { sends: LIBRARY }``, as the library's collectives send them. The sums are
-    the same up to rounding.
+    along a binomial tree, between GPUs of a host straight from device to device, if these can read each other's memory;
+    or, by ``tree_param { sends: LIBRARY }``, as the library's collectives send them. The sums are the same up to
+    rounding.
     """
 
     broadcasts = True
 
-    @property
-    def _pairwise(self) -> bool:
-        return self.param is None or self.param.tree_param.sends == pb.TreeParameter.PAIRWISE
+    def __init__(
+        self,
+        buckets: Sequence[Sequence[Bucket]],
+        comm_thread: CommThread,
+        device: torch.device = CPU,
+        param: ParallelSpec | None = None,
+    ) -> None:
+        super().__init__(buckets, comm_thread, device, param)
+        pairwise = param is None or param.tree_param.sends == pb.TreeParameter.PAIRWISE
+        self._reduce: Send = tree_reduce if pairwise else Communicator.Reduce
+        self._bcast: Send = tree_bcast if pairwise else Communicator.Bcast
+        on_devices = pairwise and device.type != "cpu"
+        made = [(b, DeviceTree.made(b, device)) for group in self.buckets for b in group] if on_devices else []
+        self._on_device = {id(bucket): tree for bucket, tree in made if tree is not None}
 
     def updates(self, bucket: Bucket) -> bool:
         return bucket.comm.rank == 0
@@ -39,24 +65,33 @@ class Tree(Exchange):
         self.comm_thread.wait()
         for segment in reversed(range(len(self.buckets))):
             for bucket in self.buckets[segment]:
-                for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
+                tree = self._on_device.get(id(bucket))
+                if tree is not None:
+                    with bucket.comm.events.part_of(do.Exchange(segment), bucket.label):
+                        tree.reduce()
+                for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True) if tree is None else ():
                     with bucket.comm.events.part_of(do.Exchange(segment), name):
-                        if self._pairwise:
-                            tree_reduce(bucket.comm, message)
-                        else:
-                            bucket.comm.Reduce(message)
+                        self._reduce(bucket.comm, message)
                 if self.updates(bucket):
-                    bucket.unpack_gradients()
+                    (tree or bucket).unpack_gradients()
                 else:
                     bucket.drop_gradients()
 
     def broadcast(self) -> None:
-        if not self._pairwise:
-            super().broadcast()
-            return
         for group in self.buckets:
             for bucket in group:
+                tree = self._on_device.get(id(bucket))
+                if tree is not None:
+                    with bucket.comm.events.part_of(do.Broadcast(), bucket.label):
+                        tree.broadcast()
+                    continue
                 for name, message in zip(bucket.names, bucket.pack_weights(), strict=True):
                     with bucket.comm.events.part_of(do.Broadcast(), name):
-                        tree_bcast(bucket.comm, message)
+                        self._bcast(bucket.comm, message)
                 bucket.unpack_weights()
+
+    def close(self, failed: bool = False) -> None:
+        while self._on_device:
+            _, tree = self._on_device.popitem()
+            if not failed:
+                tree.close()

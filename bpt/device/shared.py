@@ -1,0 +1,50 @@
+"""Memory of a device that other processes of the machine can read: by CUDA's handles, as torch passes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import reduce_tensor
+
+
+@dataclass(frozen=True)
+class Handle:
+    """Names a tensor for other processes; can be pickled.
+
+    Attributes:
+        device: index, and the device's own name, which tells whether that index means the same elsewhere.
+        build: makes the tensor, of ``arguments``.
+    """
+
+    device: tuple[int, str]
+    build: Callable[..., Tensor]
+    arguments: tuple[Any, ...]
+
+
+def share(tensor: Tensor) -> Handle | None:
+    """A handle of ``tensor``, which must live as long as somebody has it open; ``None``: this cannot be done here."""
+    if tensor.device.type != "cuda":
+        return None
+    try:
+        build, arguments = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
+        return Handle(_device_of(tensor.device.index), build, arguments)
+    except (RuntimeError, AttributeError):  # such as from an allocator without handles, or no such name of a device
+        return None
+
+
+def open_shared(handle: Handle | None) -> Tensor | None:
+    """The tensor of another process; ``None``: it cannot be reached from here."""
+    try:
+        if handle is None or _device_of(handle.device[0]) != handle.device:
+            return None
+        return handle.build(*handle.arguments)
+    except (RuntimeError, AttributeError, AssertionError):
+        return None
+
+
+def _device_of(index: int) -> tuple[int, str]:
+    return index, str(torch.cuda.get_device_properties(index).uuid)
