@@ -44,6 +44,7 @@ class AgwuSpec:
     max_staleness: int = 0
     weigh_by_accuracy: bool = True
     weigh_by_samples: bool = True
+    accuracy: int = pb.AgwuParameter.DURING_EPOCH
     push: int = 1
     fetch: int = 1
     ranks: int = 0

@@ -536,13 +536,19 @@ class CgdpParameter(_message.Message):
     def __init__(self, chunk_size: _Optional[int] = ..., step: _Optional[int] = ..., range: _Optional[int] = ..., interval: _Optional[int] = ..., chunking: _Optional[_Union[CgdpParameter.Chunking, str]] = ..., choice: _Optional[str] = ...) -> None: ...
 
 class AgwuParameter(_message.Message):
-    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange", "weigh_by_samples")
+    __slots__ = ("normalizer", "local_epochs", "max_staleness", "weigh_by_accuracy", "push", "fetch", "ranks", "worker_exchange", "weigh_by_samples", "accuracy")
     class Normalizer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OTHERS: _ClassVar[AgwuParameter.Normalizer]
         ALL: _ClassVar[AgwuParameter.Normalizer]
     OTHERS: AgwuParameter.Normalizer
     ALL: AgwuParameter.Normalizer
+    class Accuracy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DURING_EPOCH: _ClassVar[AgwuParameter.Accuracy]
+        AFTER_EPOCH: _ClassVar[AgwuParameter.Accuracy]
+    DURING_EPOCH: AgwuParameter.Accuracy
+    AFTER_EPOCH: AgwuParameter.Accuracy
     NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     LOCAL_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
@@ -552,6 +558,7 @@ class AgwuParameter(_message.Message):
     RANKS_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     WEIGH_BY_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
     normalizer: AgwuParameter.Normalizer
     local_epochs: int
     max_staleness: int
@@ -561,7 +568,8 @@ class AgwuParameter(_message.Message):
     ranks: int
     worker_exchange: ParallelParameter.Exchange
     weigh_by_samples: bool
-    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ...) -> None: ...
+    accuracy: AgwuParameter.Accuracy
+    def __init__(self, normalizer: _Optional[_Union[AgwuParameter.Normalizer, str]] = ..., local_epochs: _Optional[int] = ..., max_staleness: _Optional[int] = ..., weigh_by_accuracy: _Optional[bool] = ..., push: _Optional[int] = ..., fetch: _Optional[int] = ..., ranks: _Optional[int] = ..., worker_exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., weigh_by_samples: _Optional[bool] = ..., accuracy: _Optional[_Union[AgwuParameter.Accuracy, str]] = ...) -> None: ...
 
 class BalanceParameter(_message.Message):
     __slots__ = ("profile", "num_batches", "rule", "normalizer", "finish")

@@ -21,6 +21,7 @@ class Assignment:
         total: K', the passes of each worker.
         gradients: whether gradients are submitted (ASGD), not weights.
         weigh: whether Q counts.
+        after: whether Q is of the weights at the end of an epoch, not of each iteration's.
         engines: worker → memory layout and inner engine, of those that an earlier run has settled on.
         headers: of each data layer whose records the server sends, by name.
         batches: A, the parts in which the samples are handed out.
@@ -33,6 +34,7 @@ class Assignment:
     total: Fraction
     gradients: bool
     weigh: bool = True
+    after: bool = False
     engines: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     headers: Mapping[str, Header] = field(default_factory=dict)
     batches: int = 1

@@ -111,6 +111,7 @@ class Serving:
             trained=self._flat.trained,
             dtype=self._flat.dtype.str,
             weigh=parallel.agwu_param.weigh_by_accuracy,
+            after=parallel.agwu_param.accuracy == pb.AgwuParameter.AFTER_EPOCH,
             engines=recorded.engines if recorded else {},
             headers={name: shipment.header for name, shipment in self._shipments.items()},
         )

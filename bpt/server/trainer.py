@@ -67,6 +67,21 @@ class Trainer:
         self._runtime.iteration = iteration
         return self._runtime.iterate()
 
+    def examine(self, iterations: int) -> None:
+        """Go through the samples of the last ``iterations`` once more, forward only: ``tally`` then tells of these.
+
+        By the weights that are there now, through the training net. Training goes on as if that had not been.
+        """
+        runtime = self._runtime
+        kept = self._flat.pack()  # a BatchNorm notes what it sees
+        self._accuracy.take()
+        batches = iterations * runtime.plan.optim.iter_size
+        for layer in self.layers:
+            layer.position -= batches * layer.share.total
+        for batch in range(batches):
+            runtime.executor.evaluate(runtime.iteration, batch)
+        self._flat.load(kept)
+
     def tally(self) -> Tally:
         """The predictions since the last call."""
         return self._accuracy.take()

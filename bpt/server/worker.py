@@ -111,6 +111,8 @@ class Worker:
                 self._link.tell(Progress(self._number, trained, now - start, losses[-1], action, terminated))
             if self._link.hurried:
                 break
+        if self._assignment.after and self._assignment.weigh and losses and not self._assignment.gradients:
+            self._trainer.examine(len(losses))
         tally = self._trainer.tally()
         if tally.counted or not tally.classifies:
             self._q = tally.ratio

@@ -36,6 +36,7 @@ class Command(IntEnum):
     END = 6
     ALLOCATE = 7  # passes that count as done
     RECORDS = 8  # data layer
+    EXAMINE = 9  # iterations
 
 
 class WorkerRanks(Trainer):
@@ -102,6 +103,10 @@ class WorkerRanks(Trainer):
         self._tell(Command.STEP, iteration)
         return super().step(iteration)
 
+    def examine(self, iterations: int) -> None:
+        self._tell(Command.EXAMINE, iterations)
+        super().examine(iterations)
+
     def tally(self) -> Tally:
         self._tell(Command.TALLY)
         return self._tally()
@@ -131,6 +136,8 @@ class WorkerRanks(Trainer):
                     super().warm_up()
                 case Command.STEP:
                     super().step(number)
+                case Command.EXAMINE:
+                    super().examine(number)
                 case Command.TALLY:
                     self._tally()
                 case Command.SUBMIT:

@@ -19,7 +19,8 @@ OUTER = (_Parallel.SGWU, _Parallel.AGWU, _Parallel.ASGD)
 PARAM = "agwu_param"
 _READERS = {
     "normalizer": ("AGWU",), "local_epochs": ("SGWU", "AGWU"), "max_staleness": ("AGWU", "ASGD"),
-    "weigh_by_accuracy": ("SGWU", "AGWU"), "weigh_by_samples": ("SGWU", "AGWU"), "push": ("ASGD",), "fetch": ("ASGD",),
+    "weigh_by_accuracy": ("SGWU", "AGWU"), "weigh_by_samples": ("SGWU", "AGWU"),
+    "accuracy": ("SGWU", "AGWU"), "push": ("ASGD",), "fetch": ("ASGD",),
 }  # fmt: skip
 _IN_STEP = (_Parallel.ALLREDUCE, _Parallel.TREE, _Parallel.CGDP, _Parallel.RING)
 

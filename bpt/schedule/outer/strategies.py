@@ -45,14 +45,18 @@ class Sgwu(OuterSchedule):
         if self._counts[State.TRAINING] or not self._reports:
             return []
         workers = tuple(sorted(self._reports))
-        samples = [self.nodes[worker].samples for worker in workers] if self._by_samples else []
-        factors = sgwu_factors([self._reports[worker].accuracy for worker in workers], samples)
+        trained = tuple(worker for worker in workers if self._reports[worker].samples)
+        averages: list[Instruction] = []
+        if trained:  # who has trained nothing since its last order has nothing to add
+            samples = [self.nodes[worker].samples for worker in trained] if self._by_samples else []
+            factors = sgwu_factors([self._reports[worker].accuracy for worker in trained], samples)
+            self._version += 1
+            averages.append(Average(trained, factors, self._version))
         self._reports.clear()
-        self._version += 1
         if self._needs_batch(max(self.nodes[worker].passes for worker in workers)):
             self._hand_out()
         sends = [self._send(worker, self._version) for worker in workers]
-        return [Average(workers, factors, self._version), *sends]
+        return [*averages, *sends]
 
     def _without(self, gone: Sequence[int]) -> list[Instruction]:
         for worker in gone:
@@ -108,6 +112,10 @@ class Agwu(OuterSchedule):
 
     def _serve(self, report: Report) -> list[Instruction]:
         worker = report.worker
+        if not report.samples:  # its batches had reached over this pass already: there is nothing new
+            if self._needs_batch(self.nodes[worker].passes):
+                self._hand_out()
+            return [self._send(worker, self.versions.fetch(worker))]
         share = self.share(worker) if self._by_samples else 1.0
         merge = Merge(self.versions.submit(worker, report.accuracy, share=share))
         if self._needs_batch(self.nodes[worker].passes):

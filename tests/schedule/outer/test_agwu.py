@@ -106,9 +106,9 @@ def test_weighted_by_samples_by_hand() -> None:
 def test_all_workers_as_the_normalizer() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(2), normalizer=Normalizer.ALL)
     schedule.begin([None] * 2)
-    merge, _ = schedule.submitted(Report(0, Fraction(1)))
+    merge, _ = schedule.submitted(Report(0, Fraction(1), samples=1))
     assert merge == Merge(Update(0, 0, 0, gamma=0.5, accuracy=1.0))
-    merge, _ = schedule.submitted(Report(1, Fraction(1)))
+    merge, _ = schedule.submitted(Report(1, Fraction(1), samples=1))
     assert isinstance(merge, Merge)
     assert merge.update.gamma == pytest.approx(1 / (math.e + 1))
 
@@ -118,7 +118,7 @@ def test_a_worker_without_samples_does_not_count() -> None:
     schedule = Agwu(Udpa(2, 3), Fraction(2))
     schedule.begin([None] * 3)
     assert schedule.versions.workers == (0, 1)
-    assert schedule.submitted(Report(0, Fraction(1)))[0] == Merge(Update(0, 0, 0, gamma=1.0, accuracy=1.0))
+    assert schedule.submitted(Report(0, Fraction(1), samples=1))[0] == Merge(Update(0, 0, 0, gamma=1.0, accuracy=1.0))
 
 
 def test_one_worker_replaces_the_global_weights() -> None:
@@ -150,9 +150,9 @@ def test_bounded_staleness_holds_a_worker_that_is_ahead() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(4), max_staleness=2)
     schedule.begin([None] * 2)
     for passes in (1, 2):
-        assert len(schedule.submitted(Report(0, Fraction(passes)))) == 2
-    assert schedule.submitted(Report(0, Fraction(3), accuracy=0.5)) == []
-    slow, slows_order, quick, quicks_order = schedule.submitted(Report(1, Fraction(1)))
+        assert len(schedule.submitted(Report(0, Fraction(passes), samples=1))) == 2
+    assert schedule.submitted(Report(0, Fraction(3), samples=1, accuracy=0.5)) == []
+    slow, slows_order, quick, quicks_order = schedule.submitted(Report(1, Fraction(1), samples=1))
     assert isinstance(slow, Merge) and isinstance(quick, Merge)
     assert (slow.update.worker, slow.update.base, slow.update.newest) == (1, 0, 2)
     assert (quick.update.worker, quick.update.base, quick.update.newest, quick.update.accuracy) == (0, 2, 3, 0.5)
@@ -163,8 +163,8 @@ def test_bounded_staleness_holds_a_worker_that_is_ahead() -> None:
 def test_who_is_held_goes_on_when_the_one_it_waits_for_dies() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(4), max_staleness=1)
     schedule.begin([None] * 2)
-    schedule.submitted(Report(0, Fraction(1)))
-    assert schedule.submitted(Report(0, Fraction(2))) == []
+    schedule.submitted(Report(0, Fraction(1), samples=1))
+    assert schedule.submitted(Report(0, Fraction(2), samples=1)) == []
     lost, merge, send = schedule.lost(1)
     assert lost == Lost((1,))
     assert merge == Merge(Update(0, base=1, newest=1, gamma=1.0, accuracy=1.0))
@@ -174,10 +174,10 @@ def test_who_is_held_goes_on_when_the_one_it_waits_for_dies() -> None:
 def test_what_a_worker_had_submitted_when_it_died_is_dropped() -> None:
     schedule = Agwu(Udpa(2, 2), Fraction(4), max_staleness=1)
     schedule.begin([None] * 2)
-    schedule.submitted(Report(0, Fraction(1)))
-    assert schedule.submitted(Report(0, Fraction(2))) == []  # held
+    schedule.submitted(Report(0, Fraction(1), samples=1))
+    assert schedule.submitted(Report(0, Fraction(2), samples=1)) == []  # held
     assert schedule.lost(0) == [Lost((0,))]
-    merge, _ = schedule.submitted(Report(1, Fraction(1)))
+    merge, _ = schedule.submitted(Report(1, Fraction(1), samples=1))
     assert merge == Merge(Update(1, base=0, newest=1, gamma=1.0, accuracy=1.0))
 
 

@@ -72,9 +72,9 @@ def test_of_agwu(normalizer: str, gamma: float) -> None:
     schedule = made(f"exchange: AGWU agwu_param {{ normalizer: {normalizer} local_epochs: 2 max_staleness: 2 }}")
     sends = schedule.begin([None] * 3)
     assert [each.order.until for each in sends if isinstance(each, Send)] == [2, 2, 2]
-    merge, _ = schedule.submitted(Report(0, Fraction(2)))
+    merge, _ = schedule.submitted(Report(0, Fraction(2), samples=1))
     assert isinstance(merge, Merge) and merge.update.gamma == gamma
-    assert schedule.submitted(Report(0, Fraction(4))) == []
+    assert schedule.submitted(Report(0, Fraction(4), samples=1)) == []
 
 
 def test_of_asgd() -> None:

@@ -20,15 +20,15 @@ def test_a_round_by_hand() -> None:
         Send(Order(worker, 0, Fraction(1), Fraction(0), ((2 * worker, 2 * worker + 2),), batch=1))
         for worker in range(3)
     ]
-    assert schedule.submitted(Report(2, Fraction(1), accuracy=0.25)) == []
-    assert schedule.submitted(Report(0, Fraction(1), accuracy=0.5)) == []
+    assert schedule.submitted(Report(2, Fraction(1), samples=1, accuracy=0.25)) == []
+    assert schedule.submitted(Report(0, Fraction(1), samples=1, accuracy=0.5)) == []
     assert schedule.workers(State.SUBMITTED) == (0, 2)
-    average, *sends = schedule.submitted(Report(1, Fraction(1), accuracy=0.25))
+    average, *sends = schedule.submitted(Report(1, Fraction(1), samples=1, accuracy=0.25))
     assert average == Average((0, 1, 2), (0.5, 0.25, 0.25), 1)
     assert sends == [Send(Order(worker, 1, Fraction(2), Fraction(1), batch=1)) for worker in range(3)]
     for worker in range(2):
-        schedule.submitted(Report(worker, Fraction(2), accuracy=0.0))
-    average, *sends = schedule.submitted(Report(2, Fraction(2), accuracy=0.8))
+        schedule.submitted(Report(worker, Fraction(2), samples=1, accuracy=0.0))
+    average, *sends = schedule.submitted(Report(2, Fraction(2), samples=1, accuracy=0.8))
     assert average == Average((0, 1, 2), (0.0, 0.0, 1.0), 2)
     assert sends == [Send(Order(worker, 2, Fraction(2), Fraction(2), weights=False, stop=True)) for worker in range(3)]
     assert schedule.done
@@ -73,8 +73,8 @@ def test_nobody_waits_for_the_dead() -> None:
     """The others have submitted; what they get next is the samples of the dead one, and the mean without it."""
     schedule = Sgwu(Udpa(6, 3), Fraction(2))
     schedule.begin([None] * 3)
-    schedule.submitted(Report(0, Fraction(1), accuracy=0.3))
-    schedule.submitted(Report(2, Fraction(1), accuracy=0.1))
+    schedule.submitted(Report(0, Fraction(1), samples=1, accuracy=0.3))
+    schedule.submitted(Report(2, Fraction(1), samples=1, accuracy=0.1))
     assert schedule.lost(1) == [
         Lost((1,)),
         Average((0, 2), (pytest.approx(0.75), pytest.approx(0.25)), 1),  # type: ignore[arg-type]
@@ -86,10 +86,10 @@ def test_nobody_waits_for_the_dead() -> None:
 def test_what_a_worker_had_submitted_when_it_died_does_not_count() -> None:
     schedule = Sgwu(Udpa(6, 3), Fraction(2))
     schedule.begin([None] * 3)
-    schedule.submitted(Report(0, Fraction(1), accuracy=1.0))
+    schedule.submitted(Report(0, Fraction(1), samples=1, accuracy=1.0))
     assert schedule.lost(0) == [Lost((0,))]
-    schedule.submitted(Report(1, Fraction(1), accuracy=0.5))
-    average, *_ = schedule.submitted(Report(2, Fraction(1), accuracy=0.5))
+    schedule.submitted(Report(1, Fraction(1), samples=1, accuracy=0.5))
+    average, *_ = schedule.submitted(Report(2, Fraction(1), samples=1, accuracy=0.5))
     assert average == Average((1, 2), (0.5, 0.5), 1)
 
 
