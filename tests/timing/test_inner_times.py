@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from bpt.comm.base import Communicator
+from bpt.execute import task_dag
 from bpt.execute.operator import SegmentOperator
 from bpt.execute.task_dag import TaskDagCompute
 from bpt.net import Net
-from bpt.runtime import parallel
 from bpt.schedule.task_dag import Event, Task, TaskDag, Timeline
 from bpt.solver.solver import Solver
 from bpt.timing.inner_times import LIBRARY, TASK_DAG, Pass, log_inner_times, pass_of, side_by_side, task_tables
@@ -92,7 +92,7 @@ def test_nothing_to_run_side_by_side() -> None:
 def test_the_solver_trains_on_while_it_is_timed(
     ranks: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "TaskDagCompute", partial(TaskDagCompute, grain=TINY))
+    monkeypatch.setattr(task_dag, "TaskDagCompute", partial(TaskDagCompute, grain=TINY))
     text = SOLVER + "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"
     source = small_solver(tmp_path, "max_iter: 1000 snapshot_after_train: false", text=text)
 

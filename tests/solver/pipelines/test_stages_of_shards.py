@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bpt.execute import task_dag
 from bpt.execute.task_dag import TaskDagCompute
-from bpt.runtime import parallel
 from bpt.solver.solver import Solver
 from tests.execute.task_dag.nets import TINY, tasks_of
 from tests.solver import spread_runs
@@ -102,7 +102,7 @@ def run_by_tasks(solvers: list[Solver]) -> bool:
 @pytest.fixture(name="small_tasks")
 def set_grain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is split that can be."""
-    monkeypatch.setattr(parallel, "TaskDagCompute", partial(TaskDagCompute, grain=TINY))
+    monkeypatch.setattr(task_dag, "TaskDagCompute", partial(TaskDagCompute, grain=TINY))
 
 
 @pytest.mark.usefixtures("branched", "small_tasks")
