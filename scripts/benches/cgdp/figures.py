@@ -116,9 +116,6 @@ def draw_scaling(path: Path, title: str, scaled: Scaled) -> None:
         axes.set_xticks(range(len(scaled)), [str(ranks) for ranks in scaled])
         axes.set_xlabel("ranks")
         axes.set_ylabel(label)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.tick_params(labelsize=8)
     _save(figure, right, path)
 
 
@@ -160,11 +157,13 @@ def _line(axes: Axes, way: str, outcomes: Mapping[str, Outcome]) -> None:
 
 
 def _save(figure: Figure, axes: Axes, path: Path) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(labelsize=8)
-    axes.xaxis.label.set_fontsize(9)
-    axes.yaxis.label.set_fontsize(9)
+    """Write the figure; the legend is that of ``axes``."""
+    for each in figure.axes:
+        for side in ("top", "right"):
+            each.spines[side].set_visible(False)
+        each.tick_params(labelsize=8)
+        each.xaxis.label.set_fontsize(9)
+        each.yaxis.label.set_fontsize(9)
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda number: not labels[number].startswith("CGDP"))
     axes.legend(
