@@ -22,6 +22,7 @@ from bpt.layers import LAYERS, DataLayer, Layer
 from bpt.layers.filter import behind_filters, refit
 from bpt.layers.layer_text import blobs_in_text, notice_unused_settings
 from bpt.layers.tracing import is_written_down
+from bpt.precision import HALF
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import ShardRotation
 
@@ -117,6 +118,16 @@ class Net(nn.Module):
             self.in_half = half_precision(graph, full)
         self._casts = any(self.in_half.layers)
         self._planned.clear()
+
+    def multiplying_in_half(self) -> frozenset[str]:
+        """The layers that ``compute_in_half`` was told, by name."""
+        nodes = (node for node in self.graph.nodes if self.in_half.layers[node.index])
+        return frozenset(node.name for node in nodes if node.layer_type.autocast(node.spec) is Autocast.HALF)
+
+    @property
+    def fastest_type(self) -> torch.dtype:
+        """The numbers in which layers multiply, or some of them."""
+        return self.context.precision.blob_type(any(self.in_half.layers))
 
     def type_of(self, edge: int) -> torch.dtype:
         """The numbers of a blob of this net's graph, and of its diff."""
@@ -348,8 +359,8 @@ class Net(nn.Module):
         return values
 
     def typed(self, top: Tensor) -> Tensor:
-        """What a layer without bottoms has read or drawn, which is float32, in the run's precision."""
-        return top.to(self.context.precision.compute) if top.dtype == torch.float32 else top
+        """What a layer without bottoms has made, which is float32, or what is handed out, in the run's precision."""
+        return top.to(self.context.precision.compute) if top.dtype in (torch.float32, *HALF) else top
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         sources = [edge for edge in self.graph.edges if self.graph.nodes[edge.producer].type == "Input"]
@@ -360,7 +371,7 @@ class Net(nn.Module):
         values = {edge.index: tensor for edge, tensor in zip(sources, inputs, strict=True)}
         outputs = self.graph.outputs
         self.run(0, len(self.graph), values, frozenset(edge.index for edge in outputs))
-        tensors = tuple(values[edge.index] for edge in outputs)
+        tensors = tuple(self.typed(values[edge.index]) for edge in outputs)
         return tensors[0] if len(tensors) == 1 else tensors
 
 

@@ -157,6 +157,15 @@ def add_gpu(parser: Parser, default: str) -> None:
     parser.flag("gpu", help, metavar="N[,N...]|all", default="")
 
 
+PRECISIONS = ("FLOAT32", "FLOAT64", "BFLOAT16", "FLOAT16", "AUTO")
+
+
+def add_precision(parser: Parser, hint: str = "") -> None:
+    """Add ``--precision``; ``hint`` says what else there is to know."""
+    help = f"the numbers to compute in: {', '.join(PRECISIONS[:-1])}, or AUTO, which measures; default FLOAT32{hint}"
+    parser.flag("precision", help, choices=PRECISIONS, default=PRECISIONS[0], metavar="NAME")
+
+
 def add_weights(parser: Parser, help: str) -> None:
     help += "; of several files the last that has a layer counts"
     parser.flag("weights", help, metavar="FILE[,FILE...]", default="")

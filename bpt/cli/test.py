@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, positive, weights_of, words
+from bpt.cli.options import (
+    Parser,
+    add_gpu,
+    add_model,
+    add_precision,
+    add_state,
+    add_weights,
+    need,
+    positive,
+    weights_of,
+    words,
+)
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +33,8 @@ divide each batch among them; nets whose samples belong together each one tests 
 What the network's layers do not tell can be asked for, of its SoftmaxWithLoss or else its Accuracy layer:
 
   bpt test ... --top_k 1,5 --per_class --auc --confusion confusion.png
+
+By default it computes in single precision, whatever the weights were trained in; see --precision.
 """
 
 
@@ -30,6 +43,7 @@ def add_arguments(parser: Parser) -> None:
     add_weights(parser, "the trained weights: .caffemodel, or HDF5")
     parser.flag("iterations", "how many batches; default 50", metavar="N", type=positive, default=50)
     add_gpu(parser, default="the CPU")
+    add_precision(parser)
     add_state(parser)
     parser.flag("top_k", "report the share of labels among the K best scores", metavar="K[,K...]", default="")
     parser.flag("per_class", "report the accuracy of each class", action="store_true")
@@ -55,7 +69,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("--class_names names the classes of --per_class and --confusion; give one of them, too")
     device = job.begin(gpu=arguments.gpu)
     stages = words(arguments.stage)
-    score(arguments.model, weights, arguments.iterations, device, arguments.level, stages, job.world, metrics)
+    score(
+        arguments.model, weights, arguments.iterations, device, arguments.level, stages, job.world, metrics,
+        arguments.precision,
+    )  # fmt: skip
 
 
 def _top_k(word: str) -> int:

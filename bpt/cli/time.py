@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_solver, add_state, plan_of, positive, words
+from bpt.cli.options import Parser, add_gpu, add_model, add_precision, add_solver, add_state, plan_of, positive, words
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def add_arguments(parser: Parser) -> None:
         const="",
     )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
+    add_precision(parser, "; a solver says so in its text")
     add_state(parser)
 
 
@@ -73,6 +74,10 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if arguments.model and arguments.set:
         raise UsageError("--set overrides a solver's fields; it goes with --solver")
 
+    if arguments.solver and arguments.precision != "FLOAT32":
+        raise UsageError(
+            f"--precision goes with --model; a solver's is a field of it: --set 'precision: {arguments.precision}'"
+        )
     if arguments.model and job.world.size > 1:
         raise UsageError("--model times one process: leave mpirun out, or give --solver to time training on all ranks")
     if arguments.profile and not arguments.solver:
@@ -89,8 +94,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         device = job.begin(gpu=arguments.gpu)
         stages = words(arguments.stage)
         time_model(
-            arguments.model, arguments.phase, arguments.level, stages, device, arguments.iterations, arguments.roofline
-        )
+            arguments.model, arguments.phase, arguments.level, stages, device, arguments.iterations, arguments.roofline,
+            arguments.precision,
+        )  # fmt: skip
         return
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)

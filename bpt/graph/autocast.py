@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import Autocast
+
+if TYPE_CHECKING:
+    from bpt.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,13 @@ def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecisi
         for edge in node.tops:
             edges[edge] = half
     return HalfPrecision(tuple(layers), tuple(edges))
+
+
+def blob_itemsizes(graph: LayerGraph, precision: Precision) -> tuple[int, ...]:
+    """Bytes of an element of each edge's blob. What is to be measured counts as if it were in the run's own numbers."""
+    halves = precision.half is not None and not precision.measures
+    edges = (half_precision(graph) if halves else without_half_precision(graph)).edges
+    return tuple(precision.blob_type(half).itemsize for half in edges)
 
 
 def without_half_precision(graph: LayerGraph) -> HalfPrecision:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bpt.errors import UserError
+from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import count
 from bpt.graph.stages import bound_together
@@ -71,13 +72,15 @@ def costs_of(
     Raises:
         UserError: ``measured`` lacks a layer.
     """
-    return tuple(_cost(graph, node, precision, measured, histories, replicas) for node in graph.nodes)
+    itemsizes = blob_itemsizes(graph, precision)
+    return tuple(_cost(graph, node, precision, itemsizes, measured, histories, replicas) for node in graph.nodes)
 
 
 def _cost(
     graph: LayerGraph,
     node: Node,
     precision: Precision,
+    itemsizes: Sequence[int],
     measured: Mapping[str, tuple[float, float]] | None,
     histories: int,
     replicas: int,
@@ -91,7 +94,7 @@ def _cost(
         forward / replicas,
         backward / replicas,
         sum(size * (2 + histories if learns else 1) for size, learns in sizes),
-        _activations(graph, node, precision) / replicas,
+        _activations(graph, node, itemsizes) / replicas,
         sum(trained),
         max(trained, default=0),
     )
@@ -109,9 +112,9 @@ def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tu
     raise UserError(f'the measured costs have no layer "{node.name}"; measure this net anew')
 
 
-def _activations(graph: LayerGraph, node: Node, precision: Precision) -> int:
+def _activations(graph: LayerGraph, node: Node, itemsizes: Sequence[int]) -> int:
     made = () if node.layer_type.is_view else node.tops
-    return precision.compute.itemsize * sum(count(graph.edges[edge].shape) for edge in made)
+    return sum(itemsizes[edge] * count(graph.edges[edge].shape) for edge in made)
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ def problem_of(
     micro_batches = 1 if param.schedule == pb.PipelineParameter.DELAYED else param.micro_batches
     return Problem(
         costs_of(graph, precision, measured, histories, replicas),
-        _crossings(graph, precision.compute.itemsize, replicas),
+        _crossings(graph, blob_itemsizes(graph, precision), replicas),
         tuple(devices),
         link,
         (*bound_together(graph), *together),
@@ -259,7 +262,7 @@ def problem_of(
     )
 
 
-def _crossings(graph: LayerGraph, itemsize: int, replicas: int) -> tuple[Crossing, ...]:
+def _crossings(graph: LayerGraph, itemsizes: Sequence[int], replicas: int) -> tuple[Crossing, ...]:
     """One for each blob that is read; the tops of a Split are one."""
     edges_of: dict[tuple[int, int], list[int]] = {}
     for edge in graph.edges:
@@ -274,7 +277,7 @@ def _crossings(graph: LayerGraph, itemsize: int, replicas: int) -> tuple[Crossin
             Crossing(
                 first.producer,
                 tuple(sorted(reader for reader in readers if reader is not None)),
-                itemsize * count(first.shape) / replicas,
+                itemsizes[first.index] * count(first.shape) / replicas,
                 any(wants_diff(graph, edge) for edge in edges),
             )
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.placement.loads import idle_stages
 from bpt.planner.plan_report import Outlook, Plan, milliseconds
@@ -80,8 +81,9 @@ def _transfers(plan: Plan) -> Iterator[str]:
         return
     rows = [("transfer", "from", "to", "kB", "diff kB")]
     total = 0.0
+    itemsizes = blob_itemsizes(plan.graph, plan.precision)
     for transfer in chosen.transfers:
-        size = size_of(transfer, plan.precision) / 1e3
+        size = size_of(transfer, itemsizes) / 1e3
         total += size * (1 + transfer.diff)
         blob = plan.graph.edges[transfer.edges[0]].blob
         back = f"{size:,.5g}" if transfer.diff else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bpt.errors import PrototxtError
+from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment, cut
 from bpt.graph.spec import count
@@ -32,7 +33,7 @@ class StageTimes:
 
     Args:
         update: seconds of the update of all parameters at speed 1.
-        precision: of the blobs that travel.
+        itemsizes: bytes of an element of each edge's blob.
     """
 
     def __init__(
@@ -40,14 +41,14 @@ class StageTimes:
         problem: Problem,
         segments: Sequence[Segment],
         flows: Sequence[Transfer],
+        itemsizes: Sequence[int],
         update: float = 0.0,
-        precision: Precision = FLOAT32,
     ) -> None:
         self._problem = problem
         self._segments = segments
         self._flows = flows
         self._update = update
-        self._precision = precision
+        self._itemsizes = itemsizes
         self._parameters = sum(cost.parameters for cost in problem.costs)
         self._own = [0] * len(problem.devices)
 
@@ -66,7 +67,7 @@ class StageTimes:
 
     def transfer(self, flow: int, diff: bool) -> float:
         parts = self._problem.replicas * self._problem.micro_batches
-        return self._problem.link.seconds(size_of(self._flows[flow], self._precision) / parts)
+        return self._problem.link.seconds(size_of(self._flows[flow], self._itemsizes) / parts)
 
     def exchange(self, stage: int, segment: int) -> float:
         return 0.0  # of one pipeline; its replicas would have to agree on gradients
@@ -82,9 +83,9 @@ class StageTimes:
         return work / self._problem.devices[stage].speed / self._problem.micro_batches
 
 
-def size_of(transfer: Transfer, precision: Precision) -> int:
-    """Bytes of a transfer for the whole batch of the net, one way."""
-    return precision.compute.itemsize * count(transfer.shape)
+def size_of(transfer: Transfer, itemsizes: Sequence[int]) -> int:
+    """Bytes of a transfer for the whole batch of the net, one way; ``itemsizes`` of an element of each edge's blob."""
+    return itemsizes[transfer.edges[0]] * count(transfer.shape)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ class Clock:
             raise PrototxtError(
                 "pipeline_param: schedule: DELAYED needs stages of consecutive layers, in order; set allocator: BLOCK"
             )
-        times = StageTimes(problem, segments, flows, self.update, self.precision).own(own)
+        itemsizes = blob_itemsizes(self.graph, self.precision)
+        times = StageTimes(problem, segments, flows, itemsizes, self.update).own(own)
         depth = pipeline.depth
         trace = simulate(streams(problem.rule, pipeline, 2 * WARM * depth if delayed else 1), times)
         seconds = trace.time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -21,11 +21,12 @@ from bpt.failures import is_out_of_memory
 from bpt.layers.tracing import is_written_down, not_compiled
 from bpt.net import Net
 from bpt.plan.nets import NetPlan, file_plan
+from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe.arguments import Path, checked_phase
 from bpt.pycaffe.fitting import Fitting
 from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
-from bpt.runtime.net_on_device import make_net
+from bpt.runtime.half_precision import net_in
 
 
 class Module(nn.Module):
@@ -82,12 +83,14 @@ class Module(nn.Module):
     def __reduce__(self) -> tuple[Callable[..., Module], tuple[object, ...], tuple[dict[str, Any], State]]:
         (net,) = self._net
         clock = net.context.seed, net.context.iteration, net.context.pass_number
+        numbers = net.context.precision, net.multiplying_in_half()
         own: dict[str, Any] = self.__getstate__()  # type: ignore[no-untyped-call]  # torch's
         layers = set(net.layers)
         own["_modules"] = {name: child for name, child in self._modules.items() if child not in layers}
         for name in ("_net", "_plan", "_fitting"):
             del own[name]
-        return _unpickled, (type(self), self._plan, parameters_of(net, self._parts), *clock), (own, state_of(net))
+        arguments = type(self), self._plan, parameters_of(net, self._parts), *clock, *numbers
+        return _unpickled, arguments, (own, state_of(net))
 
     def __setstate__(self, state: tuple[dict[str, Any], State]) -> None:
         own, of_layers = state
@@ -110,8 +113,19 @@ class Module(nn.Module):
         return outputs
 
 
-def _unpickled(kind: type[Module], plan: NetPlan, values: Values, seed: int, iteration: int, number: int) -> Module:
-    return kind(made_again(plan, values, PassContext(seed, iteration=iteration, pass_number=number)), plan)
+def _unpickled(
+    kind: type[Module],
+    plan: NetPlan,
+    values: Values,
+    seed: int,
+    iteration: int,
+    number: int,
+    precision: Precision = FLOAT32,
+    half: Collection[str] = (),
+) -> Module:
+    net = made_again(plan, values, PassContext(seed, precision, iteration, number))
+    net.compute_in_half(half)
+    return kind(net, plan)
 
 
 @not_compiled  # it would compile anew for each count
@@ -120,13 +134,15 @@ def _count_pass(net: Net) -> None:
     net.enter(replace(net.context, pass_number=net.context.pass_number + 1))
 
 
-def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST) -> nn.Module:
+def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST, precision: str = "FLOAT32") -> nn.Module:
     """The network text at ``path`` as a plain ``torch.nn.Module``.
 
     Args:
         path: the network's text file.
         weights: a file of weights to start from; else the text's fillers draw them.
         phase: ``bpt.TRAIN`` or ``bpt.TEST``.
+        precision: in which numbers it computes, as a solver's ``precision`` says it: "BFLOAT16". Inputs, outputs and
+            parameters are of float32 all the same.
 
     Returns:
         A module that takes tensors and returns tensors (see Module). It refuses inputs that its layers cannot work on
@@ -134,7 +150,7 @@ def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST) -
         loss in the text or not. Parameters with ``lr_mult: 0`` have ``requires_grad`` off.
 
     Raises:
-        UserError: ``phase`` is none.
+        UserError: ``phase`` is none, or this CPU cannot compute in this precision.
         PrototxtError: the text is wrong; says where.
         FileError: the weights cannot be read, or do not fit the net.
         RunError: there is not enough memory.
@@ -144,7 +160,7 @@ def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST) -
     text.CopyFrom(plan.source.param)
     text.force_backward = True  # what the gradients are wanted for is not in the text
     plan = replace(plan, source=replace(plan.source, param=text))
-    net = make_net(plan.graph(), CPU)
+    net = net_in(precision, plan.graph(), CPU)
     for param in net.graph.params:
         if not param.lr_mult:
             net.value(param).requires_grad_(False)

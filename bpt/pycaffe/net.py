@@ -24,7 +24,7 @@ from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
 from bpt.pycaffe.whole_pass import WholePass
-from bpt.runtime.net_on_device import make_net
+from bpt.runtime.half_precision import net_in
 
 
 class Net(Single):
@@ -42,8 +42,10 @@ class Net(Single):
             pycaffe's old order ``Net(path, weights, phase)`` works too.
         level, stages: the rest of the NetState.
         device: where to compute, e.g. ``"cuda"``.
+        precision: in which numbers, as a solver's ``precision`` says it: "BFLOAT16". Arrays are of float32 then, too.
 
     Raises:
+        UserError: the device cannot compute in this precision.
         PrototxtError: the text is wrong; says where.
         FileError: the weights cannot be read, or do not fit the net.
         RunError: there is not enough memory.
@@ -66,11 +68,12 @@ class Net(Single):
         level: int = 0,
         stages: str | Sequence[str] = (),
         device: torch.device | str = "cpu",
+        precision: str = "FLOAT32",
     ) -> None:
         phase, weights = phase_and_weights(phase, weights)
         chosen = checked_device(device)
         plan = file_plan(os.fspath(path), phase, level, several(stages))
-        operator = BlobOperator(make_net(plan.graph(), chosen), chosen)
+        operator = BlobOperator(net_in(precision, plan.graph(), chosen), chosen)
         operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
         if operator.whole.fits:
             keep_freed_memory()

@@ -5,21 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
+from bpt.context import PassContext
 from bpt.device import synchronize
 from bpt.device.half import without_half
+from bpt.errors import UserError
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import Autocast
 from bpt.kernels.channels_last import FORMATS, channels_last
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse
-from bpt.precision import FLOAT32, Precision
+from bpt.precision import FLOAT32, PRECISIONS, Precision
 from bpt.proto.fields import without
+from bpt.runtime.net_on_device import make_net
 from bpt.violation import Violation
 
 LOG = logging.getLogger("bpt")
@@ -52,6 +57,32 @@ def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log
         words = f"precision: {precision.name} cannot be: {where}{why}"
         refuse(plan, [Violation(("precision",), words, "use FLOAT32, or AUTO, which finds out what is faster")])
     return precision
+
+
+def net_in(
+    precision: str,
+    graph: LayerGraph,
+    device: torch.device,
+    context: PassContext | None = None,
+    world: Communicator | None = None,
+) -> Net:
+    """The net of ``graph`` on ``device``, outside of a run, in the precision of this name; a collective call.
+
+    Args:
+        context: of the net, but for its precision.
+        world: the ranks that choose together, under AUTO; by default this one is alone.
+
+    Raises:
+        UserError: there is no such precision, or a rank cannot compute in it.
+        RunError: the device has not enough memory.
+    """
+    if precision not in PRECISIONS:
+        raise UserError(f'precision "{precision}" is none of {", ".join(PRECISIONS)}')
+    world = world or SerialCommunicator()
+    found = precision_here(RunPlan(precision=PRECISIONS[precision]), world, device)
+    net = make_net(graph, device, replace(context or PassContext(), precision=found))
+    HalfLayers([net], found, world, device).settle()
+    return net
 
 
 class HalfLayers:

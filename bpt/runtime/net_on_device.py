@@ -11,6 +11,7 @@ from bpt.context import PassContext
 from bpt.device import memory_of
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
+from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.spec import Shape, count
@@ -47,8 +48,8 @@ def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int
 
     precision = context.precision
 
-    def refuse_above(what: str, layer: int, shape: Shape, dtype: torch.dtype) -> None:
-        size = count(shape) * dtype.itemsize
+    def refuse_above(what: str, layer: int, shape: Shape, itemsize: int) -> None:
+        size = count(shape) * itemsize
         if size > memory:
             raise RunError(
                 f'layer "{graph.nodes[layer].name}": {what} of shape {shape} takes {_gib(size)}, '
@@ -56,10 +57,10 @@ def _check_fits(graph: LayerGraph, part: Part, context: PassContext, memory: int
             )
 
     for param in filter(part.holds, graph.learnable):
-        refuse_above(f"parameter {param.blob}", param.layer, part.shape_of(param), precision.master)
-    for edge in graph.edges:
+        refuse_above(f"parameter {param.blob}", param.layer, part.shape_of(param), precision.master.itemsize)
+    for edge, itemsize in zip(graph.edges, blob_itemsizes(graph, precision), strict=True):
         if part.runs(edge.producer):
-            refuse_above(f'top "{edge.blob}"', edge.producer, context.own_shape(edge.shape), precision.compute)
+            refuse_above(f'top "{edge.blob}"', edge.producer, context.own_shape(edge.shape), itemsize)
     # In training each parameter has a gradient of its size.
     copies = 2 if graph.phase == pb.TRAIN else 1
     elements = _elements(graph, part)

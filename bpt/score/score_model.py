@@ -22,7 +22,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.runtime.agreement import check_same, facts_of, outcome_of_first
-from bpt.runtime.net_on_device import make_net
+from bpt.runtime.half_precision import net_in
 from bpt.runtime.outputs import Outputs
 from bpt.runtime.spreading import spread
 from bpt.runtime.testing import Scores, run_test
@@ -42,11 +42,13 @@ def score(
     stages: tuple[str, ...] = (),
     world: Communicator | None = None,
     metrics: Metrics | None = None,
+    precision: str = "FLOAT32",
 ) -> Scores:
     """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
 
     The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its
-    samples belong together; all get the means. What is asked for in ``metrics`` is logged, too.
+    samples belong together; all get the means. What is asked for in ``metrics`` is logged, too. ``precision`` is the
+    name of the one to compute in.
 
     Raises:
         UserError: a file is wrong, the weights are those of another net, or the confusion matrix has no place.
@@ -65,7 +67,7 @@ def score(
         context = parallel.context(0, pb.TEST)
     else:  # each rank scores whole batches
         samples = SerialCommunicator()
-    net = make_net(graph, device, context)
+    net = net_in(precision, graph, device, context, world)
     with parallel, closing(net):
         report = MetricsReport(net, metrics, model)
         if graph.inputs:

@@ -15,6 +15,7 @@ from bpt.context import PassContext
 from bpt.device import synchronize
 from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
+from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import count
 from bpt.layers.base import batch_of
@@ -74,8 +75,9 @@ class StepBenchmark:
     @property
     def blob_bytes(self) -> tuple[int, int]:
         """Bytes a sample of the largest blob, and of all blobs."""
-        itemsize = self._precision.compute.itemsize
-        sizes = [count(edge.shape) * itemsize // self._batch for edge in self._graph.edges]
+        itemsizes = blob_itemsizes(self._graph, self._precision)
+        edges = zip(self._graph.edges, itemsizes, strict=True)
+        sizes = [count(edge.shape) * itemsize // self._batch for edge, itemsize in edges]
         return max(sizes), sum(sizes)
 
     def resize(self, samples: int) -> None:

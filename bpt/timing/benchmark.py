@@ -19,7 +19,7 @@ from bpt.plan.nets import file_plan
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import number
-from bpt.runtime.net_on_device import make_net
+from bpt.runtime.half_precision import net_in
 from bpt.runtime.runtime import bind
 from bpt.timing.inner_times import log_inner_times
 from bpt.timing.layer_times import LayerTimes, PassTimes, Times, choose_layout, time_layers, time_passes
@@ -40,14 +40,16 @@ def time_model(
     device: torch.device,
     iterations: int,
     roofline: str | None = None,
+    precision: str = "FLOAT32",
 ) -> None:
     """Time the network text at ``path``, in the layout that training would choose.
 
     Args:
         roofline: hold the layers against this machine's roofs, too, and draw that to this file; ``""``: draw nothing.
+        precision: its name.
     """
     LOG.info("%s", use_line(device))
-    net = make_net(file_plan(path, pb.Phase.Value(phase), level, stages).graph(), device)
+    net = net_in(precision, file_plan(path, pb.Phase.Value(phase), level, stages).graph(), device)
     try:
         _time(net, device, iterations, pb.SolverParameter.AUTO, roofline=roofline)
     finally:
@@ -84,7 +86,7 @@ def _time(
     by_layer.engine = layout.engine
     LOG.info("Engine: %s", layout)
 
-    meter = PeakMeter(device, net.context.precision.compute) if roofline is not None else None
+    meter = PeakMeter(device, net.fastest_type) if roofline is not None else None
     if meter:
         LOG.info("Measuring the roofs of %s.", _unit(device))
         meter.measure()
@@ -122,7 +124,7 @@ def _log_roofline(
     net: Net, layers: Sequence[LayerTimes], passes: PassTimes, peaks: Peaks, unit: str, picture: str
 ) -> None:
     precision = net.context.precision
-    found = points(net.graph, layers, precision.compute.itemsize, peaks)
+    found = points(net.graph, layers, net.fastest_type.itemsize, peaks)
     sources = [node.name for node in net.graph.nodes if not node.bottoms]
     for line in roofline_lines(found, peaks, passes, precision.name, unit, sources):
         LOG.info("%s", line)

@@ -38,11 +38,12 @@ def test_times_of_a_micro_batch(tmp_path: Path) -> None:
     plan = plan_solver(two_unlike(tmp_path))
     problem = replace(plan.problem, link=Link(0.5, 48))
     chosen = plan.chosen
-    times = StageTimes(problem, chosen.segments, chosen.transfers, update=6.0).own(chosen.stages)
+    itemsizes = (4,) * len(plan.graph.edges)
+    times = StageTimes(problem, chosen.segments, chosen.transfers, itemsizes, update=6.0).own(chosen.stages)
     assert times.forward(0, 0) == pytest.approx(0.5)
     assert times.backward(0, 0) == pytest.approx(1.0)
     assert times.forward(1, 1) == pytest.approx(0.5)
-    assert [size_of(transfer, FLOAT32) for transfer in chosen.transfers] == [32, 96]
+    assert [size_of(transfer, itemsizes) for transfer in chosen.transfers] == [32, 96]
     assert times.transfer(1, diff=False) == times.transfer(1, diff=True) == pytest.approx(1.5)
     assert times.update(0) == pytest.approx(2.0)
     assert times.update(1) == times.exchange(0, 0) == 0

@@ -5,6 +5,7 @@ What a net computes is compared with a plain program in the same numbers; everyt
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,36 @@ import pytest
 import torch
 from torch.nn import functional
 
+import bpt
+from bpt.cli import options
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU, half
-from bpt.errors import PrototxtError
+from bpt.errors import PrototxtError, UserError
 from bpt.execute.stage_links import Links
+from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import Node
 from bpt.net import Net
+from bpt.placement.problem import costs_of
 from bpt.plan.resolve import read_plan
-from bpt.precision import AUTO, BFLOAT16
+from bpt.precision import AUTO, BFLOAT16, FLOAT32, PRECISIONS
 from bpt.runtime import half_precision as module
 from bpt.runtime.half_precision import precision_here, times_of
+from bpt.score.score_model import score
 from bpt.solver.solver import Solver
+from bpt.timing.benchmark import time_model
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up, train
 
 HALF = "precision: BFLOAT16"
+DEPLOY = """
+layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 2 dim: 6 dim: 6 } } }
+layer { name: "conv" type: "Convolution" bottom: "x" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip"
+  inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -244,3 +259,49 @@ def test_float16_is_for_gpus() -> None:
 def test_names_of_precisions() -> None:
     for precision in (BFLOAT16, AUTO):
         assert read_plan("solver.prototxt", (f"precision: {precision.name}",)).precision is precision
+
+
+def test_a_forecast_counts_two_bytes_where_blobs_have_two() -> None:
+    """Of conv's 4 x 16 elements a sample and so on; a batch has 6 samples. The loss, data and labels stay at four."""
+    graph = read_plan("solver.prototxt").train.graph()
+    single, half = (
+        {cost.name: cost.activations for cost in costs_of(graph, precision)} for precision in (FLOAT32, BFLOAT16)
+    )
+    assert single["conv"] == 4 * 6 * 4 * 16 and half["conv"] == 2 * 6 * 4 * 16
+    assert half["ip"] == 2 * 6 * 3
+    assert half["data"] == single["data"] and half["loss"] == single["loss"] == 4
+    assert sum(blob_itemsizes(graph, AUTO)) == 4 * len(graph.edges)  # nobody knows yet
+
+
+def test_a_net_outside_of_a_run() -> None:
+    """Its arrays and tensors are of float32, what it computes is not; a copy by pickle computes the same."""
+    Path("deploy.prototxt").write_text(DEPLOY)
+    x = torch.randn(2, 2, 6, 6, generator=torch.Generator().manual_seed(2))
+    single, half = (bpt.load_module("deploy.prototxt", precision=name) for name in ("FLOAT32", "BFLOAT16"))
+    expected, found = single(x), half(x)
+    assert found.dtype == torch.float32 and not torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.02 * expected.abs().max().item())
+    assert torch.equal(pickle.loads(pickle.dumps(half))(x), found)
+    net = bpt.Net("deploy.prototxt", bpt.TEST, precision="BFLOAT16")
+    scores = net.forward(x=x.numpy())["ip"]
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, found.detach().numpy(), rtol=0, atol=0.01 * expected.abs().max().item())
+    with pytest.raises(UserError, match='precision "HALF" is none of FLOAT32'):
+        bpt.load_module("deploy.prototxt", precision="HALF")
+
+
+def test_it_is_scored_and_timed_in_half_precision(caplog: pytest.LogCaptureFixture) -> None:
+    train(1)
+    single, half = (
+        score("net.prototxt", ["small_iter_9.caffemodel"], 2, CPU, precision=name).outputs["scores"]
+        for name in ("FLOAT32", "BFLOAT16")
+    )
+    torch.testing.assert_close(half, single, rtol=0, atol=0.02)
+    assert not torch.equal(half, single)
+    with caplog.at_level("INFO", "bpt"):
+        time_model("net.prototxt", "TRAIN", 0, (), CPU, 1, "", precision="BFLOAT16")
+    assert any(line.startswith("Roofline of BFLOAT16") for line in caplog.messages)
+
+
+def test_the_command_line_knows_all_of_them() -> None:
+    assert tuple(PRECISIONS) == options.PRECISIONS
