@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 import sys
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from bpt.data.lmdb_file import LmdbSource, LmdbWriter
 from bpt.graph.spec import count
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import read_solver
 from bpt.report.outer import NodeRow, RunRecord, UpdateRow, write_csv
 from bpt.report.outer import record as rows
+from bpt.simulate.simulation import Strategy
 from scripts.benches.bptcnn import bench as bptcnn
 from scripts.benches.bptcnn import data as bptcnn_data
 from scripts.benches.bptcnn import jobs as bptcnn_jobs
-from scripts.benches.bptcnn.jobs import Jobs, Work, cores_used
+from scripts.benches.bptcnn.jobs import NETS, RIVAL, Jobs, Work, cores_used
 from scripts.benches.bptcnn.results import (
     RUNS,
     Run,
@@ -32,7 +35,7 @@ from scripts.benches.bptcnn.results import (
     table,
     verdicts,
 )
-from scripts.benches.harness.launch import JobError
+from scripts.benches.harness.launch import ROOT, JobError
 
 
 def node(worker: int, host: str, computed: float, waited: float, idle: float) -> NodeRow:
@@ -266,3 +269,39 @@ def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     with pytest.raises(JobError, match=r"(?s)exit status 3; .*log\.txt ends with\nno such thing"):
         bptcnn_jobs.call([sys.executable, "-c", "import sys; print('no such thing'); sys.exit(3)"], log)
+
+
+def test_the_rival_and_parameter_servers(commands: list[list[str]], tmp_path: Path, digits: Path) -> None:
+    """Parameter servers run on the server's host; ASGD has none, and no momentum: its steps are as long without."""
+    solver, _ = Work(640, 1, 64, 1, 1).write(tmp_path)
+    jobs = Jobs(solver, 100, ["server", "a", "b"], tmp_path, servers=2)
+    jobs.train(Strategy("AGWU", "IDPA"), 1)
+    jobs.train(RIVAL, 1)
+    with_servers, rival = commands
+    assert with_servers[with_servers.index("--slots") + 1] == "server:3,a:1,b:1"
+    assert "parallel_param { exchange: AGWU balance: IDPA servers: 2 }" in with_servers
+    assert rival[rival.index("--slots") + 1] == "server:1,a:1,b:1"
+    assert "parallel_param { exchange: ASGD balance: UNIFORM } momentum: 0 base_lr: 0.04" in rival
+    here = Jobs(solver, 100, ["server", "a", "b"], tmp_path / "here", servers=2, bed=False)
+    here.train(Strategy("AGWU", "IDPA"), 1)
+    assert commands[2][commands[2].index("-n") + 1] == "5"
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_networks_of_table_2_learn_the_digits(net: str, digits: Path, tmp_path: Path) -> None:
+    solver, windows = Work(640, 2, 64, 1, 1, net).write(tmp_path)
+    graph = read_plan(str(solver)).train.graph()
+    data, loss = graph.nodes[0], graph.nodes[-1]
+    assert graph.edges[data.tops[0]].shape == (64, 1, 28, 28)
+    assert count(graph.edges[loss.bottoms[0]].shape[1:]) == 10
+    assert windows.exists()
+
+
+def test_what_a_cluster_would_run_can_be_read(tmp_path: Path) -> None:
+    """Every solver is there, and its settings are a text."""
+    lines = [line for line in bptcnn.on_a_cluster() if not line.startswith("#")]
+    assert len(lines) == 2 + 7 + 7 * 4 + 5
+    for line in lines:
+        words = shlex.split(line)
+        solver = ROOT / words[words.index("--solver") + 1]
+        assert read_solver(solver, [words[words.index("--set") + 1]]).param.max_iter == 234375

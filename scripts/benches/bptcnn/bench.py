@@ -1,8 +1,8 @@
 """BPT-CNN's outer layer on unlike hosts: {SGWU, AGWU} x {UDPA, IDPA} and one process, on ``scripts/testbed``.
 
-LeNet learns the digits with the same K in each way: every sample is trained K times. UDPA is ``balance: UNIFORM``. For
-each seed all ways are run in turn, in one order and then in the other, and one process on the fastest host. The first
-host is the server; it computes nothing but tests.
+A network (LeNet) learns the digits with the same K in each way: every sample is trained K times.
+UDPA is ``balance: UNIFORM``. For each seed all ways are run in turn, in one order and then in the other, and one
+process on the fastest host. The first host is the server; it computes nothing but tests.
 
     seconds   execution time: from the moment that all ranks are ready until the last weights are merged, and the
               training alone of one process. Tests in between delay no worker
@@ -16,6 +16,11 @@ them through other windows. An odd number A of batches is chosen, since Eq. 6 th
 Then ``bpt simulate`` plays the same runs on a cluster made of what a calibration measured: how many samples a second
 each host trains while all do, how iterations vary, how long messages take, how long the server takes to merge.
 
+--rival adds asynchronous SGD (DistBelief's way), --nets has networks of Table 2 learn the digits: Fig. 11
+(accuracy and AUC by epochs), Fig. 12 (execution time) and Fig. 13 (time to an accuracy), with a rival, of real runs.
+--quick takes this host alone, without a test bed and without root, and little work: it shows that all runs, no speeds.
+--full tells what a cluster would run.
+
 What is in the folder is not done again: a bench that was stopped goes on, if it is started with the same settings.
 """
 
@@ -24,18 +29,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bpt.errors import BptError
 from bpt.report.outer import compare
 from bpt.report.outer.style import check_matplotlib
-from bpt.simulate.simulation import THE_FOUR
+from bpt.simulate.simulation import THE_FOUR, Strategy
 from scripts.benches.bptcnn import results, simulation
 from scripts.benches.bptcnn.data import accuracy
-from scripts.benches.bptcnn.jobs import ALONE, Jobs, Left, Work
+from scripts.benches.bptcnn.jobs import ALONE, NETS, RIVAL, Jobs, Left, Work
 from scripts.benches.bptcnn.results import Run, Runs
-from scripts.benches.harness.arguments import at_least, explain
+from scripts.benches.harness.arguments import add_nets, add_output, at_least, explain
 from scripts.benches.harness.launch import ROOT, JobError
 from scripts.benches.harness.tables import write_rows
 from scripts.benches.harness.testbed import add_hosts, call, end_by_signals, on_testbed
@@ -44,6 +49,7 @@ from scripts.testbeds.hosts import parse_hosts
 HELP = "BPT-CNN: SGWU and AGWU with UDPA and IDPA on a server and three unlike hosts (Linux, root)"
 HOSTS, BANDWIDTH = "server:0.25,a:1.0,b:0.5,c:0.25", "1gbit"
 IMAGES = 360 * 25
+QUICK = {"seeds": 1, "samples": 1437, "passes": 5, "batches": 3, "tests": 1, "level": 0.9, "rival": True, "servers": 2}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,16 +64,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tests", type=number, default=4, help="during a pass (default %(default)s)")
     parser.add_argument("--level", type=float, default=0.97, help="accuracy to take the time to (default %(default)s)")
     parser.add_argument("--calibrate", type=float, default=10, help="seconds of it (default %(default)s)")
-    parser.add_argument(
-        "--out", type=Path, default=ROOT / "bench" / "bptcnn", help="folder for what runs leave, CSV and PNG files"
-    )
+    parser.add_argument("--servers", type=at_least(0), default=0, help="parameter servers apart (default %(default)s)")
+    parser.add_argument("--rival", action="store_true", help="ASGD, too")
+    parser.add_argument("--quick", action="store_true", help="little work on this host alone; ASGD and servers, too")
+    parser.add_argument("--full", action="store_true", help="tell what a cluster would run, and end")
+    add_nets(parser, NETS, ["lenet"])
+    parser.set_defaults(net="lenet")
+    add_output(parser, ROOT / "bench" / "bptcnn", "what runs leave, CSV and PNG files")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.full:
+        print("\n".join(on_a_cluster()))
+        return
     end_by_signals()
     try:
         check_matplotlib()
-        _run(arguments)
+        if arguments.quick:
+            arguments = argparse.Namespace(**vars(arguments) | QUICK)
+        names = arguments.nets
+        for name in names:
+            print(f"{name}:")
+            out = arguments.out / name.replace("/", "_") if len(names) > 1 else arguments.out
+            _run(argparse.Namespace(**vars(arguments) | {"net": name, "out": out}))
     except (BptError, JobError) as error:
         sys.exit(f"error: {error}")
 
@@ -77,38 +96,46 @@ def _run(arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     keep_settings(arguments, folder / "settings.json")
     call(ROOT / "scripts" / "make_digits.py", str(ROOT / "data" / "digits"))
-    work = Work(arguments.samples, arguments.passes, arguments.batch, arguments.batches, arguments.tests)
+    amounts = arguments.samples, arguments.passes, arguments.batch, arguments.batches, arguments.tests
+    work = Work(*amounts, arguments.net)
     solver, windows = work.write(folder)
     hosts = [host.name for host in parse_hosts(arguments.hosts)]
-    jobs = Jobs(solver, work.iterations, hosts, folder)
-    with on_testbed(arguments.hosts, arguments.bandwidth) as words:
-        print(words, flush=True)
-        calibration = simulation.Calibration.read(jobs.calibrate(arguments.calibrate))
-        left = measure(jobs, range(1, arguments.seeds + 1))
+    jobs = Jobs(solver, work.iterations, hosts, folder, arguments.servers, bed=not arguments.quick)
+    ways = (*THE_FOUR, RIVAL) if arguments.rival else THE_FOUR
+    seeds = range(1, arguments.seeds + 1)
+    calibration = None
+    if arguments.quick:
+        left = measure(jobs, seeds, ways)
+    else:
+        with on_testbed(arguments.hosts, arguments.bandwidth) as words:
+            print(words, flush=True)
+            if not arguments.servers:  # the simulator has one
+                calibration = simulation.Calibration.read(jobs.calibrate(arguments.calibrate))
+            left = measure(jobs, seeds, ways)
     runs = {
         name: [Run(seed, run.record, accuracy(windows, run.weights, IMAGES), run.others) for seed, run in each.items()]
         for name, each in left.items()
     }
-    simulated = simulation.simulate(solver, calibration, folder / "cluster.prototxt")
-    print(f"LeNet, {work.samples:,} samples, K = {work.passes}, batches of {work.batch}, A = {work.batches}")
-    for line in (
-        *results.table(runs, arguments.level),
-        *results.verdicts(runs),
-        *simulation.compared(simulated, runs),
-    ):
+    print(f"{work.net}, {work.samples:,} samples, K = {work.passes}, batches of {work.batch}, A = {work.batches}")
+    verdicts = [] if arguments.quick else results.verdicts(runs)  # ranks that share this host's cores show no speeds
+    for line in (*results.table(runs, arguments.level), *verdicts):
         print(line)
     write_rows(folder / "runs.csv", results.RUNS, results.run_rows(runs, arguments.level))
-    rows = simulation.simulated_rows(simulated, runs)
-    write_rows(folder / "simulated.csv", simulation.SIMULATED, rows)
-    draw(runs, folder)
+    if calibration:
+        simulated = simulation.simulate(solver, calibration, folder / "cluster.prototxt")
+        for line in simulation.compared(simulated, runs):
+            print(line)
+        rows = simulation.simulated_rows(simulated, runs)
+        write_rows(folder / "simulated.csv", simulation.SIMULATED, rows)
+    draw(runs, folder, work.net)
     print(f"CSV files and figures: {folder}")
 
 
-def measure(jobs: Jobs, seeds: Iterable[int]) -> dict[str, dict[int, Left]]:
+def measure(jobs: Jobs, seeds: Iterable[int], ways: Sequence[Strategy] = THE_FOUR) -> dict[str, dict[int, Left]]:
     """All ways with all seeds, in turn: name of the way → seed → what the run has left."""
-    left: dict[str, dict[int, Left]] = {name: {} for name in (*map(str, THE_FOUR), ALONE)}
+    left: dict[str, dict[int, Left]] = {name: {} for name in (*map(str, ways), ALONE)}
     for seed in seeds:
-        for way in THE_FOUR if seed % 2 else THE_FOUR[::-1]:
+        for way in ways if seed % 2 else ways[::-1]:
             left[str(way)][seed] = jobs.train(way, seed)
             _tell(str(way), seed, left[str(way)][seed])
         left[ALONE][seed] = jobs.alone(seed)
@@ -116,20 +143,51 @@ def measure(jobs: Jobs, seeds: Iterable[int]) -> dict[str, dict[int, Left]]:
     return left
 
 
+def on_a_cluster() -> Iterator[str]:
+    """What the paper's experiments would be on a cluster, command by command."""
+    yield "# ImageNet as an LMDB (docs/data.md) in data/imagenet, for all; hosts.txt: the server, then the nodes"
+    yield "# Fig. 11, Table 1 and Fig. 13: accuracy and AUC by epochs and by time, and the rival"
+    for exchange, balance, more in (("AGWU", "IDPA", ""), ("ASGD", "UNIFORM", " momentum: 0 base_lr: 0.1")):
+        yield _command(30, 1, exchange, balance, 100, more)
+    yield "# Fig. 12 (b), 13 (a), 14 (c), 15: 5 to 35 nodes"
+    yield from (_command(nodes, 1, "AGWU", "IDPA", 100) for nodes in range(5, 36, 5))
+    yield "# Fig. 14 (a): SGWU and AGWU x UDPA and IDPA on the networks of Table 2"
+    for case in range(1, 8):
+        yield from (_command(30, case, way.exchange, way.balance, 100) for way in THE_FOUR)
+    yield "# Fig. 13 (b), 14 (d): threads of each node"
+    yield from (_command(30, 1, "AGWU", "IDPA", 100, threads=threads) for threads in (1, 2, 4, 8, 16))
+    yield "# Fig. 12 (a), 14 (b): 100,000 to 700,000 samples: as many records in data/imagenet/train_lmdb"
+
+
+def _command(
+    nodes: int, case: int, exchange: str, balance: str, passes: int, more: str = "", threads: int = 0
+) -> str:
+    inner = " inner_param { engine: TASK_DAG }" * (threads > 0)
+    own = f"parallel_param {{ exchange: {exchange} balance: {balance}{inner} }}"
+    solver = f"prototxt/bpt_cnn/case{case}/solver.prototxt"
+    iterations = 600_000 * passes // 256
+    prefix = f"case{case}_{exchange}_{balance}_{nodes}" + f"_{threads}" * (threads > 0)
+    limit = f"-x OMP_NUM_THREADS={threads} " * (threads > 0)
+    return (
+        f"mpirun --hostfile hosts.txt -n {nodes + 1} {limit}bpt train --solver {solver} "
+        f"--set '{own} max_iter: {iterations} snapshot_prefix: \"{prefix}\"{more}'"
+    )
+
+
 def keep_settings(arguments: argparse.Namespace, path: Path) -> None:
     """Write down what runs depend on; those of other settings must not be taken for runs of these."""
-    names = ("hosts", "bandwidth", "samples", "passes", "batch", "batches", "tests")
+    names = ("hosts", "bandwidth", "samples", "passes", "batch", "batches", "tests", "net", "servers", "quick")
     text = json.dumps({name: getattr(arguments, name) for name in names}, indent=1)
     if path.exists() and path.read_text() != text:
         sys.exit(f"{path.parent} has runs with other settings ({path.name}); remove it, or give another one with --out")
     path.write_text(text)
 
 
-def draw(runs: Runs, folder: Path) -> None:
+def draw(runs: Runs, folder: Path, net: str = "LeNet") -> None:
     """The figures."""
     records = {name: [run.record for run in each] for name, each in runs.items()}
     seeds = len(records[ALONE])
-    compare(records, folder, f"LeNet on digits, {seeds} seed{'s' * (seeds > 1)}")
+    compare(records, folder, f"{net} on digits, {seeds} seed{'s' * (seeds > 1)}")
 
 
 def _tell(name: str, seed: int, left: Left) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +16,13 @@ from bpt.proto.text import to_text
 from bpt.report.outer import RunRecord, read_csv
 from bpt.simulate.simulation import Strategy
 from scripts.benches.bptcnn.data import write_test_net, write_training, write_windows
-from scripts.benches.harness.launch import PROTOTXT, RANK, ROOT, JobError, order
+from scripts.benches.harness.launch import PROTOTXT, RANK, ROOT, JobError, environment, mpirun, order
 from scripts.benches.harness.testbed import TESTBED
 
 LENET = PROTOTXT / "lenet"
+NETS = ("lenet", "bpt_cnn/case1", "bpt_cnn/case2", "bpt_cnn/case3")
+CLASSES = 10
+RIVAL = Strategy("ASGD", "UNIFORM")  # DistBelief's way
 DIGITS = ROOT / "data" / "digits"
 STAT = Path("/proc/stat")
 ALONE = "one process"
@@ -37,6 +41,7 @@ class Work:
         batch: samples of an iteration.
         batches: A, the parts that IDPA hands out.
         tests: during a pass, on the test images.
+        net: one of NETS. Those of the paper's Table 2 see the digits' windows in place of ImageNet's.
     """
 
     samples: int
@@ -44,6 +49,7 @@ class Work:
     batch: int
     batches: int
     tests: int
+    net: str = "lenet"
 
     @property
     def iterations(self) -> int:
@@ -51,12 +57,12 @@ class Work:
         return self.samples * self.passes // self.batch
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """The solver of LeNet that all train by, and the net that tests on all windows; with the images, in ``folder``.
+        """LeNet's solver, that all train by, and the net that tests on all windows; with the images, in ``folder``.
 
         The memory layout is set (CHANNELS_LAST), so that no trials of it fall into the measurement.
         """
         param = read_solver(LENET / "solver.prototxt").param
-        net = read_net(LENET / "train_val.prototxt").param
+        net = _with_digits(read_net(PROTOTXT / self.net / "train_val.prototxt").param)
         train, test = (layer for layer in net.layer if layer.type == "Data")
         train.data_param.source = str(write_training(DIGITS, folder, self.samples))
         train.data_param.batch_size = self.batch
@@ -77,6 +83,17 @@ class Work:
         return solver, windows
 
 
+def _with_digits(net: pb.NetParameter) -> pb.NetParameter:
+    """A net of images of 1000 classes as one of LeNet's digits; LeNet as it is."""
+    digits = [layer for layer in read_net(LENET / "train_val.prototxt").param.layer if layer.type == "Data"]
+    for layer, own in zip([layer for layer in net.layer if layer.type == "Data"], digits, strict=True):
+        layer.transform_param.CopyFrom(own.transform_param)
+        layer.data_param.CopyFrom(own.data_param)
+    [*_, classifier] = (layer for layer in net.layer if layer.type == "InnerProduct")
+    classifier.inner_product_param.num_output = CLASSES
+    return net
+
+
 @dataclass(frozen=True)
 class Left:
     """What a run has left.
@@ -93,20 +110,27 @@ class Left:
 
 
 class Jobs:
-    """Runs on the test bed that is up. What has been done already in the same folder is not done again.
+    """Runs on the test bed that is up, or on this host. What has been done in the same folder is not done again.
 
     Args:
         solver: the text to train by.
         iterations: that it says.
         hosts: the first one serves; the others compute, the fastest first.
         folder: for what runs leave.
+        servers: parameter servers apart from the main server, on its host.
+        bed: whether there is a test bed.
     """
 
-    def __init__(self, solver: Path, iterations: int, hosts: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, solver: Path, iterations: int, hosts: Sequence[str], folder: Path, servers: int = 0, bed: bool = True
+    ) -> None:
         self._solver = solver
         self._iterations = iterations
         self._fastest = hosts[1]
-        self._slots = ",".join(f"{host}:1" for host in hosts)
+        self._slots = ",".join(f"{host}:{1 if number else 1 + servers}" for number, host in enumerate(hosts))
+        self._servers = servers
+        self._ranks = len(hosts) + servers
+        self._bed = bed
         self._folder = folder
 
     def train(self, way: Strategy, seed: int) -> Left:
@@ -115,9 +139,18 @@ class Jobs:
         Raises:
             JobError: it has failed.
         """
-        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance} }}"
-        words = ["bpt", "train", "--solver", str(self._solver), "--set", chosen, "--set"]
-        return self._run(str(way), seed, ["--slots", self._slots, "--", *words])
+        servers = 0 if way == RIVAL else self._servers
+        apart = f" servers: {servers}" * (servers > 0)
+        chosen = f"parallel_param {{ exchange: {way.exchange} balance: {way.balance}{apart} }}"
+        if way == RIVAL:  # stale gradients with momentum diverge; the steps are as long without it
+            param = read_solver(self._solver).param
+            chosen += f" momentum: 0 base_lr: {param.base_lr / (1 - param.momentum):g}"
+        words = ["train", "--solver", str(self._solver), "--set", chosen, "--set"]
+        if not self._bed:
+            ranks = self._ranks - self._servers + servers
+            return self._run(str(way), seed, [*mpirun(ranks), sys.executable, "-m", "bpt", *words])
+        slots = self._slots.replace(f":{1 + self._servers},", ":1,", 1) if servers < self._servers else self._slots
+        return self._run(str(way), seed, [str(TESTBED), "run", "--slots", slots, "--", "bpt", *words])
 
     def alone(self, seed: int) -> Left:
         """Train with one process on the fastest host.
@@ -125,8 +158,10 @@ class Jobs:
         Raises:
             JobError: it has failed.
         """
-        single = ["python", str(RANK), "bptcnn.single", str(self._solver)]
-        return self._run(ALONE, seed, ["--on", self._fastest, "--", *single])
+        single = [str(RANK), "bptcnn.single", str(self._solver)]
+        if not self._bed:
+            return self._run(ALONE, seed, [sys.executable, *single])
+        return self._run(ALONE, seed, [str(TESTBED), "run", "--on", self._fastest, "--", "python", *single])
 
     def calibrate(self, seconds: float) -> Path:
         """Train for so many seconds on all hosts at once; returns the file with what was seen.
@@ -149,7 +184,7 @@ class Jobs:
             prefix.parent.mkdir(parents=True, exist_ok=True)
             settings = f'random_seed: {seed} snapshot_prefix: "{prefix}"'
             before = busy()
-            call([str(TESTBED), "run", *words, settings], prefix.with_name("log.txt"))
+            call([*words, settings], prefix.with_name("log.txt"))
             noted.write_text(str((before + busy()) / 2))
         weights = prefix.with_name(f"run_iter_{self._iterations}.caffemodel")
         return Left(read_csv(report), weights, float(noted.read_text()))
@@ -162,7 +197,9 @@ def call(words: Sequence[str], log: Path) -> None:
         JobError: its exit status was not 0.
     """
     with log.open("w") as output:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, check=False, env=environment()
+        )
     if done.returncode:
         last = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
         raise JobError(f"{' '.join(words)}: exit status {done.returncode}; {log} ends with\n{last}")

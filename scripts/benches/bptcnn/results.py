@@ -9,7 +9,7 @@ from statistics import fmean
 
 from bpt.report.log import columns
 from bpt.report.outer import NodeRow, RunRecord
-from scripts.benches.bptcnn.jobs import ALONE
+from scripts.benches.bptcnn.jobs import ALONE, RIVAL
 
 BEST = "AGWU+IDPA"  # which should be
 BALANCED, WAITS, POINTS = 0.95, 0.02, 0.5  # goals: balance index, part of the run, points of accuracy
@@ -124,7 +124,7 @@ def verdicts(runs: Runs) -> Iterator[str]:
     if BEST not in runs:
         return
     best = runs[BEST]
-    others = {name: mean_seconds(each) for name, each in runs.items() if name != BEST}
+    others = {name: mean_seconds(each) for name, each in runs.items() if name not in (BEST, str(RIVAL))}
     if others:
         next_ = min(others, key=lambda name: others[name])
         ratio = others[next_] / mean_seconds(best)
