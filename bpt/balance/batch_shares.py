@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import fmean
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from bpt.balance.divided_net import peer_seconds, sharing
 from bpt.balance.speed import SpeedFunction
 from bpt.errors import UserError
 from bpt.graph.part import slice_bounds
 from bpt.share import Share
+
+T = TypeVar("T")
 
 
 class Balance(Protocol):
@@ -48,14 +51,23 @@ SHOWN = 8  # ranks that a message spells out
 class Static:
     """Shares that let the slowest rank finish as early as it can: all x_p / s_p(x_p) are equal, up to one sample.
 
-    The paper's partitioner works with bytes and real numbers; this is the optimum among whole samples.
+    The paper's partitioner works with bytes and real numbers; this is the optimum among whole samples. Among replicas
+    whose ranks share split layers it is that of these layers as well.
 
     Args:
-        functions: of each rank that shares the batch, in order.
+        functions: of each that shares the batch, in order.
+        names: of these, for messages: "rank 2 (host b)"; by default rank 0, 1, …
+        group: so many ranks in a row share split layers (PEER).
+        split: the part of the net's work in these.
     """
 
-    def __init__(self, functions: Sequence[SpeedFunction]) -> None:
+    def __init__(
+        self, functions: Sequence[SpeedFunction], names: Sequence[str] = (), group: int = 1, split: float = 0.0
+    ) -> None:
         self.functions = tuple(functions)
+        self.names = tuple(names) or _numbered(functions)
+        self._group = group
+        self._split = split if group > 1 else 0.0
         self._known: dict[int, tuple[Share, ...]] = {}
 
     def shares(self, total: int, ranks: int) -> tuple[Share, ...]:
@@ -66,27 +78,37 @@ class Static:
         """
         assert ranks == len(self.functions), (ranks, len(self.functions))
         if total not in self._known:
-            self._known[total] = tile(fastest(self.functions, total))
+            _check_fits(self.functions, total, self.names)
+            self._known[total] = tile(self._counts(total))
         return self._known[total]
+
+    def _counts(self, total: int) -> list[int]:
+        groups = self._groups(self.functions)
+        if len(groups) == 1 or not self._split:
+            return fastest(self.functions, total)
+        of_groups = fastest([sharing(group, self._split, fastest) for group in groups], total)
+        return [count for group, own in zip(groups, of_groups, strict=True) for count in fastest(group, own)]
+
+    def _groups(self, each: Sequence[T]) -> list[Sequence[T]]:
+        return [each[first : first + self._group] for first in range(0, len(each), self._group)]
 
     def without_caps(self) -> Static:
         """The same without limits of memory: they were measured for training, and a test needs far less."""
-        return Static([replace(function, cap=None) for function in self.functions])
+        functions = [replace(function, cap=None) for function in self.functions]
+        return Static(functions, self.names, self._group, self._split)
 
     def predicted_seconds(self, shares: Sequence[Share]) -> tuple[float, ...]:
-        """The time that each rank takes for its share."""
-        return tuple(f.seconds(share.count) for f, share in zip(self.functions, shares, strict=True))
+        """The time that each rank computes for its share."""
+        counts = self._groups([share.count for share in shares])
+        groups = zip(self._groups(self.functions), counts, strict=True)
+        return tuple(seconds for each in groups for seconds in peer_seconds(*each, self._split))
 
-    def remarks(self, shares: Sequence[Share], ranks: Sequence[int] = ()) -> list[str]:
-        """What to know of the predictions for ``shares``, a line a rank: those beyond what was measured.
-
-        Args:
-            ranks: that have the shares; by default 0, 1, …
-        """
+    def remarks(self, shares: Sequence[Share]) -> list[str]:
+        """What to know of the predictions for ``shares``, a line each: those beyond what was measured."""
         return [
-            f"rank {rank}: {share.count} samples are more than the {function.largest} that were measured; "
+            f"{name}: {share.count} samples are more than the {function.largest} that were measured; "
             "their time is an extrapolation"
-            for rank, function, share in zip(ranks or range(len(shares)), self.functions, shares, strict=True)
+            for name, share, function in zip(self.names, shares, self.functions, strict=True)
             if share.count > function.largest
         ]
 
@@ -101,7 +123,7 @@ def fastest(functions: Sequence[SpeedFunction], total: int) -> list[int]:
     Raises:
         UserError: ``total`` is more than all caps together.
     """
-    _check_fits(functions, total)
+    _check_fits(functions, total, _numbered(functions))
     counts = [0] * len(functions)
     queue = [(f.seconds(1), 0, rank) for rank, f in enumerate(functions) if f.cap is None or f.cap > 0]
     heapq.heapify(queue)
@@ -117,11 +139,15 @@ def fastest(functions: Sequence[SpeedFunction], total: int) -> list[int]:
     return counts
 
 
-def _check_fits(functions: Sequence[SpeedFunction], total: int) -> None:
+def _numbered(functions: Sequence[SpeedFunction]) -> tuple[str, ...]:
+    return tuple(f"rank {rank}" for rank in range(len(functions)))
+
+
+def _check_fits(functions: Sequence[SpeedFunction], total: int, names: Sequence[str]) -> None:
     caps = [function.cap for function in functions if function.cap is not None]
     if len(caps) < len(functions) or total <= sum(caps):
         return
-    room = ", ".join(f"rank {rank}: {cap}" for rank, cap in enumerate(caps[:SHOWN]))
+    room = ", ".join(f"{name}: {cap}" for name, cap in list(zip(names, caps, strict=True))[:SHOWN])
     more = f" and {len(caps) - SHOWN} more ranks" if len(caps) > SHOWN else ""
     raise UserError(
         f"balance: STATIC: a batch of {total} samples does not fit into memory: {room}{more}, "

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
 from bpt.balance.batch_shares import Static
-from bpt.balance.speed import Estimate, SpeedFunction, pipelined
+from bpt.balance.divided_net import Division
+from bpt.balance.speed import Estimate, SpeedFunction
 from bpt.errors import FileError
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.proto import bpt_pb2 as pb
@@ -50,6 +51,7 @@ def _sizes_and_places(param: pb.LayerParameter) -> Iterator[tuple[FieldDescripto
 
 
 SHOWN = 4  # differences that a message spells out
+DIVISIONS = {"num_shards", "fc_param { scheme }"}  # in old profiles; a profile serves every division of its net
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class RankFacts:
     host: str
     device: str  # with its model: "cpu (…)", "cuda (…)"
     threads: int
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether its speed is not that of its threads."""
+        return self.device.startswith("cuda")
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class Profile:
 
 
 def check(profile: Profile, now: Facts, path: str, solver: str) -> None:
-    """Refuse a profile that is not of this run.
+    """Refuse a profile that is not of this run. How the run divides its net, and its threads, may be others.
 
     Args:
         now: of this run.
@@ -136,7 +143,7 @@ def remedy(path: str, solver: str, ranks: int) -> str:
 def _differences(then: Facts, now: Facts) -> Iterator[str]:
     if then.network != now.network:
         yield "it is of another network"
-    for name in {**then.solver, **now.solver}:
+    for name in (name for name in {**then.solver, **now.solver} if name not in DIVISIONS):
         before, after = then.solver.get(name, "not set"), now.solver.get(name, "not set")
         if before != after:
             yield f"{name} was {before}, now {after}"
@@ -149,26 +156,46 @@ def _differences(then: Facts, now: Facts) -> Iterator[str]:
             changes.append(f"ran on host {rank.host}, now {today.host}")
         if rank.device != today.device:
             changes.append(f"computed on {rank.device}, now {today.device}")
-        if rank.threads != today.threads:
-            changes.append(f"had threads {rank.threads}, now {today.threads}")
         if changes:
             yield f"rank {number} {', '.join(changes)}"
 
 
-def static_from(
-    profile: Profile, sharers: Iterable[Sequence[int]] | None = None, parts: Sequence[float] = (1.0,)
-) -> Static:
+def static_from(profile: Profile, division: Division | None = None, now: Facts | None = None) -> Static:
     """STATIC balance by the speeds in ``profile``.
 
     Args:
-        sharers: the ranks of each that gets a share of the batch, by their number in the profile: one, or those of a
-            pipeline, stage by stage; by default each rank is one.
-        parts: of the net's work, that each stage does.
+        division: how the run divides its net; by default each rank has all of it.
+        now: of the run. Where its threads are not those that were measured, times are taken to go down as they go up.
     """
-    functions = [speed.function for speed in profile.speeds]
-    if sharers is None:
-        return Static(functions)
-    return Static([pipelined([functions[rank] for rank in ranks], parts) for ranks in sharers])
+    division = division or Division(len(profile.speeds))
+    ranks = profile.facts.ranks
+    functions = [
+        speed.function.scaled(1.0 if rank.on_gpu else rank.threads / today.threads)
+        for speed, rank, today in zip(profile.speeds, ranks, (now or profile.facts).ranks, strict=True)
+    ]
+    names = [name_of(sharer, [ranks[rank].host for rank in sharer]) for sharer in division.sharers]
+    return Static(division.functions(functions), names, division.group, sum(division.split))
+
+
+def name_of(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Of one that shares the batch: its rank or, in a pipeline, ranks, and where they are."""
+    hosts = list(dict.fromkeys(hosts))
+    return f"rank{'s' * (len(ranks) > 1)} {_listed(ranks)} (host{'s' * (len(hosts) > 1)} {_listed(hosts)})"
+
+
+def _listed(words: Sequence[object]) -> str:
+    return " and ".join(", ".join(map(str, part)) for part in (words[:-1], words[-1:]) if part)
+
+
+def other_threads(profile: Profile, now: Facts) -> str:
+    """Which ranks have another number of threads ``now``, in words; empty: none."""
+    words = [
+        f"rank {number} (host {rank.host}) with {rank.threads}, now {today.threads}"
+        for number, (rank, today) in enumerate(zip(profile.facts.ranks, now.ranks, strict=True))
+        if rank.threads != today.threads and not rank.on_gpu
+    ]
+    more = len(words) - SHOWN
+    return "; ".join(words[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 FORMAT = 1

@@ -150,29 +150,14 @@ class SpeedFunction:
         """The largest size that was measured."""
         return self.sizes[-1]
 
+    def scaled(self, factor: float) -> SpeedFunction:
+        """The same with ``factor`` times the seconds."""
+        return replace(self, times=tuple(factor * time for time in self.times))
+
     @cached_property
     def _last_slope(self) -> float:
         rise = (self.times[-1] - self.times[-2]) / (self.sizes[-1] - self.sizes[-2])
         return rise or self.times[-1] / self.sizes[-1]
-
-
-def pipelined(functions: Sequence[SpeedFunction], parts: Sequence[float]) -> SpeedFunction:
-    """The time of a pipeline: that of its slowest stage, which the others wait for.
-
-    Args:
-        functions: of each stage's rank with the whole net.
-        parts: of the net's work, that each stage does; of so much of the net it keeps the blobs, as far as memory goes.
-    """
-    sizes = sorted({size for function in functions for size in function.sizes})
-    times = tuple(
-        max(part * function.seconds(size) for part, function in zip(parts, functions, strict=True)) for size in sizes
-    )
-    caps = [
-        math.floor(function.cap / part) if part else MOST
-        for part, function in zip(parts, functions, strict=True)
-        if function.cap is not None
-    ]
-    return SpeedFunction(tuple(sizes), times, min(*caps, MOST) if caps else None)
 
 
 def pooled(values: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:

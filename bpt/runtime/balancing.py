@@ -8,9 +8,11 @@ import torch
 
 from bpt.balance import Static
 from bpt.balance.batch_shares import lines
+from bpt.balance.divided_net import Division
 from bpt.comm.grid import ProcessGrid
 from bpt.events.totals import Totals, seconds_computing
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.model_parallel import split_layers
 from bpt.layers.base import batch_of
 from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
@@ -28,43 +30,45 @@ def static_balance(
     """STATIC, from the profile that the solver names; a collective call. Only the first rank reads it.
 
     Args:
-        staging: which stage runs which layers, if there are several. A pipeline is as fast as its slowest stage.
+        staging: which stage runs which layers, if there are several.
 
     Raises:
         FileError: the profile is missing or damaged, or was not measured for this run; it says what differs.
     """
     # Only what this run needs; see docs/architecture.md.
-    from bpt.balance.profile import Profile, check, read_profile, static_from  # noqa: PLC0415
+    from bpt.balance.profile import Profile, check, other_threads, read_profile, remedy, static_from  # noqa: PLC0415
     from bpt.runtime.rank_facts import facts  # noqa: PLC0415
 
-    parallel = plan.parallel_param
-    path = resolve_path(parallel.balance_param.profile, plan.path)
+    path = resolve_path(plan.parallel_param.balance_param.profile, plan.path)
     now = facts(plan, graph, device, grid.world)
 
     def read() -> Profile:
         profile = read_profile(path)
         check(profile, now, path, plan.path)
+        if threads := other_threads(profile, now):
+            LOG.warning(
+                "Balance: %s was measured with other threads: %s. Times are taken to go down as threads go up. %s",
+                path, threads, remedy(path, plan.path, grid.world.size),
+            )  # fmt: skip
         return profile
 
     profile = outcome_of_first(grid.world, None if grid.world.rank else read)
-    masters_only = parallel.fc_param.scheme == pb.FcParameter.MASTER_SLAVE
-    parts = _parts(graph, staging, grid.stages)
-    sharers = (
-        [(replica * grid.stages + stage) * grid.shards + shard for stage in range(grid.stages)]
-        for replica in range(grid.replicas)
-        for shard in range(1 if masters_only else grid.shards)
-    )
-    return static_from(profile, sharers, parts)
+    return static_from(profile, division_of(plan, graph, grid, staging), now)
 
 
-def _parts(graph: LayerGraph, staging: Staging | None, stages: int) -> list[float]:
-    """The part of the net's operations that each stage does."""
-    if staging is None:
-        return [1.0]
-    flops = [0] * stages
-    for node, stage in zip(graph.nodes, staging.of_layers, strict=True):
+def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: Staging | None) -> Division:
+    """How the ranks divide the training net."""
+    shards = grid.shards
+    split_nodes = {node.index for node in split_layers(graph)} if shards > 1 else set()
+    masters = plan.parallel_param.fc_param.scheme == pb.FcParameter.MASTER_SLAVE
+    flops, split = [0] * grid.stages, [0] * grid.stages
+    for node in graph.nodes:
+        stage = staging.of_layers[node.index] if staging else 0
         flops[stage] += node.flops
-    return [own / sum(flops) if sum(flops) else 1 / stages for own in flops]
+        split[stage] += node.flops * (node.index in split_nodes)
+    whole = sum(flops)
+    parts = [own / whole if whole else 1 / grid.stages for own in flops]
+    return Division(grid.replicas, parts, [own / whole if whole else 0.0 for own in split], shards, masters)
 
 
 class SeenBalance:
@@ -81,7 +85,7 @@ class SeenBalance:
         self._log(None)
         balance = parallel.balance
         if isinstance(balance, Static) and self._batch:
-            for line in balance.remarks(parallel.shares(self._batch), parallel.ranks_with_samples):
+            for line in balance.remarks(parallel.shares(self._batch)):
                 LOG.warning("Balance: %s", line)
 
     def start(self, iteration: int) -> None:
@@ -108,7 +112,8 @@ class SeenBalance:
             return
         shares = parallel.shares(self._batch)
         balance = parallel.balance
-        alone = parallel.grid.stages == 1  # of a stage the prediction is not: it is of the slowest one
+        # Of a stage or a master the prediction is not: it is of the slowest stage, and of master and slaves together.
+        alone = parallel.samples.size == parallel.grid.world.size
         predicted = balance.predicted_seconds(shares) if isinstance(balance, Static) and alone else None
         seen = None if computing is None else parallel.samples.allgather(computing)
         for line in lines(shares, predicted, seen, parallel.ranks_with_samples):

@@ -26,10 +26,7 @@ def facts(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communi
         "engine": pb.SolverParameter.Engine.Name(plan.engine),
         "type": plan.optim.type,
         "iter_size": plan.optim.iter_size,
-        "num_shards": plan.parallel_param.num_shards,
     }
-    if plan.parallel_param.num_shards > 1:
-        settings["fc_param { scheme }"] = pb.FcParameter.Scheme.Name(plan.parallel_param.fc_param.scheme)
     return Facts(work_digest(graph), settings, tuple(ranks))
 
 

@@ -8,7 +8,7 @@ import os
 import torch
 
 import bpt
-from bpt.balance import Static, Uniform
+from bpt.balance import Uniform
 from bpt.balance.batch_shares import lines
 from bpt.balance.profile import Profile, static_from, write_profile
 from bpt.comm.base import Communicator
@@ -53,8 +53,6 @@ def profile(
         raise PrototxtError(
             "the training net has no layer that makes batches; there is nothing to divide", plan.origin("net")
         )
-    if plan.parallel_param.num_shards > 1:
-        LOG.warning("Profile: every rank is measured with the whole net; num_shards divides its model-parallel layers")
     work = StepBenchmark(
         graph,
         plan,
@@ -97,7 +95,7 @@ def _log_prospects(result: Profile) -> None:
         return
     for line in lines(shares, balance.predicted_seconds(shares)):
         LOG.info("%s", line)
-    even = Static(balance.functions).predicted_seconds(Uniform().shares(result.batch, ranks))
+    even = balance.predicted_seconds(Uniform().shares(result.batch, ranks))
     best = max(balance.predicted_seconds(shares))
     LOG.info(
         "Balance: without the exchange an iteration takes %.4g ms with STATIC, %.4g ms with UNIFORM (%.3g times)",

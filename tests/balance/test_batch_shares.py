@@ -161,6 +161,12 @@ def test_extrapolated_times_are_told() -> None:
     ]
 
 
+def test_a_test_has_no_limits_of_memory() -> None:
+    free = Static([linear(1, 2), linear(3, 2)], ["rank 4 (host x)", "rank 5 (host y)"]).without_caps()
+    assert [share.count for share in free.shares(8, 2)] == [6, 2]
+    assert free.names == ("rank 4 (host x)", "rank 5 (host y)")
+
+
 SHARES = (Share(0, 48, 64), Share(48, 16, 64))
 
 

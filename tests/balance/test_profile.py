@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
+from bpt.balance.divided_net import Division
 from bpt.balance.profile import (
     Facts,
     RankFacts,
-    RankSpeed,
     check,
+    other_threads,
     read_profile,
     static_from,
     work_digest,
     write_profile,
 )
-from bpt.balance.speed import Estimate, SpeedFunction
-from bpt.errors import FileError, WriteError
+from bpt.balance.speed import SpeedFunction
+from bpt.errors import FileError, UserError, WriteError
 from bpt.share import Share
 from tests.balance.profiles import FACTS, PROFILE
 from tests.golden_cases import graph_of
@@ -78,15 +79,14 @@ def test_a_profile_of_this_run() -> None:
         (replace(FACTS, solver={**FACTS.solver, "engine": "CONTIGUOUS"}), "engine was AUTO, now CONTIGUOUS"),
         (replace(FACTS, solver={"engine": "AUTO", "type": "SGD"}), "iter_size was 1, now not set"),
         (replace(FACTS, ranks=(A, replace(B, host="c"))), "rank 1 ran on host b, now c"),
-        (replace(FACTS, ranks=(A, replace(B, threads=1))), "rank 1 had threads 2, now 1"),
         (
             replace(FACTS, ranks=(replace(A, device="cuda (H)"), B)),
             "rank 0 computed on cpu (Fast), now cuda (H)",
         ),
         (
             replace(FACTS, ranks=(B, A)),
-            "rank 0 ran on host a, now b, computed on cpu (Fast), now cpu (Slow), had threads 4, now 2; "
-            "rank 1 ran on host b, now a, computed on cpu (Slow), now cpu (Fast), had threads 2, now 4",
+            "rank 0 ran on host a, now b, computed on cpu (Fast), now cpu (Slow); "
+            "rank 1 ran on host b, now a, computed on cpu (Slow), now cpu (Fast)",
         ),
     ],
 )
@@ -115,8 +115,46 @@ def test_balance_by_the_measured_speeds() -> None:
     assert balance.shares(8, 2) == (Share(0, 6, 8), Share(6, 2, 8))
 
 
-def test_balance_of_some_of_the_ranks() -> None:
-    assert static_from(PROFILE, [[1]]).functions == static_from(PROFILE).functions[1:]
+def test_a_profile_serves_every_division_of_its_net() -> None:
+    """That ranks were told to share layers stands in profiles of old; it never was in what was measured."""
+    old = replace(FACTS, solver={**FACTS.solver, "num_shards": 2, "fc_param { scheme }": "PEER"})
+    check(replace(PROFILE, facts=old), FACTS, "speed.json", "s.prototxt")
+
+
+def test_other_threads_are_reckoned_with() -> None:
+    now = replace(FACTS, ranks=(A, replace(B, threads=6)))
+    check(PROFILE, now, "speed.json", "s.prototxt")
+    assert other_threads(PROFILE, now) == "rank 1 (host b) with 2, now 6"
+    assert other_threads(PROFILE, FACTS) == ""
+    # 3 times as many threads: 0.1 s a sample in place of 0.3.
+    assert static_from(PROFILE, now=now).functions[1] == SpeedFunction((0, 1), (0.0, pytest.approx(0.1)), 6)  # type: ignore[arg-type]
+
+
+def test_threads_of_a_gpus_rank_do_not_count() -> None:
+    gpu = replace(A, device="cuda (H)")
+    profile = replace(PROFILE, facts=replace(FACTS, ranks=(gpu, B)))
+    now = replace(FACTS, ranks=(replace(gpu, threads=1), B))
+    assert other_threads(profile, now) == ""
+    assert static_from(profile, now=now).functions == static_from(profile).functions
+
+
+def test_remarks_name_ranks_and_hosts() -> None:
+    assert static_from(PROFILE).remarks((Share(0, 9, 16), Share(9, 7, 16))) == [
+        f"rank {rank} (host {host}): {share} samples are more than the {most} that were measured; their time is an "
+        "extrapolation"
+        for rank, host, share, most in ((0, "a", 9, 8), (1, "b", 7, 1))
+    ]
+    four = replace(PROFILE, facts=replace(FACTS, ranks=(A, B, B, A)), speeds=PROFILE.speeds * 2)
+    assert static_from(four, Division(2, (0.5, 0.5), (0.0, 0.0))).names == (
+        "ranks 0 and 1 (hosts a and b)",
+        "ranks 2 and 3 (hosts b and a)",
+    )
+    assert static_from(four, Division(2, (1.0,), (0.2,), 2, masters=True)).names == (
+        "rank 0 (host a)",
+        "rank 2 (host b)",
+    )
+    with pytest.raises(UserError, match=r"rank 0 \(host a\): 100, rank 1 \(host b\): 6, together 106"):
+        static_from(PROFILE).shares(107, 2)
 
 
 CONTENT: dict[str, Any] = {
@@ -254,12 +292,3 @@ def test_not_a_profile(tmp_path: Path, text: str | bytes, message: str) -> None:
 )
 def test_damaged(tmp_path: Path, content: object, message: str) -> None:
     assert complaint(tmp_path / "speed.json", content) == f": {message}"
-
-
-def test_pipelines_are_as_fast_as_their_slowest_stage() -> None:
-    """Of two pipelines the first has a rank twice as fast behind one that does three quarters of the work."""
-    fast, slow = (RankSpeed({10: Estimate(seconds, 0.0, 3)}, 100) for seconds in (1.0, 2.0))
-    profile = replace(PROFILE, speeds=(fast, slow, slow, fast))
-    one, other = static_from(profile, [[0, 1], [2, 3]], [0.75, 0.25]).functions
-    assert (one.seconds(10), other.seconds(10)) == (0.75, 1.5)  # max(0.75 · 1, 0.25 · 2), max(0.75 · 2, 0.25 · 1)
-    assert one.cap == other.cap == 133  # 100 / 0.75

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.balance import Static
+from bpt.balance.divided_net import Division
 from bpt.balance.profile import Facts, Profile, RankSpeed, write_profile
 from bpt.balance.speed import Estimate
 from bpt.comm.base import Communicator
@@ -16,7 +17,7 @@ from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import FileError
 from bpt.plan.spec import RunPlan
-from bpt.runtime.balancing import static_balance
+from bpt.runtime.balancing import division_of, static_balance
 from bpt.runtime.rank_facts import facts
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import SOLVER, small_solver
@@ -62,7 +63,7 @@ def test_shares_of_the_profile(tmp_path: Path) -> None:
     [
         (lambda now: replace(now, ranks=now.ranks[:1]), "it is of 1 ranks, now there are 2"),
         (lambda now: replace(now, network="other"), "it is of another network"),
-        (lambda now: replace(now, ranks=(now.ranks[0], replace(now.ranks[1], threads=99))), "rank 1 had threads 99"),
+        (lambda now: replace(now, ranks=(now.ranks[0], replace(now.ranks[1], host="z"))), "rank 1 ran on host z"),
     ],
 )
 def test_a_foreign_profile(tmp_path: Path, change, difference: str) -> None:  # type: ignore[no-untyped-def]
@@ -72,6 +73,32 @@ def test_a_foreign_profile(tmp_path: Path, change, difference: str) -> None:  # 
     assert message.startswith(f"{tmp_path}/speed.json: was not measured for this run: {difference}")
     remedy = f"mpirun -n 2 … bpt time --solver {solver.path} --profile {tmp_path}/speed.json"
     assert message.endswith(f"Measure on these hosts, with the same --set: {remedy}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sharers"), [("", 4), ("num_shards: 2", 4), ("num_shards: 2 fc_param { scheme: MASTER_SLAVE }", 2)]
+)
+def test_one_profile_serves_every_division_of_its_net(
+    fields: str, sharers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ranks take 1, 2, 3 and 4 s a sample; rank 3 had 4 times the threads when that was measured."""
+    solver = small_solver(tmp_path, text=TEXT.replace("STATIC\n", f"STATIC {fields}\n"))
+    now = facts_of(solver, 4)
+    then = replace(now.ranks[3], threads=4 * now.ranks[3].threads)
+    write(solver, replace(now, ranks=(*now.ranks[:3], then)))
+
+    def rank(comm: Communicator) -> tuple[Static, Division]:
+        grid, graph = ProcessGrid.make(comm, 1, solver.parallel_param.num_shards), solver.train.graph()
+        return static_balance(solver, graph, grid, CPU), division_of(solver, graph, grid, None)
+
+    balance, division = run_ranks(4, rank)[0]
+    assert len(balance.functions) == sharers
+    assert sum(share.count for share in balance.shares(8, sharers)) == 8
+    assert (sum(division.split) > 0) == bool(fields)
+    threads = f"with {then.threads}, now {now.ranks[3].threads}"
+    assert f"other threads: rank 3 (host {then.host}) {threads}. Times are taken" in caplog.text
+    if not fields:
+        assert [f.seconds(1) for f in balance.functions] == [1.0, 2.0, 3.0, 16.0]
 
 
 def test_no_profile(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_two_ranks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert first.name == "small"
     assert [rank.host for rank in first.facts.ranks] == [os.uname().nodename] * 2
     assert first.facts.ranks[0].device.startswith("cpu (")
-    assert first.facts.solver == {"engine": "CONTIGUOUS", "type": "SGD", "iter_size": 1, "num_shards": 1}
+    assert first.facts.solver == {"engine": "CONTIGUOUS", "type": "SGD", "iter_size": 1}
     for speed in first.speeds:
         assert {1, 2, 4} <= speed.points.keys() <= set(range(1, 9))
         assert all(0 < point.seconds < 10 for point in speed.points.values())
