@@ -18,16 +18,16 @@ from tests.golden_cases import GOLDEN
 from tests.mpi.mpirun import needs_mpi
 
 ROOT = Path(__file__).parents[1]
-SECTIONS = ("MPI-FC", "CGDP")  # whose tables have a column of commands
+SECTIONS = ("MPI-FC", "BPT-CNN", "CGDP")  # whose tables have a column of commands
 HEAD = ["in the paper", "where it stands", "how to run it", "what differs"]
 COMMAND = re.compile(r"`((?:mpirun|bpt|scripts/bench|tools/)[^`]*)`")
 
 
-def rows() -> list[list[str]]:
+def rows(sections: tuple[str, ...] = SECTIONS) -> list[list[str]]:
     """The cells of all rows of these tables."""
     found = []
     for section in re.split(r"^## ", (ROOT / "docs" / "papers.md").read_text(), flags=re.MULTILINE):
-        if section.startswith(SECTIONS):
+        if section.startswith(sections):
             table = [line for line in section.splitlines() if line.startswith("|")]
             cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
             assert [cell.strip() for cell in cells[0]] == HEAD
@@ -52,25 +52,48 @@ def test_every_row_says_how_to_run_it() -> None:
     for row in listed:
         assert len(row) in (3, 4), row
         assert COMMAND.search(row[2]) or row[2].startswith("the same"), row
-    numbered = " ".join(row[0] for row in listed)
+    numbered = " ".join(row[0] for row in rows(("MPI-FC", "CGDP")))
     assert re.findall(r"Algorithm \d", numbered) == ["Algorithm 1", "Algorithm 2"]
     assert sorted(re.findall(r"Fig\. \d", numbered)) == sorted(f"Fig. {n}" for n in (*range(1, 7), *range(1, 9)))
     assert sorted(re.findall(r"Table \d", numbered)) == ["Table 1", "Table 1", "Table 2", "Table 3"]
     assert re.findall(r"Eq\. \d|Proposition 4.1", numbered) == ["Eq. 1", "Eq. 2", "Proposition 4.1"]
 
 
+def test_everything_numbered_in_bpt_cnn_has_a_row() -> None:
+    """``Eq. 3 to 5`` are three, ``Fig. 7, 8`` are two."""
+    text = "; ".join(row[0] for row in rows(("BPT-CNN",)))
+
+    def named(what: str) -> list[int]:
+        found: list[int] = []
+        for numbers in re.findall(rf"\b{what} (\d+(?:(?:, | to )\d+)*)", text):
+            for part in numbers.split(", "):
+                first, _, last = part.partition(" to ")
+                found += range(int(first), int(last or first) + 1)
+        return sorted(set(found))
+
+    assert named(r"Eq\.") == list(range(1, 24))
+    assert named(r"Fig\.") == list(range(1, 16))
+    assert named("Table") == [1, 2]
+    assert set(re.findall(r"Algorithm (\d\.\d)", text)) == {"3.1", "3.2", "4.1", "4.2"}
+
+
+def bench_parser(name: str) -> argparse.ArgumentParser:
+    """Of ``scripts/bench name``."""
+    parser = argparse.ArgumentParser()
+    runpy.run_path(str(ROOT / "scripts" / "bench"))["BENCHES"][name].add_arguments(parser)
+    return parser
+
+
 def test_every_command_is_understood() -> None:
-    benches = runpy.run_path(str(ROOT / "scripts" / "bench"))["BENCHES"]
     for command in commands():
         program, *words = words_of(command)
         if program == "bpt":
             make_parser().parse_args(words)
         elif program == "scripts/bench":
-            parser = argparse.ArgumentParser()
-            benches[words[0]].add_arguments(parser)
-            parser.parse_args(words[1:])
+            bench_parser(words[0]).parse_args(words[1:])
         for path in (program, *words):
-            assert "/" not in path or (ROOT / path).exists() or path.startswith("parallel_param"), command
+            places = ROOT / path, ROOT / "prototxt" / path
+            assert "/" not in path or any(place.exists() for place in places) or path.startswith("parallel_param"), path
 
 
 def test_every_file_is_there() -> None:
@@ -94,7 +117,9 @@ def test_every_command_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "data" / "digits").mkdir(parents=True)
     for part in ("train_lmdb", "test_lmdb"):
         (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
-    words = shlex.split(command) + (["--output", str(tmp_path)] if command.startswith("scripts/bench") else [])
+    words = shlex.split(command)
+    if words[0] == "scripts/bench" and "--output" in bench_parser(words[1]).format_help():
+        words += ["--output", str(tmp_path)]
     at = words.index("bpt") if "bpt" in words else 0
     words[at : at + 1] = [sys.executable, *(["-m", "bpt"] if "bpt" in words else [words[at]])]
     if words[0] == "mpirun":

@@ -210,7 +210,9 @@ def write_csv(path: Path, x: str, series: Mapping[str, Sequence[tuple[float, flo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--folder", type=Path, default=Path("figures"), help="where to write (default: %(default)s)")
+    parser.add_argument(
+        "--folder", "--output", type=Path, default=Path("figures"), help="where to write (default: %(default)s)"
+    )
     parser.add_argument("--figures", default=",".join(PANELS), help="which, separated by commas (default: all)")
     parser.add_argument("--passes", type=int, default=100, help="K (default: %(default)s)")
 
