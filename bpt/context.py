@@ -61,6 +61,7 @@ class PassContext:
         micro_batch: which one the layers have now; ``None``: the whole share.
         rotation: shares are rotated by this part of the batch.
         columns: layers run on a slice of the features (axis 1) of all samples of their group.
+        loss_scale: diffs are so many times what they are without it, since those of losses begin so.
     """
 
     seed: int = 0
@@ -77,6 +78,7 @@ class PassContext:
     micro_batch: int | None = None
     rotation: float = 0.0
     columns: Share | None = None
+    loss_scale: float = 1.0
 
     def generator(self, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
         """A generator for what ``key`` names; the same every time it is asked for."""

@@ -15,9 +15,9 @@ from bpt.report.log import number
 LOG = logging.getLogger("bpt")
 
 
-def _mean_size(tensor: Tensor) -> str:
-    """Mean absolute value, as Caffe's ``asum_data() / count()``."""
-    return number(tensor.detach().float().abs().mean().item()) if tensor.numel() else "0"
+def _mean_size(tensor: Tensor, scale: float = 1.0) -> str:
+    """Mean absolute value, as Caffe's ``asum_data() / count()``, of what has been multiplied by ``scale``."""
+    return number(tensor.detach().float().abs().mean().item() / scale) if tensor.numel() else "0"
 
 
 def log_forward(operator: SegmentOperator, index: int) -> None:
@@ -38,24 +38,26 @@ def log_backward(operator: SegmentOperator, index: int) -> None:
     node = graph.nodes[index]
     if not node.needs_backward:
         return
+    scale = operator.net.context.loss_scale
     for edge, wanted in zip(node.bottoms, node.bottom_needs_diff, strict=True):
         if wanted and edge in operator.diffs:
-            size = _mean_size(operator.diffs[edge])
+            size = _mean_size(operator.diffs[edge], scale)
             LOG.info("    [Backward] Layer %s, bottom blob %s diff: %s", node.name, graph.edges[edge].blob, size)
     for param in (graph.params[i] for i in node.params):
         grad = operator.net.value(param).grad
         if grad is not None:
-            LOG.info("    [Backward] Layer %s, param blob %s diff: %s", node.name, param.blob, _mean_size(grad))
+            size = _mean_size(grad, scale)
+            LOG.info("    [Backward] Layer %s, param blob %s diff: %s", node.name, param.blob, size)
 
 
 def log_totals(operator: SegmentOperator) -> None:
     """After the whole backward pass: norms of all parameters and of their diffs."""
     net = operator.net
-    values = [net.value(param) for param in net.graph.learnable]
+    values, scale = [net.value(param) for param in net.graph.learnable], net.context.loss_scale
     l1 = [sum(v.detach().abs().sum().item() for v in values)]
-    l1.append(sum(v.grad.abs().sum().item() for v in values if v.grad is not None))
+    l1.append(sum(v.grad.abs().sum().item() for v in values if v.grad is not None) / scale)
     squares = [sum(v.detach().square().sum().item() for v in values)]
-    squares.append(sum(v.grad.square().sum().item() for v in values if v.grad is not None))
+    squares.append(sum((v.grad / scale).square().sum().item() for v in values if v.grad is not None))
     LOG.error(
         "    [Backward] All net params (data, diff): L1 norm = (%s, %s); L2 norm = (%s, %s)",
         *map(number, l1),

@@ -87,11 +87,14 @@ class Executor:
             self._made = pipeline, staged(pipeline, stage.number, self._rule)
         return self._made[1]
 
-    def train(self, iteration: int, update: Callable[[float], object], debug: bool = False) -> float:
+    def train(
+        self, iteration: int, update: Callable[[float], object], debug: bool = False, loss_scale: float = 1.0
+    ) -> float:
         """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
 
         Args:
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
+            loss_scale: of the batch that begins; its gradients come multiplied by it.
 
         Returns:
             The loss of all ranks, as a mean over the passes; under ``schedule: DELAYED`` that of as many iterations ago
@@ -106,7 +109,7 @@ class Executor:
             self._status.forget()
         self._next = iteration + 1
         scheduler = self.scheduler
-        self.operator.begin(iteration, scheduler.micro_batches)
+        self.operator.begin(iteration, scheduler.micro_batches, loss_scale=loss_scale)
         for instruction in scheduler.training(iteration, self._first):
             self._execute(instruction)
         return self._total

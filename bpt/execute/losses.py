@@ -22,7 +22,9 @@ def sum_of_losses(
     return total
 
 
-def starting_diff(graph: LayerGraph, edge: int, top: Tensor | None, behind: Tensor | None) -> Tensor | None:
+def starting_diff(
+    graph: LayerGraph, edge: int, top: Tensor | None, behind: Tensor | None, scale: float = 1.0
+) -> Tensor | None:
     """The diff that flows into ``edge`` from behind; ``None`` if nothing does.
 
     A loss starts with its weight. What a later segment hands back is added to it, as it would be if that layer stood in
@@ -31,10 +33,13 @@ def starting_diff(graph: LayerGraph, edge: int, top: Tensor | None, behind: Tens
     Args:
         top: the edge's value, which a loss must have.
         behind: what a later segment has handed back, or a caller has set.
+        scale: losses, and what a caller has set, are multiplied by it.
     """
     info = graph.edges[edge]
-    if not info.loss_weight or (behind is not None and info.consumer is None):
+    if behind is not None and info.consumer is None:
+        return behind if scale == 1 else behind * scale
+    if not info.loss_weight:
         return behind
     assert top is not None, edge
-    weight = torch.full_like(top, info.loss_weight)
+    weight = torch.full_like(top, info.loss_weight * scale)
     return weight if behind is None else behind + weight

@@ -24,17 +24,20 @@ class MicroBatches:
     Attributes:
         states: by the number of the micro-batch.
         rotations: of each pass, by its first micro-batch; see PassContext.
+        loss_scale: of those that begin in this iteration.
     """
 
     def __init__(self, of_pass: int, delay: int | None) -> None:
         self.of_pass = of_pass
         self.states: dict[int, MicroBatchState] = {}
         self.rotations: dict[int, float] = {}
+        self.loss_scale = 1.0
         self._delay = delay
         self._iteration = self._first_pass = self._last = 0
 
-    def begin(self, iteration: int, count: int, number: int) -> None:
+    def begin(self, iteration: int, count: int, number: int, loss_scale: float) -> None:
         """An iteration of ``count`` micro-batches begins, at its ``number``-th pass."""
+        self.loss_scale = loss_scale
         self._iteration, self._first_pass, self._last = iteration, number, count - 1
 
     def first_of(self, micro: int) -> int:
@@ -47,6 +50,7 @@ class MicroBatches:
 
     def context_of(self, micro: int, run: PassContext) -> PassContext:
         """Of a micro-batch of this iteration, in the ``run``."""
+        run = replace(run, loss_scale=self.loss_scale)
         if self._delay is not None:
             iteration, number = (micro, 0) if micro != LOOK else (self._iteration, self._first_pass)
             return replace(run, iteration=iteration, pass_number=number, micro_batch=None)

@@ -149,14 +149,20 @@ class SegmentOperator:
 
     # Passes
 
-    def begin(self, iteration: int, micro_batches: int, number: int = 0) -> None:
+    def begin(self, iteration: int, micro_batches: int, number: int = 0, loss_scale: float = 1.0) -> None:
         """An iteration with so many micro-batches in all begins, at its ``number``-th pass."""
-        self._under_way.begin(iteration, micro_batches, number)
+        self._under_way.begin(iteration, micro_batches, number, loss_scale)
 
     def begin_pass(self, iteration: int, number: int) -> None:
         """A pass on the whole share begins: the ``number``-th of an iteration."""
         rotation = self.net.next_rotation()
-        context = replace(self.net.context, iteration=iteration, pass_number=number, rotation=rotation)
+        context = replace(
+            self.net.context,
+            iteration=iteration,
+            pass_number=number,
+            rotation=rotation,
+            loss_scale=self._under_way.loss_scale,
+        )
         self._state.context = context
         self.net.enter(context)
 
@@ -305,7 +311,20 @@ class SegmentOperator:
         return self.compute.backward(self.segments[index], state.segments.pop(index), diffs, state.weights)
 
     def _starting_diff(self, state: MicroBatchState, edge: int, top: Tensor | None) -> Tensor | None:
-        return starting_diff(self.net.graph, edge, top, state.diffs.get(edge))
+        return starting_diff(self.net.graph, edge, top, state.diffs.get(edge), state.context.loss_scale)
+
+    def divide_diffs(self) -> None:
+        """Let ``diffs`` be those of losses that are not scaled, for who looks at them after a whole pass."""
+        scale = self._state.context.loss_scale
+        if scale == 1:
+            return
+        wanted = [
+            pair for node in self.net.graph.nodes for pair in zip(node.bottoms, node.bottom_needs_diff, strict=True)
+        ]
+        scaled = {edge: self.diffs[edge] for edge, needs in wanted if needs and edge in self.diffs}
+        true = {id(diff): diff / scale for diff in scaled.values()}  # several edges may share one
+        for edge, diff in scaled.items():
+            self.diffs[edge] = true[id(diff)]
 
     def losses(self, index: int, micro: int | None = None) -> Tensor:
         """The sum of the losses that segment ``index`` has just made, each times its ``loss_weight``: float64."""

@@ -26,7 +26,8 @@ class Status:
         self._mine = world.Dup()
         self._comm_thread = comm_thread
         self._signals = signals
-        self._sums = np.zeros(2 + len(_ACTIONS))  # loss, termination, one for each action
+        self._sums = np.zeros(3 + len(_ACTIONS))  # loss, overflow, termination, one for each action
+        self.overflow = False  # whether to tell all ranks that this one had gradients that are not finite
         self.terminated = False  # whether a stop was asked for by SIGTERM, on any rank
 
     def start(self, loss: float) -> None:
@@ -49,6 +50,11 @@ class Status:
         return float(self._sums[0])
 
     @property
+    def overflown(self) -> bool:
+        """Whether any rank has told of ``overflow``."""
+        return bool(self._sums[1])
+
+    @property
     def action(self) -> Action:
         """What the solver is to do after this iteration.
 
@@ -64,8 +70,8 @@ class Status:
         return self._asked()
 
     def _asked(self) -> Action:
-        self.terminated |= bool(self._sums[1])
-        asked = [action for action, count in zip(_ACTIONS, self._sums[2:], strict=True) if count]
+        self.terminated |= bool(self._sums[2])
+        asked = [action for action, count in zip(_ACTIONS, self._sums[3:], strict=True) if count]
         return asked[-1] if asked else Action.NONE
 
     def _take(self) -> Action:
@@ -73,4 +79,4 @@ class Status:
 
     def _fill(self, loss: float, action: Action) -> None:
         terminated = self._signals is not None and self._signals.terminated
-        self._sums[:] = [loss, terminated, *(action is each for each in _ACTIONS)]
+        self._sums[:] = [loss, self.overflow, terminated, *(action is each for each in _ACTIONS)]

@@ -26,7 +26,7 @@ class HalfPrecision:
 
 
 def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecision:
-    """What of ``graph`` is in half precision, if it is run in it.
+    """What of ``graph`` is in half precision, if it is run in it. Losses are not, whatever layer makes them.
 
     Args:
         full: names of layers that are not, whatever their type says.
@@ -34,7 +34,8 @@ def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecisi
     edges = [False] * len(graph.edges)
     layers = []
     for node in graph.nodes:
-        half = node.name not in full and _is_half(node, [edges[edge] for edge in node.bottoms])
+        full_here = node.name in full or any(graph.edges[top].loss_weight for top in node.tops)
+        half = not full_here and _is_half(node, [edges[edge] for edge in node.bottoms])
         layers.append(half)
         for edge in node.tops:
             edges[edge] = half

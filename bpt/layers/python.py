@@ -52,6 +52,8 @@ class Python(Layer):
         with setting_up(spec, "__init__"), torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.generator("python", spec.name).initial_seed())
             self.module = _make(spec)
+        if isinstance(self.module, PycaffeModule):
+            self.module.loss_scale = lambda: self.context.loss_scale
         if context.precision.compute != torch.float32:  # which modules are made in, but for what they choose
             self.module.to(context.precision.compute)
         self.train(self.training)

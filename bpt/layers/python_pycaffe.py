@@ -140,6 +140,7 @@ class PycaffeModule(nn.Module):
         self.tops = [PycaffeBlob(np.zeros((), np.float32)) for _ in spec.tops]
         self.is_set_up = False
         self.passes = 0
+        self.loss_scale: Callable[[], float] = lambda: 1.0  # of the pass under way
 
     @property
     def has_backward(self) -> bool:
@@ -193,14 +194,15 @@ class _Run(torch.autograd.Function):
             )
         if not module.has_backward:
             raise RunError(f'layer "{module.spec.name}": {type(module.layer).__name__} has no backward')
+        scale = module.loss_scale()  # a loss that takes no heed of its top's diff is scaled all the same
         for top, diff in zip(module.tops, diffs, strict=True):
-            top.diff[...] = diff.cpu().numpy()
+            top.diff[...] = diff.cpu().numpy() / scale
         wanted = list(ctx.needs_input_grad[1:])
         for bottom in module.bottoms:
             bottom.diff[...] = 0
         with running(module.spec, "backward"):
             module.layer.backward(module.tops, wanted, module.bottoms)
         return None, *(
-            torch.tensor(bottom.diff, dtype=dtype, device=device) if wants else None
+            torch.tensor(bottom.diff, dtype=dtype, device=device) * scale if wants else None
             for bottom, (device, dtype), wants in zip(module.bottoms, ctx.devices, wanted, strict=True)
         )

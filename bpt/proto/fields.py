@@ -14,6 +14,8 @@ from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
 
 FIRST_OWN_NUMBER = 1000
+# Of NVIDIA's Caffe, under its numbers.
+_OF_NVIDIA = {"NetParameter": range(11, 21), "SolverParameter": range(44, 46)}
 # Their few numbers above 1000 are Caffe's own.
 _OLD_LAYERS = frozenset({"V0LayerParameter", "V1LayerParameter"})
 
@@ -48,9 +50,11 @@ def is_message(field: FieldDescriptor) -> bool:
 
 
 def is_own(field: FieldDescriptor) -> bool:
-    """Whether bpt added the field to one of Caffe's messages, so that Caffe does not know it."""
+    """Whether bpt, or another fork, added the field to one of Caffe's messages, so that Caffe does not know it."""
     container = field.containing_type
-    return field.number >= FIRST_OWN_NUMBER and container is not None and container.name not in _OLD_LAYERS
+    if container is None or container.name in _OLD_LAYERS:
+        return False
+    return field.number >= FIRST_OWN_NUMBER or field.number in _OF_NVIDIA.get(container.name, ())
 
 
 M = TypeVar("M", bound=Message)

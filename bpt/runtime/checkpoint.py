@@ -61,6 +61,8 @@ class Checkpoint:
         if self.plan.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
             (saved.inner,) = state.tuned["inner"]  # type: ignore[assignment]
         saved.half_layers.extend(state.tuned.get("half_layers", ()))
+        if state.loss_scale is not None:
+            saved.loss_scale, saved.finite_iterations = state.loss_scale
         grid = self.parallel.grid
 
         def write() -> str:
@@ -103,5 +105,6 @@ class Checkpoint:
             positions={(place.net, place.layer): place.samples for place in saved.data_position},
             losses=tuple(saved.loss_history),
             tuned=tuned,
+            loss_scale=(saved.loss_scale, saved.finite_iterations) if saved.HasField("loss_scale") else None,
             extras={},
         )

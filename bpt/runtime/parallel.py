@@ -173,7 +173,7 @@ class Parallel:
         if self.staging:
             assert self._links
             stage = Stage(self._links, self.staging.stages(net.graph), net.type_of)
-            if training and self.staging.rule == pb.PipelineParameter.DELAYED:
+            if training and self.is_delayed:
                 delay = self.grid.stages - 1 - self.grid.stage
             elif training:
                 splits = self.staging.cuts
@@ -267,9 +267,27 @@ class Parallel:
 
     def status(self, signals: SignalActions | None) -> Status:
         """What all ranks must know of each iteration before they go on; a collective call."""
-        if self.staging and self.staging.rule == pb.PipelineParameter.DELAYED:
+        if self.is_delayed:
             return LateStatus(self.grid.world, signals, self.grid.stages - 1)
         return Status(self.grid.world, self.comm_thread, signals)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether stages run ahead of each other."""
+        return self.staging is not None and self.staging.rule == pb.PipelineParameter.DELAYED
+
+    def any_in_step(self, own: bool) -> bool:
+        """Whether a matter is so on any of the ranks that update together with this one; a collective call.
+
+        All of the run or, where stages run ahead of each other, those that hold a stage together: other replicas see
+        what is not finite in the gradients that they have summed.
+        """
+        comm = self.grid.across_shards if self.is_delayed else self.grid.world
+        if comm.size == 1:
+            return own
+        count = torch.tensor([own], dtype=torch.float64)
+        comm.Allreduce(count.numpy())
+        return count.item() > 0
 
     def sum_over_replica(self, value: float) -> float:
         """The sum of a number over the ranks of this replica."""

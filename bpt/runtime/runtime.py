@@ -34,6 +34,7 @@ from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
 from bpt.runtime.ending import Ending
 from bpt.runtime.half_precision import HalfLayers, precision_here
+from bpt.runtime.loss_scaling import loss_scale
 from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
 from bpt.runtime.tuned_settings import Engine, Inner
@@ -112,6 +113,7 @@ class Runtime:
         ran: the operator that has run the training net last: its values and diffs are there to see.
         rule: updates the training net.
         losses: the smoothed loss.
+        scale: by what losses are multiplied, and gradients divided again.
         before_update: called with the loss when the gradients are those of all ranks.
     """
 
@@ -170,6 +172,7 @@ class Runtime:
                 snapshot.load_weights(net, path)
         self.rule = make_rule(plan.optim, self.net, keep_updates=plan.debug_info or plan.snapshot_diff)
         self.losses = SmoothedLoss(plan.average_loss)
+        self.scale = loss_scale(plan, precision, self.parallel, log)
         operators = [built.operator for built in (self.train, *self.tests)]
         self._half = HalfLayers(list(self.nets.values()), precision, world, device)
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
@@ -269,16 +272,34 @@ class Runtime:
 
     def _train(self, executor: Executor, debug: bool) -> float:
         self.ran = executor.operator
-        return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug)
+        scale = self.scale.begin(self.iteration)
+        return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug, scale)
 
     def _update(self, executor: Executor, loss: float) -> None:
         """Update the parameters, when all has been shown, in this order, as Caffe does."""
         self.losses.add(self.iteration, loss)
+        of = executor.applied(self.iteration)
+        finite = self._divide_gradients(of)
+        if executor.operator is self.observed:
+            self.observed.divide_diffs()
         for call in self.before_update:
             call(loss)
-        of = executor.applied(self.iteration)
-        if of is not None:
+        if of is not None and finite:
             self.rule.update(lr_policy.learning_rate(self.plan.optim, of), of)
+
+    def _divide_gradients(self, of: int | None) -> bool:
+        """Make true gradients of those of scaled losses; without any, if one is not finite. Whether all are.
+
+        Args:
+            of: the iteration whose they are.
+        """
+        finite = self.scale.divide(self.rule.gradients(), of)
+        if not finite:
+            self.rule.skip()
+        if self.scale.dynamic and self.parallel.is_delayed:
+            self.scale.learn(not self.status.overflown)
+            self.status.overflow = not finite  # is told with the next loss
+        return finite
 
     def _take_over_inputs(self) -> None:
         """What a user has set for Input layers, where all can be looked at, is there for all operators of the net."""
@@ -326,6 +347,7 @@ class Runtime:
             tuned={
                 tuned.name: settled for tuned in (self._half, *self._tuned, self.chunks) if (settled := tuned.state())
             },
+            loss_scale=self.scale.state(),
             extras={type(self.exchange).__name__: own} if (own := self.exchange.state()) else {},
         )
 
@@ -355,6 +377,7 @@ class Runtime:
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])
         self.exchange.load(state.extras.get(type(self.exchange).__name__, {}))
+        self.scale.load(state.loss_scale)
         self.iteration = state.iteration
         self.losses = SmoothedLoss(self.plan.average_loss, state.losses)
 

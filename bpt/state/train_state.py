@@ -32,6 +32,7 @@ class TrainState:
         losses: those in the smoothed loss, oldest first.
         tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks",
             "half_layers".
+        loss_scale: the scale, and the iterations since it has changed; ``None``: it does not.
         extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
             rank alone, so a state that was gathered has none.
     """
@@ -43,6 +44,7 @@ class TrainState:
     positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
     losses: tuple[float, ...] = ()
     tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    loss_scale: tuple[float, int] | None = None
     extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def copy(self) -> TrainState:

@@ -40,3 +40,13 @@ def test_a_layer_that_is_told_not_to_takes_those_with_it_that_follow_it() -> Non
     graph = graph_of(NET)
     half = half_precision(graph, {"conv"})
     assert {node.name for node in graph.nodes if half.layers[node.index]} == {"fc"}
+
+
+def test_losses_are_in_single_precision_whatever_makes_them() -> None:
+    graph = graph_of(NET.replace('top: "both" }', 'top: "both" loss_weight: 0.1 }'))
+    half = half_precision(graph)
+    losses = [edge for edge in graph.edges if edge.loss_weight]
+    assert [graph.nodes[edge.producer].name for edge in losses] == ["both_both_0_split", "loss"]
+    assert not any(half.edges[edge.index] for edge in losses)
+    layers = {node.name for node in graph.nodes if half.layers[node.index]}
+    assert layers == {"conv", "conv_conv_0_split", "bn", "relu", "both", "fc"}

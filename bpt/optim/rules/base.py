@@ -79,6 +79,19 @@ class UpdateRule:
         """
         if self.shard_info.updates:
             self._update(rate, iteration)
+        self._drop_gradients()
+
+    def skip(self) -> None:
+        """Leave an update out: forget its gradients."""
+        if self.updates is not None:
+            self.updates = [None] * len(self.parameters)
+        self._drop_gradients()
+
+    def gradients(self) -> list[Tensor]:
+        """Of all parameters that have one."""
+        return [p.value.grad for p in self.parameters if p.value.grad is not None]
+
+    def _drop_gradients(self) -> None:
         for parameter in self.parameters:
             parameter.value.grad = None
 

@@ -1,0 +1,35 @@
+"""Which loss scale a run has: what the net's text asks for, or what the precision needs."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import torch
+
+from bpt.errors import PrototxtError
+from bpt.optim.loss_scale import FIRST, LossScale
+from bpt.plan.spec import RunPlan
+from bpt.precision import Precision
+from bpt.runtime.parallel import Parallel
+
+LOG = logging.getLogger("bpt")
+
+
+def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: logging.Logger = LOG) -> LossScale:
+    """That of ``global_grad_scale`` and ``global_grad_scale_adaptive``, else a dynamic one under FLOAT16.
+
+    Raises:
+        PrototxtError: the text's is no scale.
+    """
+    source = plan.train.source
+    given, scale = source.param.HasField("global_grad_scale"), source.param.global_grad_scale
+    if not (math.isfinite(scale) and scale > 0):
+        where = source.origin("global_grad_scale")
+        raise PrototxtError(f"global_grad_scale is {scale:g}; it must be finite and above 0", where)
+    dynamic = source.param.global_grad_scale_adaptive or (not given and precision.half == torch.float16)
+    lag = 2 * parallel.grid.stages - 1 if parallel.is_delayed else None
+    made = LossScale(scale if given or not dynamic else FIRST, dynamic, parallel.any_in_step, lag)
+    if made.dynamic or made.value != 1:
+        log.info("Loss scale: %g%s", made.value, ", dynamic" * dynamic)
+    return made
