@@ -46,9 +46,9 @@ class _Rows:
         """``(rows, width)``: a view of a channels-last blob."""
         return x.as_strided((self._rows, self._width), (self._width, 1))
 
-    def spread(self, by_channel: Tensor) -> Tensor:
+    def spread(self, *by_channel: Tensor) -> tuple[Tensor, ...]:
         """What stands for each channel, for each element of a row."""
-        return by_channel.repeat(self.repeat)
+        return torch.stack(by_channel).repeat(1, self.repeat).unbind()
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and biased variance by channel."""
@@ -59,20 +59,32 @@ class _Rows:
 
     def affine(self, x: Tensor, slope: Tensor, level: Tensor) -> Tensor:
         """``slope · x + level`` by channel."""
-        top, factors, summands = torch.empty_like(x), self.spread(slope), self.spread(level)
-        if x.dtype == slope.dtype:
-            torch.addcmul(summands, self.of(x), factors, out=self.of(top))
-        else:  # without a copy of the blob in wider numbers
-            zero, one, none = torch.zeros_like(factors), torch.ones_like(factors), slope.new_empty(0)
-            torch.ops.aten.native_batch_norm.out(
-                self._image(x), factors, summands, zero, one, False, 0.0, 0.0,
-                out=self._image(top), save_mean=none, save_invstd=none.clone(),
-            )  # fmt: skip
+        if x.dtype != slope.dtype:
+            return self.normalised(x, torch.zeros_like(slope), torch.ones_like(slope), 0.0, slope, level)
+        top, (factors, summands) = torch.empty_like(x), self.spread(slope, level)
+        torch.addcmul(summands, self.of(x), factors, out=self.of(top))
+        return top
+
+    def normalised(
+        self, x: Tensor, mean: Tensor, variance: Tensor, eps: float, factors: Tensor | None, summands: Tensor | None
+    ) -> Tensor:
+        """``factors · (x - mean) / sqrt(variance + eps) + summands`` by channel, of a blob in half precision.
+
+        By a kernel that knows it, without a copy of the blob in wider numbers.
+        """
+        top, none = torch.empty_like(x), mean.new_empty(0)
+        given = [vector for vector in (factors, summands) if vector is not None]
+        mean, variance, *rest = self.spread(mean, variance, *given)
+        wide = None if factors is None else rest.pop(0), None if summands is None else rest.pop(0)
+        torch.ops.aten.native_batch_norm.out(
+            self._image(x), *wide, mean, variance, False, 0.0, eps,
+            out=self._image(top), save_mean=none, save_invstd=none.clone(),
+        )  # fmt: skip
         return top
 
     def moments_of_diff(self, diff: Tensor, x: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
         """Sums by channel of ``diff · (x - mean) · inverse`` and of ``diff``."""
-        near, factor = self.spread(mean), self.spread(inverse)
+        near, factor = self.spread(mean, inverse)
         _, along, level = torch.ops.aten.native_batch_norm_backward(
             self._image(diff), self._image(x), None, None, None, near, factor, True, 0.0, [False, True, True]
         )
@@ -140,9 +152,12 @@ class _NormaliseRows(torch.autograd.Function):
         rows = _Rows(x)
         mean, variance = rows.moments(x)
         inverse = torch.rsqrt(variance + eps)
-        slope = inverse if factors is None else inverse * factors
-        level = -mean * slope if summands is None else torch.addcmul(summands, mean, slope, value=-1)
-        top = rows.affine(x, slope, level)
+        if x.dtype == mean.dtype:
+            slope = inverse if factors is None else inverse * factors
+            level = -mean * slope if summands is None else torch.addcmul(summands, mean, slope, value=-1)
+            top = rows.affine(x, slope, level)
+        else:
+            top = rows.normalised(x, mean, variance, eps, factors, summands)
         unbiased = variance * (rows.count / max(rows.count - 1, 1))
         ctx.save_for_backward(x, mean, inverse, factors)  # type: ignore[arg-type]
         ctx.mark_non_differentiable(mean, unbiased)
@@ -154,9 +169,10 @@ class _NormaliseRows(torch.autograd.Function):
         # With y = (x - mean) / s: dx = factors (dy - Σ dy / n - y Σ (dy y) / n) / s, which is linear in dy and in x.
         x, mean, inverse, factors = ctx.saved_tensors  # type: ignore[attr-defined]
         wants_x, _, wants_factors, wants_summands = ctx.needs_input_grad  # type: ignore[attr-defined]
-        rows, d_top = _Rows(x), channels_last(d_top)
+        d_top = channels_last(d_top)
         if x.dtype != mean.dtype:
             return _NormalisePlanes.backward(ctx, d_top)
+        rows = _Rows(x)
         along, level = rows.moments_of_diff(d_top, x, mean, inverse)
         bottom = None
         if wants_x:
@@ -165,8 +181,9 @@ class _NormaliseRows(torch.autograd.Function):
             rest = torch.addcmul(mean * of_x, of_dy, level, value=1 / rows.count).neg_()
             bottom = torch.empty_like(x)
             dx = rows.of(bottom)
-            torch.addcmul(rows.spread(rest), rows.of(d_top), rows.spread(of_dy), out=dx)
-            dx.addcmul_(rows.of(x), rows.spread(of_x))
+            rest, of_dy, of_x = rows.spread(rest, of_dy, of_x)
+            torch.addcmul(rest, rows.of(d_top), of_dy, out=dx)
+            dx.addcmul_(rows.of(x), of_x)
         return bottom, None, along if wants_factors else None, level if wants_summands else None
 
 

@@ -147,8 +147,10 @@ class BatchNorm(Layer):
             elements: that a channel has in the batch; 0 changes nothing.
         """
         if elements:
-            for index, news in enumerate((mean, variance, torch.ones_like(self.blob(2)))):
-                self.blob(index).mul_(self.fraction).add_(news)
+            blobs = [self.blob(index) for index in range(3)]
+            torch._foreach_mul_(blobs, self.fraction)
+            torch._foreach_add_(blobs[:2], [mean, variance])
+            blobs[2].add_(1)
 
     def _normalise(
         self,
