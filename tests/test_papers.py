@@ -18,7 +18,7 @@ from tests.golden_cases import GOLDEN
 from tests.mpi.mpirun import needs_mpi
 
 ROOT = Path(__file__).parents[1]
-SECTIONS = ("MPI-FC", "BPT-CNN", "CGDP")  # whose tables have a column of commands
+SECTIONS = ("MPI-FC", "BPT-CNN", "StaticLB", "CGDP")  # whose tables have a column of commands
 HEAD = ["in the paper", "where it stands", "how to run it", "what differs"]
 COMMAND = re.compile(r"`((?:mpirun|bpt|scripts/bench|tools/)[^`]*)`")
 
@@ -57,6 +57,13 @@ def test_every_row_says_how_to_run_it() -> None:
     assert sorted(re.findall(r"Fig\. \d", numbered)) == sorted(f"Fig. {n}" for n in (*range(1, 7), *range(1, 9)))
     assert sorted(re.findall(r"Table \d", numbered)) == ["Table 1", "Table 1", "Table 2", "Table 3"]
     assert re.findall(r"Eq\. \d|Proposition 4.1", numbered) == ["Eq. 1", "Eq. 2", "Proposition 4.1"]
+
+
+def test_everything_numbered_in_staticlb_has_a_row() -> None:
+    numbered = " ".join(row[0] for row in rows(("StaticLB",)))
+    assert re.findall(r"step \d", numbered) == [f"step {n}" for n in range(1, 5)]
+    assert sorted(set(re.findall(r"Fig\. \d", numbered))) == [f"Fig. {n}" for n in range(1, 10)]
+    assert re.findall(r"Table \d", numbered) == [f"Table {n}" for n in range(1, 5)]
 
 
 def test_everything_numbered_in_bpt_cnn_has_a_row() -> None:

@@ -35,15 +35,16 @@ def quota(share: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where the kernel's cpu controller is mounted, and its version: 1 or 2."""
+    """Where the kernel's cpu controller is mounted, its version, 1 or 2, and the name of the cgroup of all hosts."""
 
     mount: Path
     version: int
+    name: str = PREFIX
 
     @property
     def root(self) -> Path:
         """The test bed's cgroup, which holds those of its hosts."""
-        return self.mount / PREFIX
+        return self.mount / self.name
 
     def host(self, name: str) -> Path:
         return self.root / name

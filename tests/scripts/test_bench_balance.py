@@ -1,16 +1,37 @@
-"""The arithmetic and the texts of ``scripts/bench balance``; what it measures takes a quiet machine and root."""
+"""The arithmetic, texts and files of ``scripts/bench balance``; what it measures takes a quiet machine and root."""
 
 from __future__ import annotations
 
+import argparse
+import csv
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bpt.graph.spec import count
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
-from scripts.benches import balance
-from scripts.benches.balance import Outcome, Turn, ideal_seconds, outcomes, report, write_solver
+from scripts.benches.balance import bench, nets, ranks
+from scripts.benches.balance.bench import Place
+from scripts.benches.balance.nets import NETS, parameters, write_solver
+from scripts.benches.balance.results import (
+    ACCURACIES,
+    SPEEDUPS,
+    TIMES,
+    Compared,
+    Outcome,
+    Turn,
+    accuracy_rows,
+    curve_rows,
+    ideal_seconds,
+    outcomes,
+    report,
+    speedup_row,
+    time_rows,
+)
+from scripts.benches.harness.replicas import unlike_shares
+from tests.doubles.thread_ranks import run_ranks
 
 
 def test_ideal_seconds() -> None:
@@ -34,16 +55,21 @@ SIDES = {
 }
 
 
+# An epoch of 1000 samples is 10 iterations.
+PREDICTED = {"UNIFORM": [0.5, 2.0], "STATIC": [1.0, 1.0]}
+RESULT = Compared("small", ["a", "b"], PREDICTED, SIDES, epoch=1000, parameters=7)
+
+
 def test_an_outcome_is_the_median_of_its_turns() -> None:
     uniform = SIDES["UNIFORM"]
     assert uniform.seconds == 2.2
     assert uniform.computing == [0.5, 2.1]
     assert uniform.exchange == 0.1  # of 0.1, 1.9 and 0
+    assert uniform.waiting == [1.7, 0.1]
 
 
 def test_report() -> None:
-    predicted = {"UNIFORM": [0.5, 2.0], "STATIC": [1.0, 1.0]}
-    assert list(report("small", ["a", "b"], predicted, SIDES)) == [
+    assert list(report(RESULT)) == [
         "small, batch 100: ms an iteration, medians of 1 turns",
         "           rank      samples  predicted       seen",
         "  UNIFORM  0 (a)          50      500.0      500.0",
@@ -67,17 +93,118 @@ def test_outcomes_are_what_the_worker_writes() -> None:
     assert outcomes(written) == {"UNIFORM": expected, "STATIC": expected}
 
 
-@pytest.mark.parametrize("name", balance.SHAPES)
-def test_solvers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_of_an_iteration_and_of_an_epoch() -> None:
+    first, *_ = time_rows("here", RESULT)
+    assert dict(zip(TIMES, first, strict=True)) == {
+        "place": "here", "net": "small", "batch": 100, "balance": "UNIFORM", "rank": 0, "name": "a", "samples": 50,
+        "predicted": 0.5, "computing": 0.5, "communication": 1.7, "computing_of_an_epoch": 5.0,
+        "communication_of_an_epoch": 17.0,
+    }  # fmt: skip
+    assert dict(zip(SPEEDUPS, speedup_row("here", RESULT), strict=True)) == {
+        "place": "here", "ranks": 2, "net": "small", "parameters": 7, "batch": 100, "unbalanced": 22.0,
+        "balanced": 11.0, "speedup": pytest.approx(2.0), "ideal_in_training": pytest.approx(2.52),
+        "ideal_by_the_profile": pytest.approx(2.0), "achieved_of_ideal": pytest.approx(2 / 2.52),
+        "achieved_of_ideal_by_the_profile": pytest.approx(1.0),
+    }  # fmt: skip
+
+
+def test_accuracy_is_the_mean_of_repetitions() -> None:
+    curves = {
+        "STATIC": [[(0, 0.0, 0.1), (8, 2.0, 0.9), (16, 4.0, 0.7)], [(0, 0.0, 0.1), (8, 3.0, 0.5), (16, 6.0, 0.5)]]
+    }
+    (row,) = accuracy_rows("here", "small", 10, 80, curves)
+    assert dict(zip(ACCURACIES, row, strict=True)) == {
+        "place": "here", "net": "small", "batch": 10, "balance": "STATIC", "epochs": 2.0, "repetitions": 2,
+        "maximum": pytest.approx(0.7), "maximum_deviation": pytest.approx(0.2 * 2**0.5), "last": pytest.approx(0.6),
+        "last_deviation": pytest.approx(0.1 * 2**0.5), "seconds": pytest.approx(5.0),
+    }  # fmt: skip
+    assert list(curve_rows("here", "small", 10, 80, curves))[-1] == (
+        "here", "small", 10, "STATIC", 1, 2.0, 6.0, 0.5,
+    )  # fmt: skip
+
+
+def test_unlike_shares() -> None:
+    assert unlike_shares(2, 2) == [1.0, 0.25]  # no rank can use more than a core
+    # Together 0.8 of a core: 1 + 0.95 + 0.9 + 0.25 + 0.2375 = 3.3375.
+    assert unlike_shares(5, 1) == pytest.approx(
+        [each / 3.3375 * 0.8 for each in (1, 0.95, 0.9, 0.25, 0.2375)], abs=1e-4
+    )
+    assert sum(unlike_shares(16, 2)) == pytest.approx(1.6, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("resnet20", 271_117), ("staticlb_cifar10", 176_034), ("staticlb_mnist", 21_840)]
+)
+def test_solvers(name: str, numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nets of prototxt/, all of their layers, on images of the right shape."""
-    monkeypatch.setattr(balance, "IMAGES", 4)
-    path = write_solver(name, 4, balance.make_images(balance.SHAPES[name], tmp_path), tmp_path)
+    monkeypatch.setattr(nets, "IMAGES", 4)
+    path = write_solver(name, 4, nets.make_images(NETS[name].shape, tmp_path), tmp_path)
     source = read_plan(path, ["parallel_param { balance: STATIC }"])
-    graph = source.train.graph()
-    assert sum(count(p.shape) for p in graph.learnable) == {
-        "resnet20": 271_117, "staticlb_cifar10": 176_034, "staticlb_mnist": 21_840
-    }[name]  # fmt: skip
-    assert graph.edges[0].shape == (4, *map(int, balance.SHAPES[name].split("x")))
+    assert parameters(path) == numbers
+    assert source.train.graph().edges[0].shape == (4, *map(int, NETS[name].shape.split("x")))
     assert source.engine == pb.SolverParameter.CHANNELS_LAST
     assert not source.parallel_param.sync_batch_norm
     assert source.parallel_param.balance_param.profile == str(tmp_path / f"{name}.json")
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_quick_is_small_and_keeps_what_was_asked_for() -> None:
+    arguments = parsed("--quick", "--nets", "resnet110", "--replicas", "4,16")
+    bench.made_quick(arguments)
+    assert (arguments.nets, arguments.replicas, arguments.repetitions) == (["resnet110"], [4], 1)
+    arguments = parsed("--quick")
+    bench.made_quick(arguments)
+    assert arguments.nets == ["staticlb_mnist", "resnet20"]
+
+
+def test_the_largest_batch_is_profiled() -> None:
+    assert nets.sorted_batches([64, 256, 64, 128]) == [256, 128, 64]
+
+
+def test_a_job_and_what_it_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ranks that are threads train the small net of Table 1, and learn by it."""
+    monkeypatch.setattr(nets, "IMAGES", 16)
+    monkeypatch.setattr(ranks, "WARM_UP", 1)
+    monkeypatch.setattr(ranks, "FEWEST", 1)
+    monkeypatch.setattr(ranks, "ROUGH", ranks.Limits(precision=10.0, run=0.001, repeats=2, seconds=0.01))
+
+    def job(module: str, work: Any) -> Any:
+        does = ranks.work if module == "balance.ranks" else bench.curve.work
+        return run_ranks(2, partial(does, work), timeout=300)[0]
+
+    arguments = parsed("--quick", "--batches", "8,6", "--output", str(tmp_path), "--seconds", "0.001", "--rounds", "1")
+    arguments.repetitions = 1
+    place = Place("two", "two threads", ["1", "0.25"], job)
+    tables = bench.Tables(tmp_path)
+    results = bench.measure("staticlb_mnist", place, arguments, tmp_path, tables)
+    assert [result.batch for result in results] == [6, 8]
+    assert [sum(result.sides["UNIFORM"].shares) for result in results] == [6, 8]
+
+    monkeypatch.setattr(bench, "images_to_learn", lambda *_: (tmp_path / "digits", 32, 8))
+    words = ["--shape", "1x28x28", "--train", "32", "--test", "8"]
+    nets.call(nets.ROOT / "scripts" / "make_synthetic.py", str(tmp_path / "digits"), *words)
+    monkeypatch.setattr(bench, "BATCH_TO_LEARN", 8)
+    bench.learn("staticlb_mnist", place, arguments, tmp_path, tables)
+
+    told = capsys.readouterr().out
+    assert "staticlb_mnist, batch 6: ms an iteration" in told
+    assert told.count("accuracy at most") == 3
+    rows = {path.stem: list(csv.DictReader(path.read_text().splitlines())) for path in tmp_path.glob("*.csv")}
+    assert {name: len(each) for name, each in rows.items() if name != "speeds"} == {
+        "times": 8, "speedups": 2, "accuracy": 3, "accuracy_by_time": 33,
+    }  # fmt: skip
+    # Samples weigh alike by default, so shares do not change what is learnt; unweighted they do.
+    last = {row["balance"]: float(row["last"]) for row in rows["accuracy"]}
+    assert last["UNIFORM"] == last["STATIC"]
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        f"two_staticlb_mnist_{what}.png" for what in ("speeds", "times", "accuracy")
+    }
+    bench.figures.draw_epochs(tmp_path / "epochs.png", "all", results)
+    assert (tmp_path / "epochs.png").stat().st_size > 1000

@@ -159,9 +159,7 @@ def on_a_cluster() -> Iterator[str]:
     yield "# Fig. 12 (a), 14 (b): 100,000 to 700,000 samples: as many records in data/imagenet/train_lmdb"
 
 
-def _command(
-    nodes: int, case: int, exchange: str, balance: str, passes: int, more: str = "", threads: int = 0
-) -> str:
+def _command(nodes: int, case: int, exchange: str, balance: str, passes: int, more: str = "", threads: int = 0) -> str:
     inner = " inner_param { engine: TASK_DAG }" * (threads > 0)
     own = f"parallel_param {{ exchange: {exchange} balance: {balance}{inner} }}"
     solver = f"prototxt/bpt_cnn/case{case}/solver.prototxt"

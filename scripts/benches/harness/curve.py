@@ -22,7 +22,7 @@ POINTS = 10  # of a curve, and the start
 
 def write_solver(
     name: str, overrides: Sequence[str], data: Path, batch: int, tests: int, path: Path, passes: int = 1,
-    fully_connected: str = "InnerProduct",
+    fully_connected: str = "InnerProduct", **fields: Any,
 ) -> None:  # fmt: skip
     """The solver of the network ``name`` of ``prototxt/``, which tests when it is told to, and writes nothing.
 
@@ -34,6 +34,7 @@ def write_solver(
         path: where to write it.
         passes: of an iteration.
         fully_connected: the type of its InnerProduct layers.
+        fields: of the solver; they have the last word.
     """
     net = read_net(PROTOTXT / name / "train_val.prototxt").param
     for layer in net.layer:
@@ -55,6 +56,8 @@ def write_solver(
     param.test_interval, param.test_initialization = 10**6, False  # the bench says when
     param.iter_size, param.random_seed, param.max_iter, param.snapshot_after_train = passes, 1, 10**6, False
     param.engine = pb.SolverParameter.CONTIGUOUS
+    for field, value in fields.items():
+        setattr(param, field, value)
     path.write_text(to_text(param))
 
 
@@ -64,9 +67,17 @@ def train(solver: Path, iterations: int, ranks: int, folder: Path) -> list[Point
     Raises:
         JobError: it has failed.
     """
-    order = {"solver": str(solver), "iterations": iterations, "every": max(1, iterations // POINTS)}
-    points = run_worker("harness.curve", order, folder, ranks, threads=1)
-    return [(int(iteration), float(seconds), float(accuracy)) for iteration, seconds, accuracy in points]
+    return points_of(run_worker("harness.curve", order_of(solver, iterations), folder, ranks, threads=1))
+
+
+def order_of(solver: Path, iterations: int) -> dict[str, Any]:
+    """What ranks are told; see ``work``."""
+    return {"solver": str(solver), "iterations": iterations, "every": max(1, iterations // POINTS)}
+
+
+def points_of(answer: Any) -> list[Point]:
+    """What ranks have answered."""
+    return [(int(iteration), float(seconds), float(accuracy)) for iteration, seconds, accuracy in answer]
 
 
 def work(order: dict[str, Any], world: Communicator) -> list[Point]:

@@ -107,4 +107,9 @@ def run_worker(
     """
     words, answer = order(module, work, folder)
     call([sys.executable, *words], ranks, threads, timeout, tell)
-    return json.loads(answer.read_text())
+    return read_answer(answer)
+
+
+def read_answer(path: Path) -> Any:
+    """What the first rank has written; see ``order``."""
+    return json.loads(path.read_text())

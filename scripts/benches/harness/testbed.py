@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scripts.benches.harness.launch import ROOT, order
+from scripts.benches.harness.launch import ROOT, order, read_answer
 from scripts.testbeds import bed, cgroups
 
 TESTBED = ROOT / "scripts" / "testbed"
@@ -44,7 +43,7 @@ def run_on_hosts(module: str, work: object, folder: Path, ranks: int = 0) -> Any
     """
     words, answer = order(module, work, folder)
     call(TESTBED, "run", *(["-n", str(ranks)] if ranks else []), "--", "python", *words)
-    return json.loads(answer.read_text())
+    return read_answer(answer)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from bpt.report.log import columns
 from scripts.benches.harness.arguments import add_output, at_least, explain, some_of
 from scripts.benches.harness.curve import Point, train, write_solver
 from scripts.benches.harness.launch import ROOT, JobError, run_worker
+from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import Tables
 from scripts.benches.harness.testbed import call, end_by_signals, on_testbed, run_on_hosts
 from scripts.benches.mpifc import figures
@@ -201,7 +202,7 @@ def measure(arguments: argparse.Namespace, hosts: str, job: Job, tables: Tables)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    figures.check_matplotlib()
+    check_matplotlib()
     if arguments.hosts:
         end_by_signals()
     if arguments.quick:

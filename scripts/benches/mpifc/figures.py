@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scripts.benches.harness.panels import new_panels, save_panels
 from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from scripts.benches.mpifc.bench import Timed
 
 # Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
 COLOURS = {WHOLE: "#000000", MASTER_SLAVE: "#D55E00", PEER: "#0072B2"}
 MARKS = {WHOLE: "s", MASTER_SLAVE: "o", PEER: "^"}
-INCHES, DOTS = (7.2, 3.2), 160
-
-
-def check_matplotlib() -> None:
-    """End the program if there is no matplotlib; better before than after the measurement."""
-    try:
-        import matplotlib  # noqa: F401, PLC0415  an extra, and slow to import
-    except ImportError:
-        sys.exit("the figures need matplotlib: pip install 'bpt[plot]'")
 
 
 def label(way: Way) -> str:
@@ -42,7 +30,7 @@ def draw_layers(stem: Path, title: str, layers: Sequence[Timed]) -> None:
     slaves = sorted({timed.way.slaves for timed in layers if timed.way.scheme != WHOLE})
     batches = sorted({timed.way.batch for timed in layers}, reverse=True)
     for name, of in (("by_slaves", slaves), ("by_outputs", outputs)):
-        figure, all_axes = _new(title, len(batches))
+        figure, all_axes = new_panels(title, len(batches))
         for axes, batch in zip(all_axes, batches, strict=True):
             for scheme, colour in COLOURS.items():
                 chosen = [t for t in layers if (t.way.scheme, t.way.batch) == (scheme, batch)]
@@ -61,12 +49,12 @@ def draw_layers(stem: Path, title: str, layers: Sequence[Timed]) -> None:
             axes.set_ylim(bottom=0)
             axes.set_xlabel("slaves K" if name == "by_slaves" else "outputs n_t of the layer")
             axes.set_ylabel("forward and backward (ms)")
-        _save(figure, all_axes, stem.with_name(f"{stem.name}_{name}.png"))
+        save_panels(figure, all_axes, stem.with_name(f"{stem.name}_{name}.png"))
 
 
 def draw_curves(path: Path, title: str, curves: Mapping[Way, Sequence[tuple[int, float, float]]]) -> None:
     """Fig. 4 and 5: accuracy of the test against the time of training."""
-    figure, (axes,) = _new(title, 1)
+    figure, (axes,) = new_panels(title, 1)
     for way, points in curves.items():
         style = "-" if way.passes == 1 else "--"
         axes.plot(
@@ -77,26 +65,4 @@ def draw_curves(path: Path, title: str, curves: Mapping[Way, Sequence[tuple[int,
     axes.set_xlim(left=0)
     axes.set_xlabel("time of training (s)")
     axes.set_ylabel("accuracy (%)")
-    _save(figure, [axes], path)
-
-
-def _new(title: str, panels: int) -> tuple[Figure, list[Axes]]:
-    # An extra, and slow to import.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=INCHES, dpi=DOTS, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=9)
-    return figure, [figure.add_subplot(1, panels, number + 1) for number in range(panels)]
-
-
-def _save(figure: Figure, all_axes: Sequence[Axes], path: Path) -> None:
-    for axes in all_axes:
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.tick_params(labelsize=8)
-        axes.xaxis.label.set_fontsize(8)
-        axes.yaxis.label.set_fontsize(8)
-    all_axes[-1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.savefig(path)
+    save_panels(figure, [axes], path)

@@ -1,0 +1,1 @@
+"""``scripts/bench balance``: the experiments of the StaticLB paper."""
