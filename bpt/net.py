@@ -14,7 +14,7 @@ from bpt.failures import kernel_error
 from bpt.fillers import fill
 from bpt.fusion.operations import Operation
 from bpt.fusion.steps import Step, one_by_one, plan_steps
-from bpt.graph.autocast import HalfPrecision, half_precision, without_half_precision
+from bpt.graph.autocast import HalfPrecision, choosable, half_precision, without_half_precision
 from bpt.graph.layer_graph import LayerGraph, Node, Param
 from bpt.graph.part import WHOLE, Part
 from bpt.graph.spec import Autocast
@@ -70,7 +70,8 @@ class Net(nn.Module):
         self._planned: dict[tuple[object, ...], tuple[Step, ...]] = {}
         self._fixed = False
         self.in_half: HalfPrecision = without_half_precision(graph)
-        self.compute_in_half(() if self.context.precision.measures else None)
+        precision = self.context.precision
+        self.compute_in_half(() if precision.measures or precision.named else None)
         for node in graph.nodes:
             if not part.runs(node.index):
                 self.layers.append(RemoteLayer(node.spec, self.context))
@@ -108,13 +109,13 @@ class Net(nn.Module):
         """From now on let these of the layers that multiply compute in half precision, and what lies between them.
 
         Args:
-            layers: by name; ``None``: all, which is so from the start, unless the precision is to be measured. Without
-                effect where the run's precision has no half.
+            layers: by name; ``None``: all, which is so from the start, unless the precision is to be measured, or is
+                that of some layers. Without effect where the run's precision has no half, and on layers whose own text
+                says in which numbers.
         """
         graph = self.graph
         if self.context.precision.half is not None:
-            multiply = (node for node in graph.nodes if node.layer_type.autocast(node.spec) is Autocast.HALF)
-            full = () if layers is None else {node.name for node in multiply if node.name not in layers}
+            full = () if layers is None else {node.name for node in choosable(graph) if node.name not in layers}
             self.in_half = half_precision(graph, full)
         self._casts = any(self.in_half.layers)
         self._planned.clear()

@@ -7,7 +7,7 @@ float32 too, so that a run begins alike in any precision.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ class Precision:
         master: of weights, gradients and moments, where they are kept and updated.
         half: what stands for ``compute`` in the layers that ``bpt.graph.autocast`` names; ``None``: in none.
         measures: whether each layer that could be among these is only if it is faster so.
+        named: whether only layers whose own text says FLOAT16 are among these.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Precision:
     master: torch.dtype
     half: torch.dtype | None = None
     measures: bool = False
+    named: bool = False
 
     def blob_type(self, half: bool) -> torch.dtype:
         """Of a blob that is in half precision, or not."""
@@ -51,9 +53,19 @@ HALF = (torch.bfloat16, torch.float16)
 PRECISIONS = {precision.name: precision for precision in (FLOAT32, FLOAT64, BFLOAT16, FLOAT16, AUTO)}
 
 
-def precision_of(param: pb.SolverParameter) -> Precision:
-    """What the solver's text asks for."""
-    return PRECISIONS[pb.Precision.Name.Name(param.precision)]
+def precision_of(param: pb.SolverParameter) -> Precision | None:
+    """What the solver's text asks for; ``None``: it leaves that to the net's."""
+    return PRECISIONS[pb.Precision.Name.Name(param.precision)] if param.HasField("precision") else None
+
+
+def precision_of_net(param: pb.NetParameter) -> Precision:
+    """What a net's text asks for, in the fields of NVIDIA's Caffe; FLOAT32 if it has none of them."""
+    if param.default_forward_type == pb.DOUBLE:
+        return FLOAT64
+    if param.default_forward_type == pb.FLOAT16:
+        return FLOAT16
+    some = any(layer.HasField("forward_type") and layer.forward_type == pb.FLOAT16 for layer in param.layer)
+    return replace(FLOAT16, named=True) if some else FLOAT32
 
 
 def narrowed(values: Tensor, like: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def compare(
     Returns:
         A line a trained parameter, on rank 0; nothing on the others.
     """
-    plan = replace(plan.training_only(), precision=precision)
+    plan = replace(plan.training_only(), asked_precision=precision)
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     with bind(plan, None, world, device) as runtime:
         staging = runtime.parallel.staging if stages > 1 else _one_behind_the_other(runtime.parallel, runtime.net.graph)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import Autocast
+from bpt.proto import bpt_pb2 as pb
 
 if TYPE_CHECKING:
     from bpt.precision import Precision
@@ -45,7 +46,8 @@ def half_precision(graph: LayerGraph, full: Collection[str] = ()) -> HalfPrecisi
 def blob_itemsizes(graph: LayerGraph, precision: Precision) -> tuple[int, ...]:
     """Bytes of an element of each edge's blob. What is to be measured counts as if it were in the run's own numbers."""
     halves = precision.half is not None and not precision.measures
-    edges = (half_precision(graph) if halves else without_half_precision(graph)).edges
+    full = {node.name for node in choosable(graph)} if precision.named else ()
+    edges = (half_precision(graph, full) if halves else without_half_precision(graph)).edges
     return tuple(precision.blob_type(half).itemsize for half in edges)
 
 
@@ -54,6 +56,17 @@ def without_half_precision(graph: LayerGraph) -> HalfPrecision:
     return HalfPrecision((False,) * len(graph.nodes), (False,) * len(graph.edges))
 
 
+def choosable(graph: LayerGraph) -> Iterator[Node]:
+    """The layers that multiply and whose own text does not say in which numbers."""
+    return (
+        node
+        for node in graph.nodes
+        if node.layer_type.autocast(node.spec) is Autocast.HALF and not node.spec.param.HasField("forward_type")
+    )
+
+
 def _is_half(node: Node, bottoms: list[bool]) -> bool:
     autocast = node.layer_type.autocast(node.spec)
+    if node.spec.param.HasField("forward_type") and autocast is not Autocast.FULL:
+        return node.spec.param.forward_type == pb.FLOAT16
     return autocast is Autocast.HALF or (autocast is Autocast.WIDEST and bool(bottoms) and all(bottoms))

@@ -71,7 +71,7 @@ def resolve(
         param,
         nets=_filled(NetFields, param, **{name: None for name in _ABSENT if not param.HasField(name)}),
         optim=_filled(OptimSpec, param, given=frozenset(field.name for field, _ in param.ListFields())),
-        precision=precision_of(param),
+        asked_precision=precision_of(param),
         path=source.path,
         origins=source.origins,
         set_fields=frozenset(_set_fields(param)),

@@ -16,7 +16,7 @@ from functools import cached_property
 from bpt.optim.optim_spec import OptimSpec
 from bpt.origin import FieldPath, Origin, locate
 from bpt.plan.nets import NetFields, NetPlan, test_plans, train_plan
-from bpt.precision import FLOAT32, Precision
+from bpt.precision import Precision, precision_of_net
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.outer_rules import OUTER
 
@@ -157,6 +157,7 @@ class RunPlan:
     Attributes:
         nets: the fields that name the nets; ``train`` and ``tests`` are what they name.
         optim: how weights follow from gradients.
+        asked_precision: the text's ``precision``; ``None``: the net's text says; see ``precision``.
         path: of the solver's text; "": the plan was made in memory.
         origins: where each field of the text stands.
         set_fields: the fields that the text or a flag sets.
@@ -184,7 +185,7 @@ class RunPlan:
     solver_mode: int = pb.SolverParameter.GPU
     device_id: int = 0
     engine: int = pb.SolverParameter.AUTO
-    precision: Precision = FLOAT32
+    asked_precision: Precision | None = None
     parallel_param: ParallelSpec = ParallelSpec()
     path: str = ""
     origins: Mapping[FieldPath, Origin] = field(default_factory=dict, repr=False)
@@ -206,6 +207,15 @@ class RunPlan:
     def tests(self) -> tuple[NetPlan, ...]:
         """The nets to test; see ``train``."""
         return test_plans(self)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The numbers that the run computes in, where the devices can.
+
+        Raises:
+            PrototxtError: see ``train``.
+        """
+        return self.asked_precision or precision_of_net(self.train.source.param)
 
     @property
     def max_iter(self) -> int:

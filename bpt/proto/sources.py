@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from bpt.errors import PrototxtError
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto import nvidia
 from bpt.proto.merge import apply_set
 from bpt.proto.parse import M, ParsedText
 from bpt.proto.text import read_text
@@ -75,7 +76,18 @@ def read_net(path: str | os.PathLike[str]) -> NetSource:
     parsed = read_net_text(path)
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
     words = [*map(str, notes), f"{parsed.path}: {_FOR_GOOD}"] if notes else []
-    return NetSource(parsed.message, parsed.path, parsed.origins, tuple(words))
+    return net_source(parsed.message, parsed.path, parsed.origins, words)
+
+
+def net_source(
+    param: pb.NetParameter, path: str, origins: Mapping[FieldPath, Origin], notes: Sequence[str] = ()
+) -> NetSource:
+    """A net in today's format, with the ``notes`` there are and those of what has no effect in it.
+
+    Raises PrototxtError if it is to compute in what nobody computes in.
+    """
+    nvidia.check_types(param, origins, path)
+    return NetSource(param, path, origins, (*notes, *nvidia.notes(param)))
 
 
 def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParameter]:

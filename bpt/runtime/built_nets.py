@@ -66,6 +66,7 @@ class Builder:
         self._observable = observable
         self._make_operator = make_operator or self._operator
         self._log = log
+        self._told: set[str] = set()
 
     def build(
         self,
@@ -82,7 +83,9 @@ class Builder:
         """
         self._log.info("Creating %s %s", what, plan.described_by)
         for note in plan.source.notes:
-            self._log.info("%s", note)
+            if note not in self._told:  # of a text that is read for several nets
+                self._log.info("%s", note)
+        self._told.update(plan.source.notes)
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
         alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
         context = self._alone if alone else self._contexts[graph.phase]

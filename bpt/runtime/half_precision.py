@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,8 +16,8 @@ from bpt.context import PassContext
 from bpt.device import synchronize
 from bpt.device.half import without_half
 from bpt.errors import UserError
+from bpt.graph.autocast import choosable
 from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.graph.spec import Autocast
 from bpt.kernels.channels_last import FORMATS, channels_last
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
@@ -40,8 +40,10 @@ Seconds = tuple[float, float]
 def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log: logging.Logger = LOG) -> Precision:
     """What the ranks of ``world`` compute in; a collective call. AUTO is FLOAT32 where one of them knows no bfloat16.
 
+    So is what only the net's text asks for, where a rank cannot: that text has been written for a GPU.
+
     Raises:
-        PrototxtError: a rank has no instruction for what ``plan`` asks for, or wrong kernels.
+        PrototxtError: a rank has no instruction for what the solver's text asks for, or wrong kernels.
     """
     precision = plan.precision
     if precision.half is None:
@@ -53,6 +55,14 @@ def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log
         where = f"rank {rank} on host {host}: " if world.size > 1 else ""
         if precision.measures:
             log.info("Precision: FLOAT32, since %s%s", where, why)
+            return FLOAT32
+        if plan.asked_precision is None:
+            log.warning(
+                "Precision: FLOAT32, though the net's text asks for %s, since %s%s (precision: BFLOAT16 in the solver)",
+                precision.name,
+                where,
+                why,
+            )
             return FLOAT32
         words = f"precision: {precision.name} cannot be: {where}{why}"
         refuse(plan, [Violation(("precision",), words, "use FLOAT32, or AUTO, which finds out what is faster")])
@@ -79,7 +89,7 @@ def net_in(
     if precision not in PRECISIONS:
         raise UserError(f'precision "{precision}" is none of {", ".join(PRECISIONS)}')
     world = world or SerialCommunicator()
-    found = precision_here(RunPlan(precision=PRECISIONS[precision]), world, device)
+    found = precision_here(RunPlan(asked_precision=PRECISIONS[precision]), world, device)
     net = make_net(graph, device, replace(context or PassContext(), precision=found))
     HalfLayers([net], found, world, device).settle()
     return net
@@ -99,7 +109,7 @@ class HalfLayers:
         self._nets = nets
         self._world = world
         self._device = device
-        self._candidates = [node.name for node in candidates(nets[0].graph)] if precision.measures else []
+        self._candidates = [node.name for node in choosable(nets[0].graph)] if precision.measures else []
         self.settled = not self._candidates
         self._chosen: frozenset[str] = frozenset()
 
@@ -141,16 +151,11 @@ class HalfLayers:
             net.compute_in_half(chosen)
 
 
-def candidates(graph: LayerGraph) -> Iterator[Node]:
-    """The layers that could be faster in half precision."""
-    return (node for node in graph.nodes if node.layer_type.autocast(node.spec) is Autocast.HALF)
-
-
 def times_of(net: Net, device: torch.device) -> dict[str, Seconds]:
     """How long the candidates that this rank runs take, by name. Equal ones are measured once."""
     known: dict[object, Seconds] = {}
     found: dict[str, Seconds] = {}
-    for node in filter(lambda node: net.part.runs(node.index), candidates(net.graph)):
+    for node in filter(lambda node: net.part.runs(node.index), choosable(net.graph)):
         shapes = tuple(net.context.own_shape(net.graph.edges[edge].shape) for edge in node.bottoms)
         text = without(node.spec.param, *NAMES).SerializeToString(deterministic=True)
         key = text, shapes, node.bottom_needs_diff

@@ -54,7 +54,9 @@ def test_all_of_a_solver_is_in_a_plan() -> None:
     known = {field.name for field in pb.SolverParameter.DESCRIPTOR.fields}
     held = names(RunPlan()) | names(OptimSpec()) | names(NetFields())
     # The old form of type, which reading replaces; and what has no effect, of which only its being set counts.
-    assert known - held == {"solver_type", "layer_wise_reduce"}
+    without_effect = {"layer_wise_reduce", "solver_data_type", "store_blobs_in_old_format"}
+    # Where "precision" is not set, the net's text counts.
+    assert known - held == {"solver_type", "precision", *without_effect} and "asked_precision" in names(RunPlan())
 
 
 def test_an_empty_text_is_a_plan_of_defaults() -> None:

@@ -122,8 +122,24 @@ def own_fields() -> Iterator[FieldDescriptor]:
 
 # As NVIDIA's Caffe 0.17 has them; where BVLC's has another field of a number, ours is above 1000.
 NVIDIA = {
+    "SolverParameter.solver_data_type": 44,
+    "SolverParameter.store_blobs_in_old_format": 45,
+    "NetParameter.default_forward_type": 11,
+    "NetParameter.default_backward_type": 12,
+    "NetParameter.default_forward_math": 13,
+    "NetParameter.default_backward_math": 14,
     "NetParameter.global_grad_scale": 15,
     "NetParameter.global_grad_scale_adaptive": 16,
+    "NetParameter.default_conv_algos_override": 17,
+    "NetParameter.reduce_buckets": 18,
+    "NetParameter.default_cudnn_math_override": 19,
+    "NetParameter.eltwise_mem_sharing": 20,
+    "LayerParameter.forward_type": 1008,
+    "LayerParameter.backward_type": 1009,
+    "LayerParameter.forward_math": 1010,
+    "LayerParameter.backward_math": 1011,
+    "LayerParameter.debug": 1012,
+    "LayerParameter.cudnn_math_override": 1013,
 }
 
 

@@ -80,7 +80,7 @@ def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalle
         threads = torch.get_num_threads()
         text = [LOCAL, f"parallel_param {{ {parallel} }}", *overrides]
         signals = Signalled(7) if world.rank == signalled else None
-        plan = replace(read_plan("solver.prototxt", text), precision=FLOAT64)
+        plan = replace(read_plan("solver.prototxt", text), asked_precision=FLOAT64)
         try:
             return train(plan, world, CPU, signals, replay=replay)
         except LostRankError:
@@ -93,7 +93,7 @@ def outer(ranks: int, parallel: str, *overrides: str, replay: str = "", signalle
 
 def alone(*overrides: str) -> None:
     """Train in one process, without an outer layer."""
-    with Solver(replace(read_plan("solver.prototxt", [LOCAL, *overrides]), precision=FLOAT64)) as solver:
+    with Solver(replace(read_plan("solver.prototxt", [LOCAL, *overrides]), asked_precision=FLOAT64)) as solver:
         solver.solve()
 
 
