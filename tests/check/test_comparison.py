@@ -18,7 +18,8 @@ from bpt.check import comparison
 from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
 from bpt.device import CPU
-from bpt.exchange import Bucket, Exchange
+from bpt.exchange import Bucket
+from bpt.exchange.tree import Tree
 from bpt.net import Net
 from bpt.plan.resolve import read_plan
 from bpt.precision import FLOAT32, FLOAT64, Precision
@@ -196,7 +197,7 @@ def average(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Exchange, "broadcast", lambda self: None)
+    monkeypatch.setattr(Tree, "broadcast", lambda self: None)
 
 
 def forget_norms_of_slices(monkeypatch: pytest.MonkeyPatch) -> None:
