@@ -46,6 +46,11 @@ class Division:
             for shard in range(self.group)
         ]
 
+    def sharer_of(self, rank: int) -> int:
+        """Which of ``sharers`` has the samples that a rank works on; a slave's are its master's."""
+        replica, shard = rank // (len(self.parts) * self.shards), rank % self.shards
+        return replica * self.group + (0 if self.masters else shard)
+
     def functions(self, ranks: Sequence[SpeedFunction]) -> list[SpeedFunction]:
         """The time of each of ``sharers``, from those of all ranks with the whole net."""
         return [self._of(ranks, each) for each in self.sharers]

@@ -96,8 +96,8 @@ def student(freedom: int) -> float:
 class SpeedFunction:
     """The time t(x) of a batch of x samples, and the speed s(x) = x / t(x) (StaticLB, §3; FuPerMod).
 
-    t is 0 at 0, straight between the measured sizes, and never falls. Beyond the largest of them it goes on as
-    between the last two or, if it was level there, by the mean time of a sample.
+    t is 0 at 0, straight between the measured sizes, and never falls. Beyond the largest of them it goes on as from
+    the last one of at most half that size or, if it was level there, by the mean time of a sample.
 
     Attributes:
         sizes: 0 and the measured sizes, rising.
@@ -156,7 +156,9 @@ class SpeedFunction:
 
     @cached_property
     def _last_slope(self) -> float:
-        rise = (self.times[-1] - self.times[-2]) / (self.sizes[-1] - self.sizes[-2])
+        # Not from the last but one, which may be so near that noise makes the slope.
+        half = bisect_right(self.sizes, self.sizes[-1] // 2) - 1
+        rise = (self.times[-1] - self.times[half]) / (self.sizes[-1] - self.sizes[half])
         return rise or self.times[-1] / self.sizes[-1]
 
 

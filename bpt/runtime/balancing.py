@@ -56,19 +56,26 @@ def static_balance(
     return static_from(profile, division_of(plan, graph, grid, staging), now)
 
 
-def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: Staging | None) -> Division:
-    """How the ranks divide the training net."""
-    shards = grid.shards
+def division_of(plan: RunPlan, graph: LayerGraph, grid: ProcessGrid, staging: Staging | None = None) -> Division:
+    """How the ranks divide the training net.
+
+    Args:
+        staging: which stage runs which layers; without it all stages count alike.
+    """
+    shards, stages = grid.shards, grid.stages
     split_nodes = {node.index for node in split_layers(graph)} if shards > 1 else set()
     masters = plan.parallel_param.fc_param.scheme == pb.FcParameter.MASTER_SLAVE
-    flops, split = [0] * grid.stages, [0] * grid.stages
+    parts, split = [0.0] * stages, [0.0] * stages
+    whole = sum(node.flops for node in graph.nodes) or 1
     for node in graph.nodes:
-        stage = staging.of_layers[node.index] if staging else 0
-        flops[stage] += node.flops
-        split[stage] += node.flops * (node.index in split_nodes)
-    whole = sum(flops)
-    parts = [own / whole if whole else 1 / grid.stages for own in flops]
-    return Division(grid.replicas, parts, [own / whole if whole else 0.0 for own in split], shards, masters)
+        own = node.flops / whole
+        where = (staging.of_layers[node.index],) if staging else range(stages)
+        for stage in where:
+            parts[stage] += own / len(where)
+            split[stage] += own / len(where) * (node.index in split_nodes)
+    if not sum(parts):
+        parts = [1 / stages] * stages
+    return Division(grid.replicas, parts, split, shards, masters)
 
 
 class SeenBalance:

@@ -21,6 +21,7 @@ from bpt.plan.violations import refuse, violations_in_step
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import check_same, facts_of
 from bpt.runtime.arranging import arrange
+from bpt.runtime.balancing import division_of
 from bpt.runtime.rank_facts import facts
 from bpt.speeds.step_benchmark import StepBenchmark
 from bpt.speeds.survey import Limits, measure_speed
@@ -48,7 +49,7 @@ def profile(
     graph = plan.train.graph()
     check_same(world, facts_of(plan, graph))
     refuse(plan, violations_measured(graph))
-    arrange(uniform, graph, world)
+    grid = arrange(uniform, graph, world)
     if not batch_of(graph):
         raise PrototxtError(
             "the training net has no layer that makes batches; there is nothing to divide", plan.origin("net")
@@ -61,10 +62,11 @@ def profile(
         sharers=world.allgather(_memory_of(device, world)).count(_memory_of(device, world)),
         agree=lambda seconds: float(max(world.allgather(seconds))),
     )
+    division = division_of(uniform, graph, grid)
     batch = whole_batch(graph, plan.parallel_param, world.size)
     LOG.info("Profile: measuring %d ranks, for batches of %d samples in all", world.size, batch)
     try:
-        speed = measure_speed(work, plan.engine, batch, world, limits)
+        speed = measure_speed(work, plan.engine, batch, world, limits, division)
     finally:
         work.close()
     speeds = tuple(world.allgather(speed))

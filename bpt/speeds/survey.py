@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bpt.balance.batch_shares import Static
+from bpt.balance.divided_net import Division
 from bpt.balance.profile import RankSpeed
 from bpt.balance.speed import Estimate, Growth, estimate_runs, ladder
 from bpt.comm.base import Communicator
@@ -64,7 +65,14 @@ class Work(Protocol):
     def run(self) -> float: ...
 
 
-def measure_speed(work: Work, engine: int, batch: int, comm: Communicator, limits: Limits | None = None) -> RankSpeed:
+def measure_speed(
+    work: Work,
+    engine: int,
+    batch: int,
+    comm: Communicator,
+    limits: Limits | None = None,
+    division: Division | None = None,
+) -> RankSpeed:
     """Measure this rank at the sizes that may become its share of ``batch``; a collective call.
 
     From 1 to the even share sizes are doubled. A rank goes on doubling, up to ``batch``, while it is faster than the
@@ -77,9 +85,10 @@ def measure_speed(work: Work, engine: int, batch: int, comm: Communicator, limit
         work: this rank's.
         engine: the solver's memory layout; AUTO is settled as in training, by the slowest rank.
         batch: samples of all ranks together.
-        comm: the ranks that share the batch.
+        comm: the ranks.
+        division: how they divide the net, and so who shares the batch; by default all of them.
     """
-    survey = _Survey(work, engine, batch, comm, limits or Limits())
+    survey = _Survey(work, engine, batch, comm, limits or Limits(), division or Division(comm.size))
     survey.climb()
     survey.climb_on()
     survey.refine()
@@ -89,12 +98,16 @@ def measure_speed(work: Work, engine: int, batch: int, comm: Communicator, limit
 class _Survey:
     """A rank's part of the measurement. All methods without an underscore are collective."""
 
-    def __init__(self, work: Work, engine: int, batch: int, comm: Communicator, limits: Limits) -> None:
+    def __init__(
+        self, work: Work, engine: int, batch: int, comm: Communicator, limits: Limits, division: Division
+    ) -> None:
         self._work = work
         self._engine = engine
         self._batch = batch
         self._comm = comm
         self._limits = limits
+        self._division = division
+        self._sharers = len(division.sharers)
         self._points: dict[int, Estimate] = {}
         largest_blob, all_blobs = work.blob_bytes
         self._growth = Growth(guess=3 * all_blobs, least=largest_blob)  # blobs, their diffs, what kernels need
@@ -109,7 +122,7 @@ class _Survey:
 
     def climb(self) -> None:
         """Measure from 1 to the even share."""
-        *smaller, even = ladder(self._batch, self._comm.size)
+        *smaller, even = ladder(self._batch, self._sharers)
         for size in (*smaller, even):
             limits = self._limits if size == even else self._limits.rough
             self._step(size if self._fits(size) else self._growth.largest, limits)
@@ -117,7 +130,7 @@ class _Survey:
 
     def climb_on(self) -> None:
         """Measure larger sizes, as far as this rank may get them."""
-        even = ladder(self._batch, self._comm.size)[-1]
+        even = ladder(self._batch, self._sharers)[-1]
         times = self._comm.allgather(self._points[even].seconds if even in self._points else float("inf"))
         while any(sizes := self._comm.allgather(self._next(max(times)))):
             self._step(sizes[self._comm.rank] or self._growth.largest, self._limits.rough)
@@ -133,14 +146,18 @@ class _Survey:
     def refine(self) -> None:
         """Measure the division that comes out, until it is what was predicted."""
         for _ in range(REFINEMENTS if self._comm.size > 1 else 0):
-            balance = Static([speed.function for speed in self._comm.allgather(self.result)])
+            functions = [speed.function for speed in self._comm.allgather(self.result)]
+            split = sum(self._division.split)
+            balance = Static(self._division.functions(functions), group=self._division.group, split=split)
             try:
-                shares = balance.shares(self._batch, self._comm.size)
+                shares = balance.shares(self._batch, self._sharers)
             except UserError as error:
                 self._log("Profile: %s", error)
                 return
-            mine = shares[self._comm.rank].count
-            predicted = balance.predicted_seconds(shares)[self._comm.rank]
+            own = functions[self._comm.rank]
+            mine = shares[self._division.sharer_of(self._comm.rank)].count
+            mine = min(mine, mine if own.cap is None else own.cap)  # a stage may have more than fits with the whole net
+            predicted = own.seconds(mine)
             self._step(mine, self._limits)
             error_of_mine = abs(self._points[mine].seconds / predicted - 1) if mine else 0.0
             if max(self._comm.allgather(error_of_mine)) <= TOLERANCE:

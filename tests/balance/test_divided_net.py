@@ -25,6 +25,9 @@ def test_who_has_a_share() -> None:
     both = Division(2, (0.5, 0.5), (0.0, 0.0), shards=2)
     assert both.sharers == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert both.group == 2
+    assert [both.sharer_of(rank) for rank in range(8)] == [0, 1, 0, 1, 2, 3, 2, 3]
+    masters = Division(2, (0.5, 0.5), (0.0, 0.4), shards=2, masters=True)
+    assert [masters.sharer_of(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_pipelines_are_as_fast_as_their_slowest_stage() -> None:

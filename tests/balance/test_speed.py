@@ -87,6 +87,12 @@ def test_one_point_is_a_constant_speed() -> None:
     assert function.cap == 7
 
 
+def test_beyond_the_largest_size_noise_between_near_ones_does_not_count() -> None:
+    """From 31 to 32 it is 0.1 s a sample, from 16 to 32 it is 14 / 16."""
+    function = SpeedFunction.fitted([(16, 16.0), (31, 29.9), (32, 30.0)])
+    assert function.seconds(48) == 30 + 14
+
+
 def test_level_end_goes_on_with_the_mean_time_of_a_sample() -> None:
     function = SpeedFunction.fitted([(1, 1.0), (4, 3.0), (8, 3.0)])
     assert [function.seconds(size) for size in (4, 6, 8, 16)] == [3.0, 3.0, 3.0, 6.0]

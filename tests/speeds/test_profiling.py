@@ -89,6 +89,18 @@ def test_the_whole_batch_of_four_ranks(tmp_path: Path, text: str, expected: int)
     assert whole_batch(solver.train.graph(), solver.parallel_param, 4) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "even"),
+    [("num_stages: 2", 4), ("num_shards: 2 fc_param { scheme: MASTER_SLAVE }", 4), ("num_shards: 2", 2)],
+)
+def test_sizes_are_those_that_ranks_may_get_as_the_net_is_divided(tmp_path: Path, text: str, even: int) -> None:
+    """8 samples and 4 ranks: two of them share the samples of a replica, or divide them."""
+    solver = small_solver(tmp_path, f"parallel_param {{ {text} }}")
+    made = run_ranks(4, lambda comm: profile(solver, CPU, comm, str(tmp_path / "speed.json"), QUICK))[0]
+    assert all({1, even} <= speed.points.keys() for speed in made.speeds)
+    assert {max(speed.points) >= even for speed in made.speeds} == {True}
+
+
 def test_a_net_without_data(tmp_path: Path) -> None:
     net = 'layer { name: "s" type: "DummyData" top: "s" dummy_data_param { shape { } } }'
     with pytest.raises(PrototxtError, match="no layer that makes batches"):

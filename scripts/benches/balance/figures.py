@@ -67,7 +67,7 @@ def draw_epochs(path: Path, title: str, results: Sequence[Compared]) -> None:
             seconds = [result.sides[side].seconds * result.iterations for result in chosen]
             axes.plot(batches, seconds, **_style(number), label=side, markersize=4)
         best = [result.ideals["in training"][1] * result.iterations for result in chosen]
-        axes.plot(batches, best, color="#000000", linestyle=":", label="ideal")
+        axes.plot(batches, best, color="#000000", linestyle=":", marker="_", label="ideal")
         axes.set_title(net, fontsize=8)
         axes.set_ylabel("s of an epoch")
         axes.set_ylim(bottom=0)
