@@ -30,7 +30,7 @@ class Notes:
         self.passes = 0
         self.grad = True
 
-    def begin(self, iteration: int, micro_batches: int, number: int = 0) -> None:
+    def begin(self, iteration: int, micro_batches: int, number: int = 0, loss_scale: float = 1.0) -> None:
         """Of pipelines."""
 
     def forget(self) -> None:
