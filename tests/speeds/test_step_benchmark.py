@@ -15,6 +15,7 @@ from bpt.layers.base import batch_of
 from bpt.layers.data import Data
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
+from bpt.precision import FLOAT32
 from bpt.proto import bpt_pb2 as pb
 from bpt.speeds.step_benchmark import StepBenchmark
 from tests.data.lmdbs import write_images
@@ -138,7 +139,7 @@ def test_sources_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     closed: list[int] = []
     close = Data.close
     monkeypatch.setattr(Data, "close", lambda layer: closed.append(1) or close(layer))
-    work = StepBenchmark(graph_of(net), RunPlan(), CPU)
+    work = StepBenchmark(graph_of(net), RunPlan(asked_precision=FLOAT32), CPU)
     work.resize(1)
     work.resize(2)
     assert len(closed) == 1
