@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -278,10 +279,12 @@ class Net(nn.Module):
         if keep is None or self._behind_filters or is_written_down():  # a compiler fuses by itself
             return one_by_one(self.graph, run)
         grad = torch.is_grad_enabled()
-        key = run, frozenset(keep), grad, tuple(layer.training for layer in self.layers)
+        key = self._fixed, run, frozenset(keep), grad, tuple(layer.training for layer in self.layers)
         steps = self._planned.get(key)
         if steps is None:
             layers = [self.layer(node) for node in self.graph.nodes]
+            if self._fixed:  # what is prepared takes memory: that of one way to run is enough
+                self._drop_prepared()
             steps = plan_steps(self.graph, layers, run, keep, self.in_half, grad=grad, fixed=self._fixed)
             self._planned[key] = steps
         return steps
@@ -298,12 +301,18 @@ class Net(nn.Module):
             yield
             return
         self._fixed = True
-        self._planned.clear()
         try:
             yield
         finally:
             self._fixed = False
-            self._planned.clear()
+            self._drop_prepared()
+
+    def _drop_prepared(self) -> None:
+        self._planned = {key: steps for key, steps in self._planned.items() if not key[0]}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies, which plan anew: what is prepared cannot be copied."""
+        return self.__dict__ | {"_planned": {}, "_fixed": False}
 
     def bottoms(self, node: Node, values: Mapping[int, Tensor]) -> list[Tensor]:
         """What a layer reads, in the numbers that it computes in, so that diffs flow where they are wanted."""

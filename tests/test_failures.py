@@ -78,6 +78,7 @@ def operator_with(cut_into: tuple[Segment, ...] | None, monkeypatch: pytest.Monk
     """A net whose ReLU fails in the backward pass."""
     net = Net(graph_of(NET))
     monkeypatch.setattr(net.layers[2], "forward", Failing.apply)
+    monkeypatch.setattr(net.layers[2], "overwrites", ())  # or it would not be called
     return SegmentOperator(net, cut_into)
 
 

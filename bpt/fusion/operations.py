@@ -16,6 +16,7 @@ from bpt.layers.convolution import Convolution
 from bpt.layers.eltwise import Eltwise
 from bpt.layers.inner_product import InnerProduct
 from bpt.layers.pooling import Pooling
+from bpt.precision import narrowed
 
 
 class Operation(Protocol):
@@ -87,7 +88,7 @@ class PreparedConvolution:
 
     Args:
         total: behind these, the sum with another blob, which is then the second bottom.
-        relu: behind all others, done by the way.
+        relu: behind all others.
         holders: the layers that have that other blob's memory, if it may be written over; else none.
     """
 
@@ -115,13 +116,16 @@ class PreparedConvolution:
             affine = _together(self._affines)
             if affine is None:
                 return None
-            self._weights = self._head.folded(affine)
-            self._packed = self._head.packed(self._weights, bottom, self._relu is not None)
+            weight, bias = self._head.folded(affine)
+            assert weight is not None
+            self._weights = narrowed(weight, bottom), None if bias is None else narrowed(bias, bottom)
+            self._packed = self._head.packed(self._weights, bottom)
         if self._packed is not None:
-            return self._packed(bottom, bottoms[1] if self._total is not None else None, self._over)
-        top = self._head.forward_by(self._weights, bottom)
-        if self._total is not None:
-            top = self._total.overwrite(0, top, bottoms[1])
+            top = self._packed(bottom, bottoms[1] if self._total is not None else None, self._over)
+        else:
+            top = self._head.forward_by(self._weights, bottom)
+            if self._total is not None:
+                top = self._total.overwrite(0, top, bottoms[1])
         return top if self._relu is None else self._relu.overwrite(0, top)
 
 
@@ -129,7 +133,7 @@ class PreparedProduct:
     """An InnerProduct by weights that are packed once, for passes as PreparedConvolution's.
 
     Args:
-        relu: behind it, done by the way.
+        relu: behind it.
     """
 
     def __init__(self, head: InnerProduct, relu: ReLU | None) -> None:
@@ -141,10 +145,9 @@ class PreparedProduct:
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
         flat = bottoms[0].flatten(self._head.axis)
         if self._packed is None:
-            self._packed = self._head.packed(flat, self._relu is not None)
-        if self._packed is not None and self._packed.rows == len(flat):
-            return self._packed(flat)
-        top = self._head(bottoms[0])
+            self._packed = self._head.packed(flat)
+        fits = self._packed is not None and self._packed.rows == len(flat)
+        top = self._packed(flat) if self._packed is not None and fits else self._head(bottoms[0])
         return top if self._relu is None else self._relu.overwrite(0, top)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from torch.nn.modules import module
+
 from bpt.fusion.operations import (
     FoldedAffine,
     MaxThenReLU,
@@ -22,6 +24,9 @@ from bpt.layers.convolution import Convolution
 from bpt.layers.eltwise import SUM, Eltwise
 from bpt.layers.inner_product import InnerProduct
 from bpt.layers.pooling import Pooling
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Where torch keeps those of a module; with ``_global`` before, those of all modules."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Step:
     def observed(self) -> bool:
         """Whether a caller has hooks where the operation would hide blobs."""
         assert self.operation is not None
-        return any(layer._forward_hooks or layer._forward_pre_hooks for layer in self.operation.layers)
+        own = any(any(getattr(layer, kind) for kind in _HOOKS) for layer in self.operation.layers)
+        return own or any(getattr(module, f"_global{kind}") for kind in _HOOKS)
 
 
 def one_by_one(graph: LayerGraph, run: range) -> tuple[Step, ...]:
@@ -156,7 +162,8 @@ class _Planner:
         behind, layer = self._graph.nodes[consumer], self._layers[consumer]
         others = tuple(edge for edge in behind.bottoms if edge != node.tops[0])
         adds = isinstance(layer, Eltwise) and layer.operation == SUM and layer.coeffs == [1.0, 1.0]
-        if not adds or self._graph.edges[others[0]].producer >= ready:
+        casts = self._half[consumer] != self._half[node.index]
+        if not adds or casts or self._graph.edges[others[0]].producer >= ready:
             return None, ()
         return behind, others
 

@@ -1,8 +1,9 @@
 """Convolutions and products whose weights were laid out for the processor once, not in every call; forward only.
 
 oneDNN, by which torch convolves on a CPU, wants the weights in blocks whose form depends on the processor. Torch has
-operators for that, which it uses where it compiles a net; they add another tensor, and do a ReLU, before they write
-the top. They are not public: they are tried out before use, and without them everything works, more slowly.
+operators for that, which it uses where it compiles a net; they add another tensor before they write the top. They are
+not public: they are tried out before use, and without them everything works, more slowly. They would do a ReLU, too,
+but one that makes 0 of NaN, so that a net which has diverged would look as if it had not.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from bpt.kernels.linear import SMALL
 
 @dataclass(frozen=True)
 class PackedConvolution:
-    """A convolution by packed filters, or the sum of it and another tensor; and a ReLU of that.
+    """A convolution by packed filters, or the sum of it and another tensor.
 
     Attributes:
         filters: opaque.
         bias: ``(outputs,)``, or none.
         stride, pad, dilation: one number for each of the two spatial axes.
-        relu: whether what is below 0 becomes 0, at the end.
     """
 
     filters: Tensor
@@ -35,7 +35,6 @@ class PackedConvolution:
     pad: tuple[int, ...]
     dilation: tuple[int, ...]
     group: int
-    relu: bool
 
     def __call__(self, x: Tensor, other: Tensor | None = None, over: bool = False) -> Tensor:
         """The top of ``x``, ``(N, channels, height, width)``, plus ``other``, if any.
@@ -47,44 +46,38 @@ class PackedConvolution:
         operators = torch.ops.mkldnn
         top: Tensor
         if other is None:
-            alone = "relu" if self.relu else "none"
-            top = operators._convolution_pointwise.default(x, self.filters, self.bias, *window, alone, [], "")
+            top = operators._convolution_pointwise.default(x, self.filters, self.bias, *window, "none", [], "")
             return top
-        relu = "relu" if self.relu else None
         if is_channels_last(x) and not is_channels_last(other):
             other = channels_last(other)
         if over:
             top = operators._convolution_pointwise_.binary(
-                other, x, self.filters, self.bias, *window, "add", None, relu, [], ""
+                other, x, self.filters, self.bias, *window, "add", None, None, [], ""
             )
         else:
             top = operators._convolution_pointwise.binary(
-                x, other, self.filters, self.bias, *window, "add", None, relu, [], ""
+                x, other, self.filters, self.bias, *window, "add", None, None, [], ""
             )
         return top
 
 
 @dataclass(frozen=True)
 class PackedProduct:
-    """``x · weightᵀ + bias`` by packed weights; and a ReLU of that.
+    """``x · weightᵀ + bias`` by packed weights.
 
     Attributes:
         weight: opaque.
         bias: ``(outputs,)``, or none.
         rows: of ``x``, for which they were packed.
-        relu: whether what is below 0 becomes 0, at the end.
     """
 
     weight: Tensor
     bias: Tensor | None
     rows: int
-    relu: bool
 
     def __call__(self, x: Tensor) -> Tensor:
         """The top of ``x``, ``(rows, inputs)``."""
-        behind = "relu" if self.relu else "none"
-        x = x.contiguous()
-        top: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, behind, [], "")
+        top: Tensor = torch.ops.mkldnn._linear_pointwise.default(x.contiguous(), self.weight, self.bias, "none", [], "")
         return top
 
 
@@ -96,7 +89,6 @@ def pack(
     pad: Sequence[int],
     dilation: Sequence[int],
     group: int,
-    relu: bool,
 ) -> PackedConvolution | None:
     """For bottoms like ``x``; ``None`` where there are no such operators.
 
@@ -107,7 +99,7 @@ def pack(
     fits = x.dim() == 4 and x.device.type == "cpu" and x.dtype == filters.dtype == torch.float32 and x.numel() > 0
     if not fits or not works():
         return None
-    return _pack(x, filters, bias, stride, pad, dilation, group, relu)
+    return _pack(x, filters, bias, stride, pad, dilation, group)
 
 
 def _pack(
@@ -118,14 +110,13 @@ def _pack(
     pad: Sequence[int],
     dilation: Sequence[int],
     group: int,
-    relu: bool,
 ) -> PackedConvolution:
     stride, pad, dilation = (tuple(values) * (3 - len(values)) for values in (stride, pad, dilation))
     ordered = torch.ops.mkldnn._reorder_convolution_weight(filters, pad, stride, dilation, group, list(x.shape))
-    return PackedConvolution(ordered, bias, stride, pad, dilation, group, relu)
+    return PackedConvolution(ordered, bias, stride, pad, dilation, group)
 
 
-def pack_product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> PackedProduct | None:
+def pack_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> PackedProduct | None:
     """For bottoms like ``x``; ``None`` where there are no such operators, or they cost more than they save.
 
     Args:
@@ -135,12 +126,12 @@ def pack_product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> 
     fits = x.dim() == 2 and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if not fits or x.numel() * weight.shape[0] < SMALL or not multiplies():
         return None
-    return _pack_product(x, weight, bias, relu)
+    return _pack_product(x, weight, bias)
 
 
-def _pack_product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> PackedProduct:
+def _pack_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> PackedProduct:
     ordered = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), x.shape[0])
-    return PackedProduct(ordered, bias, x.shape[0], relu)
+    return PackedProduct(ordered, bias, x.shape[0])
 
 
 @cache
@@ -152,10 +143,10 @@ def works() -> bool:
     other = (torch.arange(2 * 4 * 9.0).reshape(2, 4, 3, 3) * 100).contiguous(memory_format=torch.channels_last)
     try:
         with torch.no_grad():
-            packed, plain = _pack(x, filters, bias, (2,), (1,), (1,), 1, True), torch.conv2d(x, filters, bias, 2, 1)
-            total = (plain + other).relu()
+            packed, plain = _pack(x, filters, bias, (2,), (1,), (1,), 1), torch.conv2d(x, filters, bias, 2, 1)
+            total = plain + other
             sums = packed(x, other), packed(x, other, over=True)
-            return torch.equal(packed(x), plain.relu()) and all(torch.equal(each, total) for each in sums)
+            return torch.equal(packed(x), plain) and all(torch.equal(each, total) for each in sums)
     except (AttributeError, RuntimeError, TypeError):
         return False
 
@@ -168,6 +159,6 @@ def multiplies() -> bool:
     bias = torch.arange(4.0)
     try:
         with torch.no_grad():
-            return torch.equal(_pack_product(x, weight, bias, True)(x), (x @ weight.t() + bias).relu())
+            return torch.equal(_pack_product(x, weight, bias)(x), x @ weight.t() + bias)
     except (AttributeError, RuntimeError, TypeError):
         return False

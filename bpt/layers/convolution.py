@@ -122,12 +122,12 @@ class Convolution(BaseConvolution):
         assert weight is not None
         return self._convolve(bottom, weight, bias)
 
-    def packed(self, weights: Weights, bottom: Tensor, relu: bool) -> PackedConvolution | None:
-        """``forward_by`` these weights, for bottoms like this one, if there is a faster way; with a ReLU behind it."""
+    def packed(self, weights: Weights, bottom: Tensor) -> PackedConvolution | None:
+        """``forward_by`` these weights, for bottoms like this one, if there is a faster way."""
         weight, bias = weights
         assert weight is not None
         window = self.window
-        return pack(bottom, weight, bias, window.stride, window.pad, window.dilation, self.group, relu)
+        return pack(bottom, weight, bias, window.stride, window.pad, window.dilation, self.group)
 
 
 def check_bottoms(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:

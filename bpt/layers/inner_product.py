@@ -68,9 +68,9 @@ class InnerProduct(Layer):
     def forward(self, *bottoms: Tensor) -> Tensor:
         return linear(bottoms[0].flatten(self.axis), *self._weights(bottoms[0]))
 
-    def packed(self, bottom: Tensor, relu: bool) -> PackedProduct | None:
-        """The same for bottoms like this one, flattened, if there is a faster way; with a ReLU behind it."""
-        return pack_product(bottom, *self._weights(bottom), relu)
+    def packed(self, bottom: Tensor) -> PackedProduct | None:
+        """The same for bottoms like this one, flattened, if there is a faster way."""
+        return pack_product(bottom, *self._weights(bottom))
 
     def _weights(self, bottom: Tensor) -> tuple[Tensor, Tensor | None]:
         weight, *bias = (narrowed(self.blob(index), bottom) for index in range(1 + self.bias_term))

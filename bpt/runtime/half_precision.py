@@ -16,6 +16,7 @@ from bpt.context import PassContext
 from bpt.device import synchronize
 from bpt.device.half import without_half
 from bpt.errors import UserError
+from bpt.execute.differentiate import gradients
 from bpt.graph.autocast import choosable
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.kernels.channels_last import FORMATS, channels_last
@@ -46,27 +47,26 @@ def precision_here(plan: RunPlan, world: Communicator, device: torch.device, log
         PrototxtError: a rank has no instruction for what the solver's text asks for, or wrong kernels.
     """
     precision = plan.precision
+    why = _why_not(precision, world, device)
+    if why and precision.measures:
+        log.info("Precision: FLOAT32, since %s", why)
+    elif why and plan.asked_precision is None:
+        words = "Precision: FLOAT32, though the net's text asks for %s, since %s (precision: BFLOAT16 in the solver)"
+        log.warning(words, precision.name, why)
+    elif why:
+        words = f"precision: {precision.name} cannot be: {why}"
+        refuse(plan, [Violation(("precision",), words, "AUTO finds out what is possible and faster")])
+    return FLOAT32 if why else precision
+
+
+def _why_not(precision: Precision, world: Communicator, device: torch.device) -> str:
+    """Why a rank of ``world`` cannot compute in it; empty if all can. A collective call."""
     if precision.half is None:
-        return precision
+        return ""
     answers = world.allgather((world.host, without_half(device, precision.half)))
-    for rank, (host, why) in enumerate(answers):
-        if not why:
-            continue
-        where = f"rank {rank} on host {host}: " if world.size > 1 else ""
-        if precision.measures:
-            log.info("Precision: FLOAT32, since %s%s", where, why)
-            return FLOAT32
-        if plan.asked_precision is None:
-            log.warning(
-                "Precision: FLOAT32, though the net's text asks for %s, since %s%s (precision: BFLOAT16 in the solver)",
-                precision.name,
-                where,
-                why,
-            )
-            return FLOAT32
-        words = f"precision: {precision.name} cannot be: {where}{why}"
-        refuse(plan, [Violation(("precision",), words, "use FLOAT32, or AUTO, which finds out what is faster")])
-    return precision
+    found = ((f"rank {rank} on host {host}: ", why) for rank, (host, why) in enumerate(answers) if why)
+    where, why = next(found, ("", ""))
+    return where * (world.size > 1) + why
 
 
 def net_in(
@@ -89,7 +89,11 @@ def net_in(
     if precision not in PRECISIONS:
         raise UserError(f'precision "{precision}" is none of {", ".join(PRECISIONS)}')
     world = world or SerialCommunicator()
-    found = precision_here(RunPlan(asked_precision=PRECISIONS[precision]), world, device)
+    found = PRECISIONS[precision]
+    why = _why_not(found, world, device)
+    if why and not found.measures:
+        raise UserError(f"precision {precision} cannot be: {why}")
+    found = FLOAT32 if why else found
     net = make_net(graph, device, replace(context or PassContext(), precision=found))
     HalfLayers([net], found, world, device).settle()
     return net
@@ -130,10 +134,12 @@ class HalfLayers:
         rest = [name for name in self._candidates if name not in self._chosen]
         before = sum(single for single, _ in slowest.values())
         after = sum(half if name in self._chosen else single for name, (single, half) in slowest.items())
-        all_but = f", all but {', '.join(rest)}," if rest and len(rest) < len(self._candidates) else ""
+        if not self._chosen:
+            return f"FLOAT32, since none of the {len(self._candidates)} layers that multiply is faster in BFLOAT16"
+        all_but = f", all but {', '.join(rest)}" if rest else ""
         return (
-            f"BFLOAT16 in {len(self._chosen)} of the {len(self._candidates)} layers that multiply{all_but} "
-            f"which take {after * 1e3:.3g} ms so, {before * 1e3:.3g} ms in FLOAT32"
+            f"BFLOAT16 in {len(self._chosen)} of the {len(self._candidates)} layers that multiply{all_but}: together "
+            f"{after * 1e3:.3g} ms, in FLOAT32 {before * 1e3:.3g} ms"
         )
 
     def state(self) -> tuple[int, ...]:
@@ -144,6 +150,13 @@ class HalfLayers:
         """Go on as an earlier run did, by its ``state()``."""
         if len(state) == len(self._candidates):
             self._use({name for name, half in zip(self._candidates, state, strict=True) if half})
+        elif state:
+            LOG.warning(
+                "the snapshot knows which of %d layers compute in half precision, here there are %d to choose among: "
+                "the run goes on in other numbers",
+                len(state),
+                len(self._candidates),
+            )
 
     def _use(self, chosen: set[str]) -> None:
         self._chosen, self.settled = frozenset(chosen), True
@@ -191,7 +204,7 @@ def _pass(net: Net, node: Node, bottoms: Sequence[Tensor]) -> None:
     first = tops if isinstance(tops, Tensor) else tops[0]
     leaves = [leaf for leaf in (*bottoms, *layer.blobs) if leaf.requires_grad]
     if first.requires_grad and leaves:
-        torch.autograd.grad(first, leaves, torch.ones_like(first), allow_unused=True)
+        gradients([first], [torch.ones_like(first)], leaves)
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:

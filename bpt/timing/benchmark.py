@@ -24,7 +24,7 @@ from bpt.runtime.runtime import bind
 from bpt.timing.inner_times import log_inner_times
 from bpt.timing.layer_times import LayerTimes, PassTimes, Times, choose_layout, time_layers, time_passes
 from bpt.timing.peaks import PeakMeter, Peaks
-from bpt.timing.roofline import points
+from bpt.timing.roofline import Itemsizes, points
 from bpt.timing.roofline_figure import draw_roofline
 from bpt.timing.roofline_table import roofline_lines
 from bpt.timing.timetable import caffe_lines, table
@@ -124,7 +124,7 @@ def _log_roofline(
     net: Net, layers: Sequence[LayerTimes], passes: PassTimes, peaks: Peaks, unit: str, picture: str
 ) -> None:
     precision = net.context.precision
-    found = points(net.graph, layers, net.fastest_type.itemsize, peaks)
+    found = points(net.graph, layers, _itemsizes(net), peaks)
     sources = [node.name for node in net.graph.nodes if not node.bottoms]
     for line in roofline_lines(found, peaks, passes, precision.name, unit, sources):
         LOG.info("%s", line)
@@ -132,6 +132,11 @@ def _log_roofline(
         LOG.info("Picture: %s", draw_roofline(found, peaks, f"{net.graph.name}, {precision.name}, {unit}", picture))
     else:
         LOG.info("For a picture give --roofline a file that ends in .png or .svg.")
+
+
+def _itemsizes(net: Net) -> Itemsizes:
+    edges = tuple(net.type_of(edge.index).itemsize for edge in net.graph.edges)
+    return Itemsizes(edges, net.context.precision.master.itemsize)
 
 
 def _unit(device: torch.device) -> str:

@@ -65,18 +65,28 @@ class Point:
         return self.seconds - self.least
 
 
-def forward_work(graph: LayerGraph, node: Node, itemsize: int) -> Work:
-    """Bottoms and parameters are read, tops are written, each once; a view's and a sink's are not.
+@dataclass(frozen=True)
+class Itemsizes:
+    """Bytes of an element: of the blob of each edge, and of parameters."""
 
-    Args:
-        itemsize: bytes of an element, whatever it is of.
-    """
+    edges: Sequence[int]
+    parameters: int
+
+    @classmethod
+    def all(cls, graph: LayerGraph, itemsize: int) -> Itemsizes:
+        """Of a net that is all in the same numbers."""
+        return cls((itemsize,) * len(graph.edges), itemsize)
+
+
+def forward_work(graph: LayerGraph, node: Node, sizes: Itemsizes) -> Work:
+    """Bottoms and parameters are read, tops are written, each once; a view's and a sink's are not."""
     if not node.tops or node.layer_type.is_view:
         return Work(node.flops, 0)
-    return Work(node.flops, itemsize * (_elements(graph, (*node.bottoms, *node.tops)) + _parameters(graph, node)))
+    blobs = _bytes(graph, (*node.bottoms, *node.tops), sizes)
+    return Work(node.flops, blobs + sizes.parameters * _parameters(graph, node))
 
 
-def backward_work(graph: LayerGraph, node: Node, itemsize: int) -> Work:
+def backward_work(graph: LayerGraph, node: Node, sizes: Itemsizes) -> Work:
     """Of diffs of bottoms and of parameters each kind that is wanted takes the operations of forward.
 
     Tops' diffs are read, and so is what these gradients need: parameters for the bottoms', bottoms for the parameters'.
@@ -88,18 +98,18 @@ def backward_work(graph: LayerGraph, node: Node, itemsize: int) -> Work:
     trained = _trained(graph, node)
     if node.layer_type.is_view:
         adds = len(node.tops) - 1  # a Split hands its bottom the sum
-        elements = _elements(graph, (*node.tops, *wanted)) if adds else 0
-        return Work(adds * _elements(graph, wanted), itemsize * elements)
+        moved = _bytes(graph, (*node.tops, *wanted), sizes) if adds else 0
+        return Work(adds * _elements(graph, wanted), moved)
     kind = LAYERS[node.type]
     shapes = [[graph.edges[edge].shape for edge in edges] for edges in (node.bottoms, node.tops)]
     # A product's bottoms are factors of its parameters' diffs only.
     reread = kind.reread(node.spec, *shapes) if trained or not kind.multiplies else 0
-    elements = _elements(graph, (*node.tops, *wanted)) + reread + trained
-    elements += _parameters(graph, node) if wanted else 0
-    return Work(node.flops * (bool(wanted) + bool(trained)), itemsize * elements)
+    parameters = trained + (_parameters(graph, node) if wanted else 0)
+    moved = _bytes(graph, (*node.tops, *wanted), sizes) + reread * sizes.edges[node.bottoms[0]]
+    return Work(node.flops * (bool(wanted) + bool(trained)), moved + sizes.parameters * parameters)
 
 
-def points(graph: LayerGraph, layers: Sequence[LayerTimes], itemsize: int, peaks: Peaks) -> list[Point]:
+def points(graph: LayerGraph, layers: Sequence[LayerTimes], sizes: Itemsizes, peaks: Peaks) -> list[Point]:
     """All layers that have bottoms, forward, and backward where they go back; those farthest above the roof first.
 
     How long a layer without bottoms waits, or what it reads and draws, is no matter of these roofs.
@@ -109,12 +119,16 @@ def points(graph: LayerGraph, layers: Sequence[LayerTimes], itemsize: int, peaks
         node = layer.node
         if not node.bottoms:
             continue
-        ways = [(Direction.FORWARD, forward_work(graph, node, itemsize), layer.forward.median)]
+        ways = [(Direction.FORWARD, forward_work(graph, node, sizes), layer.forward.median)]
         if node.needs_backward:
-            ways.append((Direction.BACKWARD, backward_work(graph, node, itemsize), layer.backward.median))
+            ways.append((Direction.BACKWARD, backward_work(graph, node, sizes), layer.backward.median))
         for direction, work, seconds in ways:
             found.append(Point(node, direction, work, seconds, work.least_seconds(peaks), work.computes(peaks)))
     return sorted(found, key=lambda point: -point.above)
+
+
+def _bytes(graph: LayerGraph, edges: Sequence[int], sizes: Itemsizes) -> int:
+    return sum(sizes.edges[edge] * count(graph.edges[edge].shape) for edge in edges)
 
 
 def _elements(graph: LayerGraph, edges: Sequence[int]) -> int:

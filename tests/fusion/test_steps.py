@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from bpt.fusion.operations import PreparedConvolution
+from bpt.fusion.steps import plan_steps
+from bpt.graph.autocast import half_precision
 from bpt.kernels import packed
+from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
-from tests.fusion.nets import a_pass, assert_same, edge_of, names, net_of, steps_of
+from tests.fusion.nets import a_pass, assert_same, edge_of, names, net_of, outputs, steps_of
 
 
 def layer(name: str, kind: str, bottoms: str, more: str = "", in_place: bool = True) -> str:
@@ -295,3 +301,59 @@ def test_diffs_that_stop_inside() -> None:
 def test_all_blobs_are_made_where_no_edges_are_named() -> None:
     net = net_of(BLOCK)
     assert all(step.operation is None for step in net._steps(range(len(net.graph)), None))
+
+
+@pytest.mark.parametrize("place", ["weight", "bottom"])
+def test_what_is_no_number_stays_that(place: str) -> None:
+    """oneDNN's ReLU makes 0 of NaN, by which a net that has diverged would look as if it had not."""
+    net = net_of(BLOCK + PRODUCTS, phase=pb.TEST, shape=WIDE)
+    names = dict.fromkeys(edge.blob for edge in net.graph.outputs)
+    x = torch.ones(net.graph.edges[0].shape)
+    if place == "weight":
+        net.value(net.graph.params[0]).data.fill_(torch.nan)
+    else:
+        x[0, 0, 0, 0] = torch.nan
+    with torch.no_grad(), net.fixed_parameters():
+        tops = net(x)
+    assert names and torch.as_tensor(tops if isinstance(tops, Tensor) else tops[0]).isnan().any()
+
+
+HOOKS = {
+    "backward": lambda layer, call: layer.register_full_backward_hook(call),
+    "backward, before": lambda layer, call: layer.register_full_backward_pre_hook(call),
+    "of all modules": lambda layer, call: register_module_forward_hook(call),
+}
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_other_hooks_are_called_too(kind: str) -> None:
+    net = net_of(BLOCK)
+    called: list[object] = []
+    handle = HOOKS[kind](net.layers[net.graph.index_of["a_scale"]], lambda layer, *rest: called.append(layer))
+    try:
+        a_pass(net, fused=True)
+    finally:
+        handle.remove()
+    assert net.layers[net.graph.index_of["a_scale"]] in called
+
+
+def test_a_copy_within_the_scope_plans_anew() -> None:
+    net = net_of(BLOCK, phase=pb.TEST)
+    x = torch.ones(net.graph.edges[0].shape)
+    with torch.no_grad(), net.fixed_parameters():
+        expected = net(x)
+        copied = copy.deepcopy(net)
+        torch.testing.assert_close(copied(x), expected)
+
+
+def test_a_sum_of_half_and_single_precision_is_not_made_in_half() -> None:
+    text = convolution("a", "x") + convolution("b", "x") + layer("sum", "Eltwise", "a b", in_place=False)
+    net = net_of(text, phase=pb.TEST)
+    net.in_half = half_precision(net.graph, {"a"})
+    assert steps_of_fixed(net) == ["a", "b"]  # each alone, the sum by itself
+
+
+def steps_of_fixed(net: Net) -> list[str]:
+    layers = [net.layer(node) for node in net.graph.nodes]
+    steps = plan_steps(net.graph, layers, range(len(layers)), outputs(net), net.in_half, grad=False, fixed=True)
+    return [names(step) for step in steps if isinstance(step.operation, PreparedConvolution)]

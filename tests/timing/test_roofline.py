@@ -10,7 +10,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
 from bpt.timing.layer_times import LayerTimes, Times
 from bpt.timing.peaks import Peak, Peaks
-from bpt.timing.roofline import Direction, Work, backward_work, forward_work, points
+from bpt.timing.roofline import Direction, Itemsizes, Work, backward_work, forward_work, points
 from tests.golden_cases import graph_of
 
 FLOAT = 4  # bytes
@@ -35,8 +35,9 @@ PEAKS = Peaks(Peak("product", ((100.0,),)), Peak("triad", ((10.0,),)))
 
 def works(graph: LayerGraph) -> dict[str, tuple[Work, Work]]:
     """Layer → its work forward and backward; bytes in floats."""
+    sizes = Itemsizes.all(graph, FLOAT)
     return {
-        node.name: (forward_work(graph, node, FLOAT), backward_work(graph, node, FLOAT)) for node in graph.nodes
+        node.name: (forward_work(graph, node, sizes), backward_work(graph, node, sizes)) for node in graph.nodes
     }  # fmt: skip
 
 
@@ -70,7 +71,8 @@ def test_views_move_nothing_and_splits_add_up_diffs() -> None:
 def test_half_the_bytes_an_element_are_half_the_bytes() -> None:
     graph = graph_of(NET)
     node = graph.nodes[graph.index_of["conv"]]
-    assert forward_work(graph, node, 2).bytes * 2 == forward_work(graph, node, 4).bytes
+    two, four = (Itemsizes.all(graph, itemsize) for itemsize in (2, 4))
+    assert forward_work(graph, node, two).bytes * 2 == forward_work(graph, node, four).bytes
 
 
 def test_what_is_frozen_has_no_gradient() -> None:
@@ -88,7 +90,8 @@ def test_a_net_without_a_loss_has_no_way_back() -> None:
     text = NET[: NET.index('layer { name: "loss"')]
     graph = graph_of(text, pb.TEST)
     layers = [LayerTimes(node, Times((1.0,)), Times((0.1,))) for node in graph.nodes]
-    assert {point.direction for point in points(graph, layers, FLOAT, PEAKS)} == {Direction.FORWARD}
+    found = points(graph, layers, Itemsizes.all(graph, FLOAT), PEAKS)
+    assert {point.direction for point in found} == {Direction.FORWARD}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_points_are_sorted_by_the_time_above_the_roof() -> None:
     layers = [
         LayerTimes(node, *(Times((seconds,)) for seconds in took.get(node.name, (0.0, 0.0)))) for node in graph.nodes
     ]
-    found = points(graph, layers, FLOAT, PEAKS)
+    found = points(graph, layers, Itemsizes.all(graph, FLOAT), PEAKS)
     # ip: 4 · 267 bytes in 106.8 s. conv: 4 · 784 bytes in 313.6 s, and as many back.
     first = [(point.node.name, point.direction.value, round(point.above, 6)) for point in found[:3]]
     assert first == [("ip", "forward", 1893.2), ("conv", "forward", 686.4), ("conv", "backward", 586.4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bpt.timing.layer_times import LayerTimes, PassTimes, Times
 from bpt.timing.peaks import Peak, Peaks
-from bpt.timing.roofline import points
+from bpt.timing.roofline import Itemsizes, points
 from bpt.timing.roofline_table import roof_lines, roofline_lines
 from tests.golden_cases import graph_of
 
@@ -32,7 +32,11 @@ def lines() -> list[str]:
     took = {"ip": (0.0264, 0.0528), "relu": (0.0004, 0.0)}
     layers = [LayerTimes(node, *map(ms, took.get(node.name, (0.001, 0.001)))) for node in graph.nodes]
     passes = PassTimes(ms(0.02), ms(0.05), ms(0.07), None)
-    return list(roofline_lines(points(graph, layers, 4, PEAKS), PEAKS, passes, "FLOAT32", "2 threads", ["in"]))
+    return list(
+        roofline_lines(
+            points(graph, layers, Itemsizes.all(graph, 4), PEAKS), PEAKS, passes, "FLOAT32", "2 threads", ["in"]
+        )
+    )
 
 
 def row(name: str, direction: str) -> list[str]:
