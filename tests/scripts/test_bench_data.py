@@ -64,4 +64,4 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     for row, name in ((files, "JPEG files"), (records, "LMDB of JPEGs")):
         assert row.startswith(name)
         numbers = [float(number) for number in row[len(name) :].replace(" - ", " ").split()]
-        assert len(numbers) == 5 and min(numbers) >= 0  # on a machine that is busy enough, 0 images a second
+        assert len(numbers) == 5 and min(numbers[:2]) >= 0  # on a machine that is busy enough, 0 images a second
