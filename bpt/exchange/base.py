@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from bpt.comm.base import Buffer, Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU
 from bpt.exchange.buckets import Bucket
@@ -16,6 +17,9 @@ from bpt.schedule.instructions import Broadcast
 
 if TYPE_CHECKING:
     from bpt.plan.spec import ParallelSpec
+
+Send = Callable[[Communicator, Buffer], None]
+"""A collective call with a message: it goes from all ranks to one, or from one to all."""
 
 
 class Exchange:
@@ -43,6 +47,10 @@ class Exchange:
         self.device = device
         self.param = param
         self._group(buckets)
+        self._make_ready()
+
+    def _make_ready(self) -> None:
+        """Make what an exchange of this kind needs beside its ``buckets``; a collective call."""
 
     def _group(self, buckets: Sequence[Sequence[Bucket]]) -> None:
         self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
@@ -91,14 +99,14 @@ class Exchange:
         return {id(p) for group in self.buckets for b in group if not self.updates(b) for p in b.parameters}
 
 
-def broadcast(buckets: Sequence[Bucket], root: int = 0) -> None:
-    """Let all ranks have the weights of the rank ``root`` of each bucket's."""
+def broadcast(buckets: Sequence[Bucket], send: Send = Communicator.Bcast) -> None:
+    """Let all ranks have the weights of the first rank of each bucket's; ``send`` carries a message."""
     for bucket in buckets:
         if bucket.comm.size == 1:
             continue
         for name, message in zip(bucket.names, bucket.pack_weights(), strict=True):
             with bucket.comm.events.part_of(Broadcast(), name):
-                bucket.comm.Bcast(message, root)
+                send(bucket.comm, message)
         bucket.unpack_weights()
 
 

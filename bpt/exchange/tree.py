@@ -6,25 +6,13 @@ T-1 to T-5 (section 2.3), with the tree of pairwise sends that Caffe has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-import torch
-
-from bpt.comm.base import Buffer, Communicator
-from bpt.comm.comm_thread import CommThread
+from bpt.comm.base import Communicator
 from bpt.comm.tree import tree_bcast, tree_reduce
-from bpt.device import CPU
-from bpt.exchange.base import EXCHANGES, Exchange
+from bpt.exchange.base import EXCHANGES, Exchange, Send, broadcast
 from bpt.exchange.buckets import Bucket
 from bpt.exchange.device_tree import DeviceTree
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
-
-if TYPE_CHECKING:
-    from bpt.plan.spec import ParallelSpec
-
-Send = Callable[[Communicator, Buffer], None]
 
 
 @EXCHANGES.register("TREE")
@@ -40,19 +28,12 @@ class Tree(Exchange):
 
     broadcasts = True
 
-    def __init__(
-        self,
-        buckets: Sequence[Sequence[Bucket]],
-        comm_thread: CommThread,
-        device: torch.device = CPU,
-        param: ParallelSpec | None = None,
-    ) -> None:
-        super().__init__(buckets, comm_thread, device, param)
-        pairwise = param is None or param.tree_param.sends == pb.TreeParameter.PAIRWISE
+    def _make_ready(self) -> None:
+        pairwise = self.param is None or self.param.tree_param.sends == pb.TreeParameter.PAIRWISE
         self._reduce: Send = tree_reduce if pairwise else Communicator.Reduce
         self._bcast: Send = tree_bcast if pairwise else Communicator.Bcast
-        on_devices = pairwise and device.type != "cpu"
-        made = [(b, DeviceTree.made(b, device)) for group in self.buckets for b in group] if on_devices else []
+        on_devices = pairwise and self.device.type != "cpu"
+        made = [(b, DeviceTree.made(b, self.device)) for group in self.buckets for b in group] if on_devices else []
         self._on_device = {id(bucket): tree for bucket, tree in made if tree is not None}
 
     def updates(self, bucket: Bucket) -> bool:
@@ -81,14 +62,11 @@ class Tree(Exchange):
         for group in self.buckets:
             for bucket in group:
                 tree = self._on_device.get(id(bucket))
-                if tree is not None:
-                    with bucket.comm.events.part_of(do.Broadcast(), bucket.label):
-                        tree.broadcast()
+                if tree is None:
+                    broadcast([bucket], send=self._bcast)
                     continue
-                for name, message in zip(bucket.names, bucket.pack_weights(), strict=True):
-                    with bucket.comm.events.part_of(do.Broadcast(), name):
-                        self._bcast(bucket.comm, message)
-                bucket.unpack_weights()
+                with bucket.comm.events.part_of(do.Broadcast(), bucket.label):
+                    tree.broadcast()
 
     def close(self, failed: bool = False) -> None:
         while self._on_device:

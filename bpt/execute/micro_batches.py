@@ -50,13 +50,13 @@ class MicroBatches:
 
     def context_of(self, micro: int, run: PassContext) -> PassContext:
         """Of a micro-batch of this iteration, in the ``run``."""
-        run = replace(run, loss_scale=self.loss_scale)
-        if self._delay is not None:
-            iteration, number = (micro, 0) if micro != LOOK else (self._iteration, self._first_pass)
-            return replace(run, iteration=iteration, pass_number=number, micro_batch=None)
-        part = micro % self.of_pass if self.of_pass > 1 else None
-        number = self._first_pass + micro // self.of_pass
-        return replace(run, iteration=self._iteration, pass_number=number, micro_batch=part)
+        iteration, number, part = self._iteration, self._first_pass, None
+        if self._delay is None:
+            number += micro // self.of_pass
+            part = micro % self.of_pass if self.of_pass > 1 else None
+        elif micro != LOOK:
+            iteration, number = micro, 0
+        return replace(run, iteration=iteration, pass_number=number, micro_batch=part, loss_scale=self.loss_scale)
 
     def state_of(self, micro: int, run: PassContext) -> MicroBatchState:
         """What its passes have left: an empty state before the first of them."""

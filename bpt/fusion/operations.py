@@ -140,14 +140,16 @@ class PreparedProduct:
         self.layers: tuple[Layer, ...] = (head,) if relu is None else (head, relu)
         self.top_is_free = relu is None
         self._head, self._relu = head, relu
+        self._weights: Weights | None = None
         self._packed: PackedProduct | None = None
 
     def __call__(self, *bottoms: Tensor) -> Tensor | None:
         flat = bottoms[0].flatten(self._head.axis)
-        if self._packed is None:
-            self._packed = self._head.packed(flat)
+        if self._weights is None:
+            self._weights = self._head.weights_for(flat)
+            self._packed = self._head.packed(self._weights, flat)
         fits = self._packed is not None and self._packed.rows == len(flat)
-        top = self._packed(flat) if self._packed is not None and fits else self._head(bottoms[0])
+        top = self._packed(flat) if self._packed is not None and fits else self._head.forward_by(self._weights, flat)
         return top if self._relu is None else self._relu.overwrite(0, top)
 
 

@@ -12,6 +12,7 @@ from bpt.kernels.linear import linear
 from bpt.kernels.packed import PackedProduct, pack_product
 from bpt.layers.axes import canonical_axis
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.layers.channel_affine import Weights
 from bpt.precision import narrowed
 from bpt.proto import bpt_pb2 as pb
 
@@ -66,12 +67,20 @@ class InnerProduct(Layer):
         return "" if axis else "it adds up along axis 0, the samples"
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        return linear(bottoms[0].flatten(self.axis), *self._weights(bottoms[0]))
+        return self.forward_by(self.weights_for(bottoms[0]), bottoms[0])
 
-    def packed(self, bottom: Tensor) -> PackedProduct | None:
-        """The same for bottoms like this one, flattened, if there is a faster way."""
-        return pack_product(bottom, *self._weights(bottom))
+    def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
+        weight, bias = weights
+        assert weight is not None
+        return linear(bottom.flatten(self.axis), weight, bias)
 
-    def _weights(self, bottom: Tensor) -> tuple[Tensor, Tensor | None]:
+    def packed(self, weights: Weights, bottom: Tensor) -> PackedProduct | None:
+        """``forward_by`` these weights, for bottoms like this one, flattened, if there is a faster way."""
+        weight, bias = weights
+        assert weight is not None
+        return pack_product(bottom, weight, bias)
+
+    def weights_for(self, bottom: Tensor) -> Weights:
+        """Its weights ``(num_output, inputs)``, and bias if any, in the numbers of bottoms like this one."""
         weight, *bias = (narrowed(self.blob(index), bottom) for index in range(1 + self.bias_term))
         return weight.t() if self.transpose else weight, bias[0] if bias else None

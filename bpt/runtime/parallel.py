@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.balance import Balance, Static
+from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.comm.grid import ProcessGrid
 from bpt.context import PassContext
@@ -221,7 +222,8 @@ class Parallel:
         """
         params = [p for p in net.graph.learnable if net.holds(p)]
         whole, slices = self._buckets(net, [p for p in params if everything or not net.value(p).requires_grad])
-        broadcast([whole], 0 if everything else self._first_with_samples(net))
+        root = 0 if everything else self._first_with_samples(net)
+        broadcast([whole], partial(Communicator.Bcast, root=root))
         broadcast([slices])
 
     def _first_with_samples(self, net: Net) -> int:

@@ -66,6 +66,10 @@ class GlobalWeights:
         merged[rest] = self.newest[rest] + share * (local[rest] - self.newest[rest])
         self.newest = merged
 
+    def reports(self) -> tuple[()]:
+        """Of parameter servers: there are none."""
+        return ()
+
     def finish(self, head: Buffer) -> None:
         """The run has ended so; nobody is to be told."""
 

@@ -228,11 +228,10 @@ class Serving:
             server.run([node.frequency for node in nodes])
             if server.stopped:
                 record.iterations = 0  # Eq. 11 by what was submitted
-            if isinstance(global_weights, DistantWeights):
-                record.servers += [
-                    ServerRow(part.rank, hosts[part.rank], part.size, *report.tolist())
-                    for part, report in global_weights.reports()
-                ]
+            record.servers += [
+                ServerRow(part.rank, hosts[part.rank], part.size, *report.tolist())
+                for part, report in global_weights.reports()
+            ]
             self._report(record)
             outcome = server.end()  # only now: a worker that has ended by SIGTERM gives the others a second
             global_weights.finish(finished_head(outcome))

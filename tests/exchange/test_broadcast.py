@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from bpt.comm.base import Communicator
@@ -16,7 +18,7 @@ from tests.exchange.groups import Rank
 def test_weights_of_the_root(root: int) -> None:
     def run(comm: Communicator) -> object:
         rank = Rank(comm, EXCHANGES["ALLREDUCE"])
-        broadcast(list(rank.bucket_of.values()), root)
+        broadcast(list(rank.bucket_of.values()), partial(Communicator.Bcast, root=root))
         return rank.weights
 
     first = 100 * root

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from bpt.comm.base import Communicator
+from bpt.events.totals import Traffic
 from bpt.exchange import EXCHANGES, Exchange
 from bpt.plan.spec import ParallelSpec, TreeSpec
 from bpt.proto import bpt_pb2 as pb
@@ -55,16 +56,21 @@ def test_weights_are_those_of_the_rank_that_updates(kind: Callable[..., Exchange
     assert run_ranks(3, run) == [{"a": [0, 0, 0], "b": [1, 1], "c": [2] * 4}] * 3
 
 
+def seen_in_an_iteration(comm: Communicator, kind: Callable[..., Exchange]) -> dict[tuple[str, str], Traffic]:
+    """Bytes by label and method; nothing goes before all gradients are there."""
+    rank = Rank(comm, kind)
+    seen = Seen(comm)
+    rank.exchange.start(1)
+    rank.exchange.start(0)
+    assert seen.take() == {}
+    rank.exchange.wait()
+    rank.exchange.broadcast()
+    return seen.calls()
+
+
 def test_nothing_goes_before_all_gradients_are_there() -> None:
     def run(comm: Communicator) -> dict[str, int]:
-        rank = Rank(comm, LIBRARY)
-        seen = Seen(comm)
-        rank.exchange.start(1)
-        rank.exchange.start(0)
-        assert seen.take() == {}
-        rank.exchange.wait()
-        rank.exchange.broadcast()
-        sent = seen.calls()
+        sent = seen_in_an_iteration(comm, LIBRARY)
         assert {key: t.calls for key, t in sent.items()} == {
             ("X1 c", "Reduce"): 1, ("X0 a … b", "Reduce"): 1, ("C a … b", "Bcast"): 1, ("C c", "Bcast"): 1,
         }  # fmt: skip
@@ -80,14 +86,7 @@ def test_messages_go_from_pair_to_pair() -> None:
     """Of 4 ranks, 1 and 3 send to 0 and 2, then 2 to 0; weights go the other way."""
 
     def run(comm: Communicator) -> dict[str, tuple[int, int]]:
-        rank = Rank(comm, TREE)
-        seen = Seen(comm)
-        rank.exchange.start(1)
-        rank.exchange.start(0)
-        assert seen.take() == {}
-        rank.exchange.wait()
-        rank.exchange.broadcast()
-        calls = seen.calls()
+        calls = seen_in_an_iteration(comm, TREE)
         assert {method for _, method in calls} == {"Isend", "Irecv"}
         totals: dict[str, tuple[int, int]] = {}
         for (label, _), traffic in calls.items():

@@ -22,6 +22,7 @@ from scripts.benches.cgdp.results import (
     Search,
     fixed,
 )
+from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import Tables
 
 
@@ -170,4 +171,4 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(SystemExit, match=r"pip install 'bpt\[plot\]'"):
-        figures.check_matplotlib()
+        check_matplotlib()

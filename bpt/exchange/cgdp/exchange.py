@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from bpt.comm.base import Communicator
-from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU, Event, Stream, computing_stream, finish, new_stream, synchronize
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
@@ -20,7 +19,7 @@ from bpt.exchange.cgdp.host_sum import HostSum, Piece
 from bpt.schedule import instructions as do
 
 if TYPE_CHECKING:
-    from bpt.plan.spec import ParallelSpec
+    pass
 
 Within = Callable[[], AbstractContextManager[object]]  # notes calls as those of a chunk's exchange
 
@@ -48,26 +47,19 @@ class Cgdp(Exchange):
 
     chunked = True
 
-    def __init__(
-        self,
-        buckets: Sequence[Sequence[Bucket]],
-        comm_thread: CommThread,
-        device: torch.device = CPU,
-        param: ParallelSpec | None = None,
-    ) -> None:
-        super().__init__(buckets, comm_thread, device, param)
+    def _make_ready(self) -> None:
         parameters: dict[Communicator, list[nn.Parameter]] = {}
         for group in self.buckets:
             for bucket in group:
                 parameters.setdefault(bucket.comm, []).extend(bucket.parameters)
         wires = {bucket.comm: bucket.wire for group in self.buckets for bucket in group}
-        self._sums = {comm: HostSum(of_it, comm, device, wires[comm]) for comm, of_it in parameters.items()}
+        self._sums = {comm: HostSum(of_it, comm, self.device, wires[comm]) for comm, of_it in parameters.items()}
         self.timed = False
         self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
-        self._computing = computing_stream(device)
+        self._computing = computing_stream(self.device)
         self._d2h, self._host, self._between, self._h2d = self._streams()
         self._ends: dict[str, Event] = {}  # stream → when what it has got in this iteration is done
-        self._events = comm_thread.comm.events
+        self._events = self.comm_thread.comm.events
         self._pieces = self._cut()
 
     def regroup(self, buckets: Sequence[Sequence[Bucket]], *, timed: bool = False) -> None:

@@ -42,6 +42,7 @@ from scripts.benches.cgdp.scaling import SCALING, Scaling, cores_left, scaling_r
 from scripts.benches.harness.arguments import add_nets, add_output, at_least, explain
 from scripts.benches.harness.curve import Point, train, write_solver
 from scripts.benches.harness.launch import ROOT, JobError, call
+from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import Tables
 
 HELP = "CGDP with each chunk size against TREE (OrigDP) and ALLREDUCE, on CPU cores"
@@ -302,7 +303,7 @@ def learn(arguments: argparse.Namespace, tables: Tables) -> bool:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    figures.check_matplotlib()
+    check_matplotlib()
     if arguments.quick:
         made_quick(arguments)
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -34,14 +33,6 @@ CGDP_COLOUR, NAIVE_COLOUR = "#56B4E9", "#E69F00"
 DASHES = {ORIGINAL: (0, (6, 2)), ALLREDUCE: (0, (1, 1.5)), ALONE: (0, (4, 1.5, 1, 1.5))}
 Draw = Callable[[Path, str, Mapping[str, Outcome]], None]
 INCHES, DOTS = (6.2, 3.4), 200
-
-
-def check_matplotlib() -> None:
-    """End the program if there is no matplotlib; better before than after the measurement."""
-    try:
-        import matplotlib  # noqa: F401, PLC0415  an extra, and slow to import
-    except ImportError:
-        sys.exit("the figures need matplotlib: pip install 'bpt[plot]'")
 
 
 def draw_sizes(path: Path, title: str, outcomes: Mapping[str, Outcome]) -> None:

@@ -15,6 +15,7 @@ from bpt.proto.sources import read_net, read_solver
 from bpt.proto.text import to_text
 from bpt.solver.solver import Solver
 from scripts.benches.harness.launch import PROTOTXT, run_worker
+from scripts.benches.harness.nets import read_from
 
 Point = tuple[int, float, float]  # iteration, seconds of training so far, accuracy
 POINTS = 10  # of a curve, and the start
@@ -43,11 +44,7 @@ def write_solver(
         if layer.type != "Data":
             continue
         training = any(rule.phase == pb.TRAIN for rule in layer.include)
-        layer.data_param.source = str(data / ("train_lmdb" if training else "test_lmdb"))
-        layer.data_param.batch_size = batch if training else tests
-        if layer.transform_param.HasField("mean_file"):  # of its own images
-            layer.transform_param.ClearField("mean_file")
-            layer.transform_param.mean_value.append(128)
+        read_from(layer, *((data / "train_lmdb", batch) if training else (data / "test_lmdb", tests)))
     param = read_solver(PROTOTXT / name / "solver.prototxt", overrides).param
     for field in ("net", "test_iter", "test_interval", "snapshot", "display"):
         param.ClearField(field)

@@ -78,11 +78,16 @@ def reading_net(name: str, images: Path, batch: int) -> pb.NetParameter:
     """The network ``name`` with other images, from an LMDB."""
     net = training_net(name)
     data = next(layer for layer in net.layer if layer.type == "Data")
+    read_from(data, images, batch)
+    return net
+
+
+def read_from(data: pb.LayerParameter, images: Path, batch: int) -> None:
+    """Let a Data layer read other images, from an LMDB."""
     data.data_param.source, data.data_param.batch_size = str(images), batch
     if data.transform_param.HasField("mean_file"):  # of its own images
         data.transform_param.ClearField("mean_file")
         data.transform_param.mean_value.append(128)
-    return net
 
 
 def write_images(path: Path, name: str, samples: int) -> Path:
