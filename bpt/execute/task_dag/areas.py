@@ -1,25 +1,28 @@
 """The areas of a convolution's bottom that areas of its top are computed from (BPT-CNN, Eq. 12 to 14, Algorithm 4.1).
 
-The paper has one task for each of the ``K_C`` elements of a feature map (Eq. 13); here a task has a run of its rows, as
-many as are worth one. Eq. 12's depth ``D_x - D_f`` is not what a convolution layer gives; its height and width are, and
-Eq. 14 is extended by padding and dilation, which it leaves out.
+The paper has one task for each of the ``K_C`` elements of a feature map (Eq. 13); here a task has some of its rows and
+columns, as many as are worth one. Eq. 12's depth ``D_x - D_f`` is not what a convolution layer gives; its height and
+width are, and Eq. 14 is extended by padding and dilation, which it leaves out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 
 
 @dataclass(frozen=True)
-class Rows:
-    """How the rows of a top follow from those of a bottom; a row is one place of the first spatial axis.
+class Axis:
+    """How the places of a top follow from those of a bottom along one axis: rows along the first, columns along the
+    second.
 
     Attributes:
-        size: rows of the bottom (``H_x``).
-        extent: rows that a filter reaches over (``H_f``, with the gaps of dilation).
+        size: places of the bottom (``H_x`` or ``W_x``).
+        extent: places that a filter reaches over (``H_f`` or ``W_f``, with the gaps of dilation).
         stride: ``S``.
-        pad: ``P``, rows of zeros before the first and after the last.
+        pad: ``P``, zeros before the first place and after the last.
     """
 
     size: int
@@ -29,17 +32,17 @@ class Rows:
 
     @property
     def places(self) -> int:
-        """Rows of the top, ``H_a`` (Eq. 12)."""
+        """Of the top, ``H_a`` or ``W_a`` (Eq. 12)."""
         return (self.size + 2 * self.pad - self.extent) // self.stride + 1
 
 
 @dataclass(frozen=True)
-class Area:
-    """Rows ``[first, last)`` of a top, and what they are computed from.
+class Span:
+    """Places ``[first, last)`` of a top along an axis, and what they are computed from.
 
     Attributes:
-        begin, end: rows of the bottom, without those of the pad; equal if there are none.
-        before, after: rows of zeros that stand for the pad.
+        begin, end: places of the bottom, without those of the pad; equal if there are none.
+        before, after: zeros that stand for the pad.
     """
 
     first: int
@@ -50,21 +53,44 @@ class Area:
     after: int
 
 
-def area(rows: Rows, first: int, last: int) -> Area:
-    """The area that rows ``[first, last)`` of the top are computed from (Eq. 14: ``r_begin = i S``, ``r_end = r_begin +
-    H_f``, here counted from the first row of the bottom, not of its pad)."""
-    assert 0 <= first < last <= rows.places, (rows, first, last)
-    begin = first * rows.stride - rows.pad
-    end = (last - 1) * rows.stride - rows.pad + rows.extent
-    inside_begin = min(max(begin, 0), rows.size)
-    inside_end = max(min(end, rows.size), inside_begin)
+Area = tuple[Span, ...]  # rows, or rows and columns
+Grid = tuple[int, ...]  # into how many spans each axis is cut
+
+
+def span(axis: Axis, first: int, last: int) -> Span:
+    """What places ``[first, last)`` of the top are computed from (Eq. 14: ``r_begin = i S``, ``r_end = r_begin + H_f``,
+    here counted from the first place of the bottom, not of its pad)."""
+    assert 0 <= first < last <= axis.places, (axis, first, last)
+    begin = first * axis.stride - axis.pad
+    end = (last - 1) * axis.stride - axis.pad + axis.extent
+    inside_begin = min(max(begin, 0), axis.size)
+    inside_end = max(min(end, axis.size), inside_begin)
     before = min(max(-begin, 0), end - begin)
-    return Area(first, last, inside_begin, inside_end, before, end - begin - before - (inside_end - inside_begin))
+    return Span(first, last, inside_begin, inside_end, before, end - begin - before - (inside_end - inside_begin))
 
 
-def decompose(rows: Rows, parts: int) -> Iterator[Area]:
-    """The convolution in ``parts`` tasks of nearly as many rows each (Algorithm 4.1)."""
-    places = rows.places
-    assert 1 <= parts <= places, (rows, parts)
-    for part in range(parts):
-        yield area(rows, places * part // parts, places * (part + 1) // parts)
+def decompose(axes: Sequence[Axis], grid: Grid) -> list[Area]:
+    """The convolution in as many tasks as ``grid`` has cells, of nearly as many places each (Algorithm 4.1)."""
+    return list(product(*(_spans(axis, parts) for axis, parts in zip(axes, grid, strict=True))))
+
+
+def _spans(axis: Axis, parts: int) -> list[Span]:
+    places = axis.places
+    assert 1 <= parts <= places, (axis, parts)
+    return [span(axis, places * part // parts, places * (part + 1) // parts) for part in range(parts)]
+
+
+def grid_of(axes: Sequence[Axis], parts: int) -> Grid:
+    """How to cut the axes so that there are at most ``parts`` tasks, and the longest one is short (Eq. 15).
+
+    That is the one that computes the most places and, of grids alike in this, reads the most: areas overlap by what the
+    filters reach over. Of grids alike in both that with the fewest columns, whose memory lies in shorter runs.
+    """
+
+    def longest(grid: Grid) -> tuple[int, int, Grid]:
+        most = [-(-axis.places // cells) for axis, cells in zip(axes, grid, strict=True)]
+        read = [(places - 1) * axis.stride + axis.extent for axis, places in zip(axes, most, strict=True)]
+        return prod(most), prod(read), tuple(reversed(grid))
+
+    cuts = [range(1, min(parts, axis.places) + 1) for axis in axes]
+    return min((grid for grid in product(*cuts) if prod(grid) <= parts), key=longest)

@@ -1,8 +1,8 @@
 """Tasks of a convolution, split by areas of its top (BPT-CNN, section 4.1.1, Algorithm 4.1).
 
-For batches of too few samples. Forward, each task reads its area of the bottom and makes its rows of the top; the
-element-wise layers behind the convolution, too. Backward, each task makes the diff of its area; where areas overlap
-these are added, in order of the areas.
+For batches of too few samples. Forward, each task reads its area of the bottom and makes its rows and columns of the
+top; the element-wise layers behind the convolution, too. Backward, each task makes the diff of its area; where areas
+overlap these are added, in order of the areas.
 """
 
 from __future__ import annotations
@@ -23,16 +23,30 @@ from bpt.execute.task_dag.dag_state import WHOLE, DagState, Key, like
 from bpt.execute.task_dag.draft import Draft
 from bpt.execute.task_dag.execute import backward_error, differentiate, forward_error, run_layer
 from bpt.execute.task_dag.layers_block import calls_of
-from bpt.execute.task_dag.split_strategy import rows_of
+from bpt.execute.task_dag.split_strategy import axes_of
 from bpt.layers.convolution import Convolution
 
-ROWS = 2  # the axis
+ROWS = 2  # the axis; columns are the one behind it
 
 
 def _areas(block: Block, draft: Draft) -> list[Area]:
     layer = draft.net.layer(block.nodes[0])
     assert isinstance(layer, Convolution)
-    return list(decompose(rows_of(layer, draft.net.graph.edges[block.bottoms[0]].shape), block.strategy.parts))
+    return decompose(axes_of(layer, draft.net.graph.edges[block.bottoms[0]].shape), block.strategy.grid)
+
+
+def _of_bottom(blob: Tensor, area: Area) -> Tensor:
+    """The places of a bottom, or of its diff, that an area reads."""
+    for axis, span in enumerate(area, ROWS):
+        blob = blob.narrow(axis, span.begin, span.end - span.begin)
+    return blob
+
+
+def _of_top(blob: Tensor, area: Area) -> Tensor:
+    """The places of a top, or of its diff, that are computed from an area."""
+    for axis, span in enumerate(area, ROWS):
+        blob = blob.narrow(axis, span.first, span.last - span.first)
+    return blob
 
 
 def forward_tasks(block: Block, draft: Draft) -> None:
@@ -57,7 +71,7 @@ def _forward(block: Block, draft: Draft, read: Read, part: int, area: Area) -> W
         blob = read(run)
         assert blob is not None
         wants = run.grad and run.flows[bottom] and draft.wants[bottom]
-        leaf = blob.narrow(ROWS, area.begin, area.end - area.begin).detach().requires_grad_(wants)
+        leaf = _of_bottom(blob, area).detach().requires_grad_(wants)
         try:
             with torch.set_grad_enabled(run.grad and block.nodes[0].needs_backward):
                 y = convolve(convolution, leaf, area)
@@ -68,7 +82,7 @@ def _forward(block: Block, draft: Draft, read: Read, part: int, area: Area) -> W
             env.update(zip(node.tops, run_layer(draft.net, call, node, env, run.grad), strict=True))
         y = env[top]
         whole = run.room(("top", top), lambda: like((*y.shape[:ROWS], *places), y.detach()))
-        whole.narrow(ROWS, area.first, area.last - area.first).copy_(y.detach())
+        _of_top(whole, area).copy_(y.detach())
         run.flows[top] = y.requires_grad
         run.values[top, WHOLE] = whole
         if run.grad and block.needs_backward:
@@ -78,16 +92,17 @@ def _forward(block: Block, draft: Draft, read: Read, part: int, area: Area) -> W
 
 
 def convolve(layer: Convolution, x: Tensor, area: Area) -> Tensor:
-    """The rows of the layer's top that ``area`` tells of.
+    """The places of the layer's top that ``area`` tells of.
 
     Args:
-        x: the area of the bottom, ``(N, channels, rows of the area, …)``.
+        x: the area of the bottom, ``(N, channels, rows of the area, columns of the area, …)``.
     """
     window = layer.window
     axes = x.dim() - 2
-    if area.before or area.after:
-        x = functional.pad(x, [0, 0] * (axes - 1) + [area.before, area.after])
-    pad = [0, *(window.pad[axis if len(window.pad) > 1 else 0] for axis in range(1, axes))]
+    zeros = [number for span in reversed(area) for number in (span.before, span.after)]
+    if any(zeros):
+        x = functional.pad(x, [0, 0] * (axes - len(area)) + zeros)
+    pad = [0] * len(area) + [window.pad[axis if len(window.pad) > 1 else 0] for axis in range(len(area), axes)]
     bias = layer.blob(1) if layer.bias_term else None
     return torch.convolution(
         x, layer.blob(0), bias, window.stride, pad, window.dilation, False, (0,), layer.group
@@ -117,7 +132,7 @@ def _backward(block: Block, draft: Draft, read: Read, part: int, area: Area, slo
         state = run.states.pop((block.index, part))
         diff = read(run)
         if diff is not None:
-            diff = diff.narrow(ROWS, area.first, area.last - area.first)
+            diff = _of_top(diff, area)
         leaf = state.leaves[bottom]
         of_leaves, of_parameters = differentiate(
             block.where, [state.tops[top]], [diff], [leaf] if leaf.requires_grad else [],
@@ -146,7 +161,7 @@ def _overlap(block: Block, draft: Draft, areas: Sequence[Area]) -> Work:
                 whole = run.room(("diff", bottom), partial(_zeros, (*piece.shape[:ROWS], *places), piece))
             except (RuntimeError, MemoryError) as error:
                 raise backward_error(block.where, error) from error
-            whole.narrow(ROWS, area.begin, area.end - area.begin).add_(piece)
+            _of_bottom(whole, area).add_(piece)
             run.diffs[bottom, WHOLE] = whole
 
     return work

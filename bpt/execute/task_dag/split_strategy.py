@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from bpt.execute.task_dag.areas import Rows
+from bpt.execute.task_dag.areas import Axis, Grid, grid_of
 from bpt.graph.layer_graph import Node
 from bpt.graph.spec import Shape, count
 from bpt.layers.base import Layer
@@ -16,6 +17,7 @@ from bpt.layers.inner_product import InnerProduct
 
 HEAVY = 2.0  # a convolution with more weights than its blobs have elements, over this, is split by filters
 CHANNELS = 32  # and has at least so many channels, or the slices would be too thin for the kernels
+CUT = 2  # axes of a convolution's top that areas are cut along: rows and columns
 EVEN = 0.75  # parts that keep the threads busy for less than this share of the time are too unequal
 
 
@@ -36,12 +38,14 @@ class SplitStrategy:
         parts: into how many tasks a pass; 1 for WHOLE.
         samples: how many there are, under SAMPLES and MOMENTS; else 0.
         pinned: whether only the calling thread may run it.
+        grid: into how many parts rows and columns are cut, under AREAS; else nothing.
     """
 
     kind: Kind = Kind.WHOLE
     parts: int = 1
     samples: int = 0
     pinned: bool = False
+    grid: Grid = ()
 
     @property
     def bounds(self) -> tuple[int, ...]:
@@ -102,8 +106,8 @@ def _split(
             else SplitStrategy()
         )
     if isinstance(layer, Convolution) and worth > 1 and layer.axis == 1 and len(node.bottoms) == 1:
-        parts = min(worth, shapes[node.tops[0]][2])
-        return SplitStrategy(Kind.AREAS, parts) if parts > 1 and samples else SplitStrategy()
+        grid = grid_of(axes_of(layer, bottom), worth) if samples else ()
+        return SplitStrategy(Kind.AREAS, prod(grid), grid=grid) if prod(grid) > 1 else SplitStrategy()
     return SplitStrategy()
 
 
@@ -130,12 +134,14 @@ def talks(layer: Layer) -> bool:
     return layer.context.ranks > 1 and not (layer.by_sample or layer.silent)
 
 
-def rows_of(layer: Convolution, bottom: Shape) -> Rows:
-    """The first spatial axis of a convolution whose channels stand on axis 1."""
-    window = layer.window
-    axes = len(bottom) - 2
-    kernel, stride, pad, dilation = (
-        (values * axes if len(values) == 1 else values)[0]
-        for values in (window.kernel, window.stride, window.pad, window.dilation)
-    )
-    return Rows(bottom[2], dilation * (kernel - 1) + 1, stride, pad)
+def axes_of(layer: Convolution, bottom: Shape) -> list[Axis]:
+    """The first spatial axes, at most two, of a convolution whose channels stand on axis 1."""
+    window, sizes = layer.window, bottom[2:]
+    axes = []
+    for axis, size in enumerate(sizes[:CUT]):
+        kernel, stride, pad, dilation = (
+            values[axis if len(values) > 1 else 0]
+            for values in (window.kernel, window.stride, window.pad, window.dilation)
+        )
+        axes.append(Axis(size, dilation * (kernel - 1) + 1, stride, pad))
+    return axes

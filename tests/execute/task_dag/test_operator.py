@@ -256,8 +256,34 @@ def test_a_convolution_by_areas_over_other_axes(size: str) -> None:
     assert_same(pass_over(operator), pass_over(SegmentOperator(net_of(graph))), 1e-12)
 
 
-def image_text(layers: str) -> str:
-    return INPUT.replace("dim: 6 dim: 5", "dim: 1 dim: 3 dim: 9 dim: 8").replace("dim: 6", "dim: 1") + layers
+FLAT, SQUARE, VOLUME = "dim: 3 dim: 1 dim: 33", "dim: 3 dim: 12 dim: 12", "dim: 3 dim: 3 dim: 40 dim: 4"
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "grid"),
+    [
+        (FLAT, "kernel_size: 3 pad: 1", (1, 4)),  # a top of 1 x 33
+        (FLAT, "kernel_size: 3 pad: 2 stride: 2", (2, 2)),  # 2 x 18: 9 places each, or 2 x 5 in the longest of 4
+        (FLAT, "kernel_h: 1 kernel_w: 5 pad_h: 1 pad_w: 2 stride_h: 2 stride_w: 3", (2, 2)),  # 2 x 11
+        (FLAT, "kernel_h: 2 kernel_w: 3 dilation: 2 pad: 3 group: 3 bias_term: false", (1, 4)),  # 5 x 35
+        (SQUARE, "kernel_size: 3 pad: 1", (2, 2)),
+        (VOLUME, "kernel_size: 3 pad: 1", (1, 4)),  # 3 x 40 x 4
+        (VOLUME, "kernel_size: 3 pad: 2 stride: 2", (1, 4)),  # 3 x 21 x 3
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_a_convolution_by_rows_and_columns(window: str, size: str, grid: tuple[int, int], engine: int) -> None:
+    text = convolution("conv", "x", f"num_output: 6 {window}") + fully_connected("score", "conv", 5) + LOSS
+    graph = graph_of(f"force_backward: true {image_text(text, size)}")
+    operator = dag_operator(net_of(graph), threads=4, engine=engine)
+    strategy = next(block.strategy for block in plan_of(operator).blocks if block.nodes[0].name == "conv")
+    assert (strategy.kind, strategy.grid) == (Kind.AREAS, grid)
+    expected = pass_over(SegmentOperator(net_of(graph), engine=engine), passes=2)
+    assert_same(pass_over(operator, passes=2), expected, 1e-12)
+
+
+def image_text(layers: str, size: str = "dim: 3 dim: 9 dim: 8") -> str:
+    return INPUT.replace("dim: 6 dim: 5", f"dim: 1 {size}").replace("dim: 6", "dim: 1") + layers
 
 
 @pytest.mark.parametrize("window", ["kernel_size: 3 pad: 1", "kernel_size: 2 stride: 2 dilation: 2 bias_term: false"])
