@@ -99,6 +99,8 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
     _skip_sources(problem, stages)
     for start, end in problem.together:
         _check_together(problem, stages, start, end, "whose parameters or blobs it shares")
+    for start, end in problem.blocks:
+        _check_together(problem, stages, start, end, "with which it is of a block")
     for start, end in problem.beside_sources:
         _check_together(problem, stages, start, end, "since data layers stay with the first layer that computes")
     empty = sorted(set(range(m)) - set(stages))

@@ -77,6 +77,10 @@ def _why(problem: Problem) -> str:
         a, b = problem.beside_sources[0]
         names = ", ".join(f'"{cost.name}"' for cost in problem.costs[a:b])
         reasons.append(f"data layers stay with the first layer that computes ({names})")
+    if problem.blocks:
+        a, b = max(problem.blocks, key=lambda run: run[1] - run[0])
+        names = f'"{problem.costs[a].name}" to "{problem.costs[b - 1].name}"'
+        reasons.append(f"layers of a block stay together ({names})")
     return " and ".join(reasons) or f"it has {len(problem.costs)} layer{'s' * (len(problem.costs) != 1)}"
 
 

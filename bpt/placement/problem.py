@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bpt.errors import UserError
 from bpt.graph.autocast import blob_itemsizes
+from bpt.graph.layer_blocks import conv_blocks, named_blocks
 from bpt.graph.layer_graph import LayerGraph, Node
 from bpt.graph.spec import count
 from bpt.graph.stages import bound_together
@@ -175,6 +176,7 @@ class Problem:
         micro_batches: parts in which a batch travels.
         sources: layers without bottoms, ascending: they run on stage 0, wherever they stand.
         beside_sources: runs like ``together``, that keep a stage from having nothing but data layers.
+        blocks: runs like ``together``, of layers that are to stay on one device because they belong together.
         adds: whether gradients add up over micro-batches or passes: the one that is added needs room of its own.
         replicas: among so many pipelines the net's batch is divided; costs and crossings are those of one.
     """
@@ -188,6 +190,7 @@ class Problem:
     micro_batches: int = 1
     sources: tuple[int, ...] = ()
     beside_sources: tuple[tuple[int, int], ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
     adds: bool = False
     replicas: int = 1
 
@@ -198,7 +201,7 @@ class Problem:
     @cached_property
     def cuts(self) -> tuple[int, ...]:
         """The layers at which a partition may begin, ascending; the first is 0."""
-        runs = (*self.together, *self.beside_sources)
+        runs = (*self.together, *self.beside_sources, *self.blocks)
         inside = {layer for start, end in runs for layer in range(start + 1, end)}
         return tuple(layer for layer in range(len(self.costs)) if layer not in inside)
 
@@ -238,7 +241,8 @@ def problem_of(
     Args:
         graph: in phase TRAIN.
         devices: in order of the stages.
-        param: its ``schedule`` and ``micro_batches`` count; under DELAYED, a batch travels whole.
+        param: its ``schedule``, ``micro_batches`` and ``partition_by`` count; under DELAYED, a batch travels whole.
+            Blocks that layers name stay together in any case.
         precision, measured, histories: see ``costs_of``.
         together: runs of layers ``[start, end)`` that must not be cut, besides those of ``bound_together`` (say, what
             runs on slices of shards).
@@ -257,6 +261,7 @@ def problem_of(
         micro_batches,
         sources,
         tuple(_beside_sources(graph)),
+        _blocks(graph, param),
         micro_batches > 1 or passes > 1,
         replicas,
     )
@@ -282,6 +287,11 @@ def _crossings(graph: LayerGraph, itemsizes: Sequence[int], replicas: int) -> tu
             )
         )
     return tuple(found)
+
+
+def _blocks(graph: LayerGraph, param: PipelineSpec) -> tuple[tuple[int, int], ...]:
+    by_rule = param.partition_by == pb.PipelineParameter.CONV_BLOCKS and param.allocator != pb.PipelineParameter.MANUAL
+    return (*named_blocks(graph).values(), *(conv_blocks(graph) if by_rule else ()))
 
 
 def _beside_sources(graph: LayerGraph) -> list[tuple[int, int]]:

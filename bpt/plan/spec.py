@@ -97,6 +97,7 @@ class PipelineSpec:
     devices: str = ""
     costs: str = ""
     partitions: int = 0
+    partition_by: int = _Pipeline.LAYERS
     gabra_param: GabraSpec = GabraSpec()
 
 

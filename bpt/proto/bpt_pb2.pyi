@@ -671,7 +671,7 @@ class FcParameter(_message.Message):
     def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
-    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param")
+    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by")
     class Allocator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         BLOCK: _ClassVar[PipelineParameter.Allocator]
@@ -698,6 +698,12 @@ class PipelineParameter(_message.Message):
         PROFIT: _ClassVar[PipelineParameter.Objective]
     STEP_TIME: PipelineParameter.Objective
     PROFIT: PipelineParameter.Objective
+    class Unit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LAYERS: _ClassVar[PipelineParameter.Unit]
+        CONV_BLOCKS: _ClassVar[PipelineParameter.Unit]
+    LAYERS: PipelineParameter.Unit
+    CONV_BLOCKS: PipelineParameter.Unit
     ALLOCATOR_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     MICRO_BATCHES_FIELD_NUMBER: _ClassVar[int]
@@ -706,6 +712,7 @@ class PipelineParameter(_message.Message):
     COSTS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     GABRA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_BY_FIELD_NUMBER: _ClassVar[int]
     allocator: PipelineParameter.Allocator
     schedule: PipelineParameter.Schedule
     micro_batches: int
@@ -714,7 +721,8 @@ class PipelineParameter(_message.Message):
     costs: str
     partitions: int
     gabra_param: GabraParameter
-    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ...) -> None: ...
+    partition_by: PipelineParameter.Unit
+    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ...) -> None: ...
 
 class GabraParameter(_message.Message):
     __slots__ = ("population", "generations", "crossover", "seed")
@@ -799,7 +807,7 @@ class ServerParameter(_message.Message):
     def __init__(self, latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., update_rate: _Optional[float] = ...) -> None: ...
 
 class LayerParallelParameter(_message.Message):
-    __slots__ = ("mode", "stage")
+    __slots__ = ("mode", "stage", "block")
     class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DATA: _ClassVar[LayerParallelParameter.Mode]
@@ -808,9 +816,11 @@ class LayerParallelParameter(_message.Message):
     MODEL: LayerParallelParameter.Mode
     MODE_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
     mode: LayerParallelParameter.Mode
     stage: int
-    def __init__(self, mode: _Optional[_Union[LayerParallelParameter.Mode, str]] = ..., stage: _Optional[int] = ...) -> None: ...
+    block: str
+    def __init__(self, mode: _Optional[_Union[LayerParallelParameter.Mode, str]] = ..., stage: _Optional[int] = ..., block: _Optional[str] = ...) -> None: ...
 
 class BlobShape(_message.Message):
     __slots__ = ("dim",)

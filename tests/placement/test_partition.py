@@ -61,6 +61,7 @@ def test_errors() -> None:
     [
         (["together"], r'because layers that share parameters, .* stay together \("l0" to "l1"\), but'),
         (["beside_sources"], r'because data layers stay with the first layer that computes \("l0", "l1"\), but'),
+        (["blocks"], r'because layers of a block stay together \("l0" to "l1"\), but'),
         (["together", "beside_sources"], r'"l1"\) and data layers stay with .* \("l0", "l1"\), but'),
     ],
 )

@@ -154,3 +154,24 @@ def test_delayed_batches_travel_whole() -> None:
 def test_link() -> None:
     assert Link(0.5, 10.0).seconds(20.0, 3) == 3.5
     assert Link().seconds(1e9, 3) == 0
+
+
+BLOCKS = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2, 1, 3, 3] } } }
+    layer { name: "a" type: "Convolution" bottom: "x" top: "a" convolution_param { num_output: 1 kernel_size: 1 } }
+    layer { name: "r" type: "ReLU" bottom: "a" top: "a" }
+    layer { name: "p" type: "Power" bottom: "a" top: "p" parallel_param { block: "tail" } }
+    layer { name: "q" type: "Power" bottom: "p" top: "q" parallel_param { block: "tail" } }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cuts"),
+    [
+        ("", (0, 2, 3)),  # blocks that layers name stay together always
+        ("partition_by: CONV_BLOCKS", (0,)),  # Power works element by element, too
+        ("partition_by: CONV_BLOCKS allocator: GABRA", (0,)),
+        ("partition_by: CONV_BLOCKS allocator: MANUAL", (0, 2, 3)),  # layers say where they run
+    ],
+)
+def test_blocks_are_not_cut(text: str, cuts: tuple[int, ...]) -> None:
+    param = parse_text(text, pb.PipelineParameter, "text").message
+    assert problem_of(graph_of(BLOCKS), TWO, Link(), param, FLOAT32).cuts == cuts

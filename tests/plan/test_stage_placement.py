@@ -94,6 +94,19 @@ def test_a_stage_that_there_is_not(tmp_path: Path) -> None:
         staged(tmp_path, MANUAL + "}", marked(ip=2))
 
 
+def test_layers_of_a_block_stay_together(tmp_path: Path) -> None:
+    net = NET.replace('name: "conv"', 'name: "conv" parallel_param { block: "middle" }').replace(
+        'name: "ip"', 'name: "ip" parallel_param { block: "middle" stage: 1 }'
+    )
+    with pytest.raises(PrototxtError, match=r'layer "ip": .*stage as layer "conv", with which it is of a block'):
+        staged(tmp_path, MANUAL + "}", net)
+    found = staged(tmp_path, "num_stages: 2", net)
+    assert found is not None
+    assert found.of_layers == (0, 0, 0, 1)
+    with pytest.raises(TooManyStagesError, match=r'layers of a block stay together \("conv" to "ip"\)'):
+        staged(tmp_path, "num_stages: 3", net)
+
+
 def test_devices_with_too_little_memory(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")
     with pytest.raises(PrototxtError, match=r":1:49: pipeline_param: devices: d: .*device kind0\.\d .* lacks"):

@@ -106,6 +106,8 @@ def unused(plan: RunPlan) -> Iterator[Unused]:
         for field in ("partitions", "objective"):
             if plan.given(PARALLEL, PARAM, field):
                 yield Unused((PARALLEL, PARAM, field), f"with allocator: {name}")
+    if name == "MANUAL" and plan.given(PARALLEL, PARAM, "partition_by"):
+        yield Unused((PARALLEL, PARAM, "partition_by"), f"with allocator: {name}")
     if name != "GABRA" and plan.given(PARALLEL, PARAM, "gabra_param"):
         yield Unused((PARALLEL, PARAM, "gabra_param"), f"with allocator: {name}")
 

@@ -122,6 +122,8 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
         ("num_stages: 2 pipeline_param { allocator: GABRA partitions: 3 gabra_param { seed: 1 } }", "", []),
         ("num_stages: 2 pipeline_param { allocator: MANUAL }", "stage: 1", []),
         ("num_stages: 2 pipeline_param { schedule: DELAYED micro_batches: 8 }", "", ["micro_batches"]),
+        ("num_stages: 2 pipeline_param { partition_by: CONV_BLOCKS }", "", []),
+        ("num_stages: 2 pipeline_param { allocator: MANUAL partition_by: CONV_BLOCKS }", "stage: 1", ["partition_by"]),
         (
             "num_stages: 2 pipeline_param { partitions: 3 objective: PROFIT gabra_param { seed: 1 } }",
             "",
