@@ -217,6 +217,16 @@ class Net(nn.Module):
         assert isinstance(layer, Layer)
         return layer
 
+    @property
+    def kept(self) -> tuple[tuple[Tensor, ...], ...]:
+        """What each layer has kept for the next pass, see ``Layer.kept``; may be set."""
+        return tuple(self.layer(node).kept for node in self.graph.nodes)
+
+    @kept.setter
+    def kept(self, states: Sequence[tuple[Tensor, ...]]) -> None:
+        for node, kept in zip(self.graph.nodes, states, strict=True):
+            self.layer(node).kept = kept
+
     def data_layers(self) -> dict[str, DataLayer]:
         """Layer name → layer, for the layers that read a data set."""
         return {l.spec.name: l for l in self.layers if isinstance(l, DataLayer)}

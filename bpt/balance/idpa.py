@@ -48,15 +48,18 @@ class Idpa:
         nodes: m, the computing nodes; they are numbered from 0.
         batches: A.
         rule: how a batch is divided.
+        grain: so many samples stay together: a node gets a multiple of them, and N is one.
 
     Attributes:
         batch: a, how many batches have been handed out.
         allocated: what each node has.
     """
 
-    def __init__(self, samples: int, nodes: int, batches: int, rule: Rule = Rule.HARMONIC) -> None:
-        assert nodes >= 1 and 1 <= batches <= samples, (nodes, batches, samples)
+    def __init__(self, samples: int, nodes: int, batches: int, rule: Rule = Rule.HARMONIC, *, grain: int = 1) -> None:
+        assert nodes >= 1 and samples % grain == 0, (nodes, samples, grain)
+        assert 1 <= batches <= samples // grain, (batches, samples, grain)
         self.samples = samples
+        self.grain = grain
         self.nodes = nodes
         self.batches = batches
         self.rule = rule
@@ -162,17 +165,17 @@ class Idpa:
 
     def _handed_out(self) -> int:
         """The samples of the batches so far."""
-        return self.samples if self.done else self.samples // self.batches * self.batch
+        return self.samples if self.done else self.samples // self.grain // self.batches * self.batch * self.grain
 
     def _allocate(self, runs: Iterable[Run], divide: Divide, powers: Sequence[float]) -> Allocation:
         """Divide ``runs`` among those who are here; ``powers`` are of all nodes, times or frequencies."""
         runs = [run for run in runs if run[0] < run[1]]
-        counts = self.allocated.counts
-        have = [counts[node] for node in self._present]
-        totals = divide(sum(have) + size(runs), have, [powers[node] for node in self._present])
+        counts, grain = self.allocated.counts, self.grain
+        have = [counts[node] // grain for node in self._present]
+        totals = divide(sum(have) + size(runs) // grain, have, [powers[node] for node in self._present])
         more = [0] * self.nodes
         for node, before, after in zip(self._present, have, totals, strict=True):
-            more[node] = after - before
+            more[node] = (after - before) * grain
         new = deal(runs, more)
         self.allocated = self.allocated.plus(new)
         return new
@@ -195,10 +198,11 @@ class Udpa(Idpa):
 
     Args:
         batches: 1 as in the paper, which hands out all data at once.
+        grain: see Idpa.
     """
 
-    def __init__(self, samples: int, nodes: int, batches: int = 1) -> None:
-        super().__init__(samples, nodes, batches)
+    def __init__(self, samples: int, nodes: int, batches: int = 1, *, grain: int = 1) -> None:
+        super().__init__(samples, nodes, batches, grain=grain)
 
     def first(self, frequencies: Sequence[float | None]) -> Allocation:
         """Hand out the first batch, to all nodes alike."""

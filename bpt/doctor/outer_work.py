@@ -23,6 +23,7 @@ from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
 from bpt.net import Net
 from bpt.optim.rules import UPDATE_RULES
+from bpt.plan.dividing import samples_together
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.exchanges import make_schedule, passes_of
@@ -87,7 +88,7 @@ def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float
     iterations = max(plan.max_iter - start, 0)
     passes, total, batches, first = passes_of(iterations, batch, samples), Fraction(0), 1, (0,) * len(powers)
     if iterations:
-        schedule = make_schedule(plan, samples, len(powers), passes)
+        schedule = make_schedule(plan, samples, len(powers), passes, samples_together(graph))
         orders = {i.order.worker: i.order for i in schedule.begin(powers) if isinstance(i, Send)}
         first = tuple(size(orders[worker].runs) if worker in orders else 0 for worker in range(len(powers)))
         total, batches = schedule.total, schedule.idpa.batches

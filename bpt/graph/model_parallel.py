@@ -41,8 +41,17 @@ class Block:
 
 
 def split_layers(graph: LayerGraph) -> tuple[Node, ...]:
-    """The layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``."""
-    return tuple(node for node in graph.nodes if node.type == "InnerProduct" and _mode(node) != _Mode.DATA)
+    """The layers that are split if there are several shards: all InnerProducts but those with ``mode: DATA``.
+
+    And, unless they say ``mode: MODEL``, those along another axis than 1, as behind a recurrent layer (T, N, …).
+    """
+    fully_connected = (node for node in graph.nodes if node.type == "InnerProduct" and _mode(node) != _Mode.DATA)
+    return tuple(node for node in fully_connected if _mode(node) == _Mode.MODEL or _along_features(graph, node))
+
+
+def _along_features(graph: LayerGraph, node: Node) -> bool:
+    """Whether outputs of an InnerProduct stand behind the samples."""
+    return node.spec.param.inner_product_param.axis % len(graph.edges[node.bottoms[0]].shape) == 1
 
 
 def _mode(node: Node) -> int | None:
@@ -59,8 +68,8 @@ def violations(graph: LayerGraph) -> Iterator[Violation]:
             yield _of_layer(node, why, "set mode: DATA", "parallel_param", "mode")
     nodes = split_layers(graph)
     for node in nodes:
-        axis, axes = node.spec.param.inner_product_param.axis, len(graph.edges[node.bottoms[0]].shape)
-        if axis % axes != 1:
+        if not _along_features(graph, node):
+            axis, axes = node.spec.param.inner_product_param.axis, len(graph.edges[node.bottoms[0]].shape)
             why = f"axis {axis} of a bottom with {axes} axes: num_shards splits InnerProduct layers with axis 1 only"
             yield _of_layer(node, why, remedy, "inner_product_param", "axis")
         for other in graph.params:

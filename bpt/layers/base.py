@@ -210,6 +210,18 @@ class Layer(nn.Module):
         """Whether these are the statistics of the whole batch. ``by_default``: as ``parallel_param`` says."""
         return False
 
+    @property
+    def kept(self) -> tuple[Tensor, ...]:
+        """What a pass has left for the next one beside blobs, such as the states of a recurrent layer; may be set.
+
+        (): nothing, so that the next pass is like a first one.
+        """
+        return ()
+
+    @kept.setter
+    def kept(self, states: tuple[Tensor, ...]) -> None:
+        assert not states, f"{self.spec.name}: {self.spec.type} keeps nothing"
+
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""
         self.blobs.append(values)

@@ -31,8 +31,9 @@ shards where there are some. ✓: it combines. A number: it does not, for the re
 
 *plain*: each rank, or each computing node of SGWU, AGWU and ASGD, has the whole net. *stages*: it is cut into a
 pipeline (`num_stages`). *shards*: its fully connected layers are split (`num_shards`). *both*: each stage is of several
-shards. DAG: `inner_param { engine: TASK_DAG }`; otherwise LIBRARY. A net may say more: layers that want whole batches,
-or that cannot be split, are refused by name. Workers of several ranks sum their gradients as `agwu_param
+shards. DAG: `inner_param { engine: TASK_DAG }`; otherwise LIBRARY. A net may say more: layers that
+cannot be split are refused by name, and so are layers that want whole batches, where [a batch would be
+divided](parallel.md#what-is-divided). Workers of several ranks sum their gradients as `agwu_param
 { worker_exchange }` says: by each of ALLREDUCE, TREE, RING and CGDP. `.venv/bin/python scripts/bench combinations`
 tries them all: those that go in step against one process, to 1e-5 in double precision.
 """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bpt.graph.layer_graph import LayerGraph, Node
-from bpt.layers import LAYERS
+from bpt.layers import LAYERS, DataLayer
+from bpt.layers.base import batch_of
 from bpt.proto import bpt_pb2 as pb
 from bpt.violation import PARALLEL, Violation
 
@@ -19,15 +21,40 @@ def is_dividable(graph: LayerGraph) -> bool:
     return next(_mixing(graph), None) is None
 
 
-def violations_dealt_out(graph: LayerGraph) -> Iterator[Violation]:
-    """Why workers of the outer layer cannot get the samples of a net one by one."""
-    for node, reason in _mixing(graph):
-        if LAYERS[node.type].within_batch:
+def samples_together(graph: LayerGraph) -> int:
+    """How many samples of a data set workers of the outer layer must get together: a whole batch, or 1.
+
+    A batch whose samples belong together is only of use as the data set has it.
+    """
+    if not any(LAYERS[node.type].within_batch for node, _ in _mixing(graph)):
+        return 1
+    data = [node for node in graph.nodes if issubclass(LAYERS[node.type], DataLayer) and node.tops]
+    return math.lcm(*(graph.edges[node.tops[0]].shape[0] for node in data)) if data else max(batch_of(graph), 1)
+
+
+def violations_of_data_set(graph: LayerGraph, samples: int) -> Iterator[Violation]:
+    """Why so many samples cannot be dealt out to workers in whole batches, if a net wants these."""
+    together = samples_together(graph)
+    if samples % together:
+        node, reason = next((node, why) for node, why in _mixing(graph) if LAYERS[node.type].within_batch)
+        yield _of_layer(
+            node,
+            f"{reason}, so workers get whole batches of {together}, but the data set has {samples} samples, which are "
+            f"{samples / together:.4g} of these",
+            f"bring the data set to a multiple of {together} samples, or use exchange: ALLREDUCE with batch_scope: "
+            "REPLICA",
+        )
+
+
+def violations_dealt_out(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
+    """Why workers of the outer layer cannot get whole batches of a net that wants them."""
+    parallel = plan.parallel_param
+    if parallel.node_ranks > parallel.replica_ranks:
+        for node, reason in _mixing(graph):
             yield _of_layer(
                 node,
-                f"{reason}, so its batches must stay as the data set has them, but SGWU, AGWU and ASGD deal samples "
-                "out one by one",
-                "use exchange: ALLREDUCE with batch_scope: REPLICA",
+                f"{reason}, so its batch cannot be divided over ranks",
+                "leave out agwu_param { ranks }: then each worker trains whole batches",
             )
 
 
@@ -39,18 +66,24 @@ def violations_measured(graph: LayerGraph) -> Iterator[Violation]:
         )
 
 
-def violations_in_training(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
-    """Layers that want whole batches, unless each rank is to train whole ones, as with Caffe's ``-gpu``."""
+def violations_in_training(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Iterator[Violation]:
+    """Layers that want whole batches, unless each replica is to train whole ones, as with Caffe's ``-gpu``.
+
+    Args:
+        replicas: of the net; one has whole batches anyway.
+    """
     parallel = plan.parallel_param
-    replicas = parallel.batch_scope == pb.ParallelParameter.REPLICA
-    settings = [] if replicas else ["set parallel_param { batch_scope: REPLICA }"]
-    balanced = parallel.balance != pb.ParallelParameter.UNIFORM
-    yield from _divided(graph, settings + _left_out(parallel, balance=balanced), "trains")
+    settings = []
+    if replicas > 1 and parallel.batch_scope != pb.ParallelParameter.REPLICA:
+        settings.append("set parallel_param { batch_scope: REPLICA }")
+    if parallel.balance != pb.ParallelParameter.UNIFORM:
+        settings.append("leave out balance")
+    yield from _divided(graph, settings + _within_replica(parallel, pb.TRAIN), "trains", replicas)
 
 
-def violations_in_test(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
-    """Layers of a test net that want whole batches, unless each rank can test all of them."""
-    yield from _divided(graph, _left_out(plan.parallel_param), "tests")
+def violations_in_test(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Iterator[Violation]:
+    """Layers of a test net that want whole batches, unless each replica can test all of them."""
+    yield from _divided(graph, _within_replica(plan.parallel_param, pb.TEST), "tests", replicas)
 
 
 def violations_in_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> Iterator[Violation]:
@@ -72,20 +105,29 @@ def violations_in_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> Ite
             )
 
 
-def _left_out(parallel: ParallelSpec, **others: bool) -> list[str]:
-    """What to do about the settings by which no rank has whole batches; nothing if there are none."""
-    there = {"num_stages": parallel.num_stages > 1, "num_shards": parallel.num_shards > 1, **others}
-    names = [name for name, is_set in there.items() if is_set]
-    return [f"leave out {' and '.join(names)}"] if names else []
+def _within_replica(parallel: ParallelSpec, phase: int) -> list[str]:
+    """What to do about the settings by which the ranks of a replica divide a batch; nothing if they do not."""
+    pipeline, settings = parallel.pipeline_param, []
+    if parallel.num_shards > 1 and parallel.fc_param.scheme == pb.FcParameter.PEER:
+        settings.append("set fc_param { scheme: MASTER_SLAVE }")
+    in_micro_batches = pipeline.schedule != pb.PipelineParameter.DELAYED and pipeline.micro_batches > 1
+    if parallel.num_stages > 1 and phase == pb.TRAIN and in_micro_batches:
+        settings.append("set pipeline_param { micro_batches: 1 }")
+    return settings
 
 
-def _divided(graph: LayerGraph, settings: Sequence[str], does: str) -> Iterator[Violation]:
-    """Layers for which a batch cannot be divided, unless each rank has whole ones: nothing is to be set for that."""
+def _divided(graph: LayerGraph, settings: Sequence[str], does: str, replicas: int) -> Iterator[Violation]:
+    """Layers for which a batch cannot be divided, unless each replica has whole ones: nothing is to be set for that."""
     for node, reason in _mixing(graph):
-        # A blob without axes is a number of the batches of all ranks.
-        helps = LAYERS[node.type].within_batch and all(graph.edges[edge].shape for edge in node.bottoms)
+        layer = LAYERS[node.type]
+        if replicas > 1:
+            # A blob without axes is a number of the batches of all ranks.
+            helps = layer.within_batch and all(graph.edges[edge].shape for edge in node.bottoms)
+        else:  # what other ranks wait for must be of the shape that the graph says
+            helps = layer.within_batch or not layer.undivided
         if settings or not helps:
-            remedy = f", or {' and '.join(settings)}: then each rank {does} whole batches" if helps else ""
+            kept = f"each rank {does} whole batches" if replicas > 1 else "batches stay whole"
+            remedy = f", or {' and '.join(settings)}: then {kept}" if helps and settings else ""
             yield _of_layer(
                 node, f"{reason}, so its batch cannot be divided over ranks", f"train on one process{remedy}"
             )

@@ -102,9 +102,10 @@ def violations_of_net(
     found: list[Violation] = []
     trains = graph.phase == pb.TRAIN
     if ranks > 1:
-        found += dividing.violations_in_training(plan, graph) if trains else []
+        replicas = max(1, ranks // parallel.replica_ranks)
+        found += dividing.violations_in_training(plan, graph, replicas) if trains else []
         for test in tests if trains else (graph, *tests):
-            found += dividing.violations_in_test(plan, test)
+            found += dividing.violations_in_test(plan, test, replicas)
     if parallel.num_shards > 1:
         for net in (graph, *tests):
             found += model_parallel.violations(net)

@@ -354,7 +354,8 @@ class Runtime:
     def load(self, state: TrainState) -> None:
         """Go on from this rank's part of a state.
 
-        Of what the state does not name, moments are 0, data begin at their first sample, and an exchange starts anew.
+        Of what the state does not name, moments are 0, data begin at their first sample, sequences go on from 0, and an
+        exchange starts anew.
         What was tuned meanwhile stays tuned.
 
         Raises:
@@ -373,6 +374,7 @@ class Runtime:
                 for own, value in zip(moments, state.moments.get(blob, no_moments), strict=True):
                     own.copy_(value)
         starting_point.set_positions(self.nets, state.positions)
+        self.net.kept = ((),) * len(graph)
         for tuned in (self._half, *self._tuned, self.chunks):
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])

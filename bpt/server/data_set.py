@@ -5,7 +5,7 @@ from __future__ import annotations
 from bpt.errors import PrototxtError
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
-from bpt.plan.dividing import violations_dealt_out
+from bpt.plan.dividing import violations_of_data_set
 from bpt.proto import bpt_pb2 as pb
 
 _Exchange = pb.ParallelParameter.Exchange
@@ -30,7 +30,7 @@ def samples_of(net: Net, exchange: int) -> int:
     """N: the samples of the data set that ``net`` trains.
 
     Raises:
-        LayerError: its data layers have different numbers of samples, or its batches must stay whole.
+        LayerError: its data layers have different numbers of samples, or no whole batches where these must stay whole.
         UserError: it has none.
     """
     layers = dealt_layers(net)
@@ -46,6 +46,6 @@ def samples_of(net: Net, exchange: int) -> int:
                 f'has {layer.epoch} samples, but layer "{first.spec.name}" has {first.epoch}: a worker could not tell '
                 "which belong together; use exchange: ALLREDUCE"
             )
-    for violation in violations_dealt_out(net.graph):
+    for violation in violations_of_data_set(net.graph, first.epoch):
         raise violation.error(lambda *_: None)
     return first.epoch

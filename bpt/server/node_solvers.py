@@ -16,6 +16,7 @@ from bpt.events.bus import EventBus
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.state import filter_layers
+from bpt.plan.dividing import violations_dealt_out
 from bpt.plan.nets import NetFields
 from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import described, stage
@@ -82,6 +83,7 @@ def node_lines(plan: RunPlan, graph: LayerGraph) -> Iterator[str]:
         PrototxtError, FileError: the net cannot be placed, or divided over the ranks of a worker.
     """
     own, parallel = plan.of_node(), plan.parallel_param
+    refuse(plan, violations_dealt_out(plan, graph))
     refuse(own, violations_of_net(own, graph, ranks=parallel.node_ranks))
     staging = stage(own, graph, parallel.node_ranks // parallel.replica_ranks)
     if staging:

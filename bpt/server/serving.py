@@ -20,6 +20,7 @@ from bpt.events.bus import EventBus
 from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
 from bpt.plan.digest import net_digest
+from bpt.plan.dividing import samples_together
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import unused
 from bpt.proto import bpt_pb2 as pb
@@ -101,7 +102,7 @@ class Serving:
             return
         passes = passes_of(left, batch_of(net.graph) * plan.optim.iter_size, self._samples)
         divided = self._fewer_batches(plan, passes) if first else plan
-        self._schedule = make_schedule(divided, self._samples, len(roles.workers), passes)
+        self._schedule = make_schedule(divided, self._samples, len(roles.workers), passes, samples_together(net.graph))
         self._shipments = self._ship() if parallel.ship_data else {}
         self.assignment = replace(
             self.assignment,

@@ -75,12 +75,14 @@ class Trainer:
         runtime = self._runtime
         kept = self._flat.pack()  # a BatchNorm notes what it sees
         self._accuracy.take()
+        states = runtime.net.kept
         batches = iterations * runtime.plan.optim.iter_size
         for layer in self.layers:
             layer.position -= batches * layer.share.total
         for batch in range(batches):
             runtime.executor.evaluate(runtime.iteration, batch)
         self._flat.load(kept)
+        runtime.net.kept = states
 
     def tally(self) -> Tally:
         """The predictions since the last call."""

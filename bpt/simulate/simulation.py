@@ -100,14 +100,15 @@ def simulate_solver(
     job = Job(facts.batch, facts.weights, facts.record)
     outcomes = {}
     for strategy in strategies:
-        schedule = make_schedule(_chosen(plan, strategy), facts.samples, len(cluster.nodes), passes)
+        schedule = make_schedule(_chosen(plan, strategy), facts.samples, len(cluster.nodes), passes, facts.grain)
         try:
             outcomes[strategy] = simulate(schedule, cluster, job, seed)
         except RunError as error:
             raise RunError(f"{described.path}: {strategy}: {error}") from None
     remarks = list(_unused([_chosen(plan, strategy) for strategy in strategies]))
-    if facts.samples < len(cluster.nodes):
-        remarks.append(f"there are {len(cluster.nodes)} nodes for {facts.samples} samples: some have nothing to train")
+    if facts.samples // facts.grain < len(cluster.nodes):
+        there = f"{facts.samples} samples" if facts.grain == 1 else f"{facts.samples // facts.grain} whole batches"
+        remarks.append(f"there are {len(cluster.nodes)} nodes for {there}: some have nothing to train")
     return Simulated(facts, cluster, float(passes), outcomes, remarks)
 
 

@@ -11,7 +11,7 @@ from bpt.graph.spec import Shape, count
 from bpt.layers import LAYERS, DataLayer
 from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
-from bpt.plan.dividing import violations_dealt_out
+from bpt.plan.dividing import samples_together, violations_dealt_out, violations_of_data_set
 from bpt.plan.net_file import make_input, reads_data
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
@@ -35,6 +35,7 @@ class Facts:
         weights: their bytes, c_w.
         record: bytes of a sample that the server sends (``ship_data``): of the first record of the data set or, where
             that is not looked at, a byte for each element of an image; 0: it sends none.
+        grain: samples that a node gets together.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Facts:
     parameters: int
     weights: int
     record: int
+    grain: int = 1
 
 
 def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
@@ -58,7 +60,7 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
         UserError: nothing says how many samples there are.
     """
     graph = (without_data(run.train, shape) if shape else run.train).graph()
-    refuse(run, violations_dealt_out(graph))
+    refuse(run, violations_dealt_out(run, graph))
     batch = batch_of(graph)
     if not batch:
         raise PrototxtError(
@@ -71,6 +73,7 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
         samples = samples or found
     if not samples:
         raise UserError("the training net does not read a data set; say how many samples there are: --samples N")
+    refuse(run, violations_of_data_set(graph, samples))
     return Facts(
         name=graph.name or "the net",
         samples=samples,
@@ -79,6 +82,7 @@ def facts_of(run: RunPlan, samples: int = 0, shape: Shape = ()) -> Facts:
         parameters=graph.num_parameters,
         weights=graph.num_parameters * run.precision.master.itemsize,
         record=record,
+        grain=samples_together(graph),
     )
 
 

@@ -39,6 +39,24 @@ def test_four_batches_worked_by_hand() -> None:
     )
 
 
+@pytest.mark.parametrize("rule", list(Rule))
+def test_samples_that_stay_together(rule: Rule) -> None:
+    """58 batches of 3 are dealt out as 58 samples would be; so are those of a node that has left."""
+    ones, threes = Idpa(58, 3, 4, rule), Idpa(174, 3, 4, rule, grain=3)
+    steps = (
+        lambda idpa: idpa.first([4.0e9, 2.0e9, 1.0e9]),
+        lambda idpa: idpa.next([1.0, 2.0, 4.0]),
+        lambda idpa: idpa.leave(1),
+        lambda idpa: idpa.next([3.0, None, 4.0]),
+        lambda idpa: idpa.next([1.0, None, 4.0]),
+    )
+    for step in steps:
+        expected = tuple(tuple((3 * start, 3 * stop) for start, stop in runs) for runs in step(ones).runs)
+        assert step(threes).runs == expected
+    assert threes.done and sum(threes.allocated.counts) == 174
+    assert Udpa(20, 3, grain=5).first([None] * 3).counts == (10, 5, 5)
+
+
 def test_first_batch_by_the_paper() -> None:
     """Alg. 3.1, line 3: ⌊10 · 2 / 6.5⌋ = 3, ⌊4.6⌋ = 4, the last gets 3. By largest remainders 3, 5 and 2."""
     assert Idpa(20, 3, 2, Rule.PAPER).first([2.0, 3.0, 1.5]).counts == (3, 4, 3)

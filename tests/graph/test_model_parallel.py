@@ -157,7 +157,7 @@ ERRORS = {
         'layer "ReLU_r": mode: MODEL splits InnerProduct layers only, not ReLU; set mode: DATA',
     ),
     "another axis": (
-        fc("a", "x", param="§axis: 0"),
+        fc("a", "x", param="§axis: 0", more="parallel_param { mode: MODEL }"),
         'layer "a": axis 0 of a bottom with 2 axes: num_shards splits InnerProduct layers with axis 1 only; '
         "keep it whole by parallel_param { mode: DATA }",
     ),
@@ -185,6 +185,8 @@ def test_errors(text: str, message: str) -> None:
 def test_axes_may_be_counted_from_the_last_and_a_whole_layer_may_have_any() -> None:
     graph = graph_of(fc("a", "x", param="axis: -1"), fc("b", "y", more=DATA, param="axis: 0"))
     assert [node.name for node in split_layers(graph)] == ["a"]
+    unset = graph_of(fc("a", "x", param="axis: -1"), fc("b", "y", param="axis: 0"))
+    assert [node.name for node in split_layers(unset)] == ["a"] and not list(violations(unset))
 
 
 def test_a_net_that_is_trained_must_have_something_to_split() -> None:

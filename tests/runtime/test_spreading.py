@@ -76,11 +76,33 @@ def test_a_layer_that_mixes_samples(tmp_path: Path) -> None:
     assert str(error).endswith(f"{told}, or set {setting}: then each rank trains whole batches")
     error = refusal(tmp_path, 2, "batch_scope: REPLICA balance: STATIC", NET + ALONG_THE_SAMPLES)
     assert str(error).endswith(f"{told}, or leave out balance: then each rank trains whole batches")
+    master, whole = "set fc_param { scheme: MASTER_SLAVE }", "set pipeline_param { micro_batches: 1 }"
     error = refusal(tmp_path, 2, "num_shards: 2", NET + ALONG_THE_SAMPLES)
-    advice = f"set {setting} and leave out num_shards"
-    assert str(error).endswith(f"{told}, or {advice}: then each rank trains whole batches")
-    error = refusal(tmp_path, 2, "batch_scope: REPLICA num_stages: 2 balance: STATIC", NET + ALONG_THE_SAMPLES)
-    assert str(error).endswith(f"{told}, or leave out num_stages and balance: then each rank trains whole batches")
+    assert str(error).endswith(f"{told}, or {master}: then batches stay whole")
+    error = refusal(tmp_path, 4, "num_shards: 2", NET + ALONG_THE_SAMPLES)
+    assert str(error).endswith(f"{told}, or set {setting} and {master}: then each rank trains whole batches")
+    error = refusal(tmp_path, 4, "batch_scope: REPLICA num_stages: 2 balance: STATIC", NET + ALONG_THE_SAMPLES)
+    assert str(error).endswith(f"{told}, or leave out balance and {whole}: then each rank trains whole batches")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "parallel"),
+    [
+        (2, MASTER),
+        (2, "num_stages: 2 pipeline_param { micro_batches: 1 }"),
+        (2, "num_stages: 2 pipeline_param { schedule: DELAYED }"),
+        (4, f"{MASTER} batch_scope: REPLICA"),
+    ],
+)
+def test_ranks_that_have_whole_batches(ranks: int, parallel: str, tmp_path: Path) -> None:
+    source = small_solver(tmp_path, net=NET + ALONG_THE_SAMPLES, text=solver_with(parallel))
+
+    def run(comm: Communicator) -> tuple[int, ...]:
+        with spread(source, source.train.graph(), comm, CPU) as made:
+            return tuple(share.count // made.batch_factor for share in made.shares(4))
+
+    replicas = 2 if ranks == 4 else 1
+    assert run_ranks(ranks, run) == [(4 // replicas,) * replicas] * ranks
 
 
 @pytest.mark.parametrize(

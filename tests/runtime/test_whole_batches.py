@@ -1,4 +1,7 @@
-"""Nets whose batches stay whole: each rank trains batches of its own, and the sum is that of one process's passes."""
+"""Nets whose batches stay whole: each rank trains batches of its own, and the sum is that of one process's passes.
+
+Or ranks that hold one net together have the same whole batches.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
@@ -59,16 +65,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def put(begin: int) -> None:
-    """Write the data set; ``begin`` marks the first step of each batch."""
+def arrays(begin: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, markers and labels; ``begin`` marks the first step of each batch."""
     generator = np.random.default_rng(1)
     cont = np.ones((BATCHES, STEPS, STREAMS))
     cont[:, 0] = begin
     rows = BATCHES * ROWS
-    write(
-        Path.cwd(),
-        {"x": generator.standard_normal((rows, 5)), "cont": cont.ravel(), "y": generator.integers(0, 3, rows)},
-    )
+    return generator.standard_normal((rows, 5)), cont.ravel(), generator.integers(0, 3, rows)
+
+
+def put(begin: int) -> None:
+    """Write the data set."""
+    write(Path.cwd(), dict(zip(("x", "cont", "y"), arrays(begin), strict=True)))
 
 
 def scores_of(lines: list[Line]) -> list[Line]:
@@ -89,6 +97,93 @@ def test_ranks_train_as_many_passes_of_one_process(ranks: int, more: str) -> Non
         np.testing.assert_allclose(found.weights[name], values, rtol=0, atol=1e-5, err_msg=name)
     assert len(scores_of(one.lines)) == 6
     assert_same_lines(scores_of(many.lines), scores_of(one.lines))
+
+
+def whole_run(ranks: int, *more: str) -> tuple[Saved, list[Line]]:
+    lines = train(ranks, *more).lines
+    saved = Saved.read(8)
+    remove_snapshots()
+    return saved, lines
+
+
+STAGES = "parallel_param {{ num_stages: {} pipeline_param {{ schedule: {} micro_batches: 1 }} }}"
+MASTER = "parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }"
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize(
+    ("ranks", "more"),
+    [
+        (2, [STAGES.format(2, "GPIPE")]),
+        (3, [STAGES.format(3, "SEQUENTIAL")]),
+        (2, [STAGES.format(2, "ONE_F_ONE_B"), "iter_size: 2"]),
+        (3, [MASTER]),
+        (6, [MASTER, STAGES.format(2, "GPIPE")]),
+    ],
+)
+def test_stages_and_shards_have_the_same_whole_batches(ranks: int, more: list[str], begin: int) -> None:
+    """Through tests and displays; also of sequences that go on from batch to batch, and over the end of the data."""
+    put(begin)
+    alone = [text for text in more if text.startswith("iter_size")] + ["display: 1"]
+    expected, lines = whole_run(1, *alone)
+    found, others = whole_run(ranks, *more, "display: 1")
+    found.check(expected, 1e-5)
+    assert_same_lines(others, lines)
+    assert len(scores_of(lines)) == 6 and np.ptp([line.numbers[0] for line in scores_of(lines)[1::2]]) > 0
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize(("ranks", "more"), [(4, STAGES.format(2, "GPIPE")), (6, MASTER)])
+def test_replicas_of_stages_and_shards_have_whole_batches_each(ranks: int, more: str, begin: int) -> None:
+    """As ranks alone have them, each with states of its own."""
+    put(begin)
+    expected, lines = whole_run(2, REPLICA)
+    found, others = whole_run(ranks, REPLICA, more)
+    found.check(expected, 1e-5)
+    assert_same_lines(scores_of(others), scores_of(lines))
+
+
+def loss_by_hand(w: dict[str, Tensor], batch: int, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Of the net above, with Caffe's gates (input, forget, output, new), and the states that it leaves."""
+    rows = slice(batch % BATCHES * ROWS, (batch % BATCHES + 1) * ROWS)
+    x, marks, labels = (torch.from_numpy(array[rows]) for array in arrays(begin=1))
+    inputs = (x @ w["fc/0"].T + w["fc/1"]) @ w["lstm/0"].T + w["lstm/1"]
+    h, c = state
+    tops = []
+    for step, mark in zip(inputs.view(STEPS, STREAMS, -1), marks.view(STEPS, STREAMS, 1), strict=True):
+        i, f, o, new = (step + (h * mark) @ w["lstm/2"].T).chunk(4, 1)
+        c = f.sigmoid() * (c * mark) + i.sigmoid() * new.tanh()
+        h = o.sigmoid() * c.tanh()
+        tops.append(h)
+    scores = torch.cat(tops) @ w["ip/0"].T + w["ip/1"]
+    return functional.cross_entropy(scores, labels.long()), [h.detach(), c.detach()]
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_delayed_gradients_of_sequences(delay: int) -> None:
+    """A stage applies gradients of the batch before, which went forward by the weights and states of its time."""
+    put(begin=1)
+    with Solver(read_plan("solver.prototxt")) as solver:
+        named = solver.net.values_by_name()
+        weights = {f"{name}/{blob}": value.detach().double() for (name, blob), value in named.items()}
+    state, late = [torch.zeros(STREAMS, 3, dtype=torch.float64)] * 2, {"fc": delay, "lstm": delay, "ip": 0}
+    gradients: list[dict[str, Tensor]] = []
+    for now in range(8):
+        leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
+        loss, state = loss_by_hand(leaves, now, state)
+        loss.backward()
+        gradients.append({name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None})
+        batch = {name: now - late[name.split("/")[0]] for name in weights}
+        weights = {
+            name: w - 0.2 * gradients[batch[name]][name] if batch[name] >= 0 else w for name, w in weights.items()
+        }
+    stages = "num_stages: 2 pipeline_param { schedule: DELAYED allocator: MANUAL }"
+    Path("net.prototxt").write_text(NET.replace('{ name: "labels"', '{ name: "labels" parallel_param { stage: 1 }'))
+    train(1 + delay, "momentum: 0", *[f"parallel_param {{ {stages} }}"] * delay)
+    found = Saved.read(8).weights
+    assert found.keys() == weights.keys()
+    for name, value in weights.items():
+        np.testing.assert_allclose(found[name], value.flatten(), rtol=0, atol=1e-5, err_msg=name)
 
 
 def compared(*overrides: str) -> list[Compared]:

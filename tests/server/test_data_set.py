@@ -9,6 +9,7 @@ import pytest
 
 from bpt.errors import LayerError, PrototxtError
 from bpt.net import Net
+from bpt.plan.dividing import samples_together
 from bpt.proto import bpt_pb2 as pb
 from bpt.server.data_set import samples_of
 from tests.golden_cases import graph_of
@@ -40,20 +41,26 @@ def test_data_layers_that_differ(tmp_path: Path) -> None:
     )
 
 
-def test_batches_that_must_stay_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [12, 14])
+def test_batches_that_must_stay_whole(rows: int, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
-    write(tmp_path / "one", {"one": np.zeros((6, 2))})
+    write(tmp_path / "one", {"one": np.zeros((rows, 2))})
     (tmp_path / "one.txt").write_text(f"{tmp_path}/one/0.h5\n")
     data = f'hdf5_data_param {{ source: "{tmp_path}/one.txt" batch_size: 6 }}'
     shape = "shape { dim: 3 dim: 2 dim: 2 }"
     text = f"""layer {{ name: "one" type: "HDF5Data" top: "one" {data} }}
         layer {{ name: "steps" type: "Reshape" bottom: "one" top: "s" reshape_param {{ {shape} }} }}"""
+    net = Net(graph_of(text))
+    assert samples_together(net.graph) == 6
+    if rows == 12:
+        assert samples_of(net, pb.ParallelParameter.AGWU) == 12
+        return
     with pytest.raises(LayerError) as caught:
-        samples_of(Net(graph_of(text)), pb.ParallelParameter.AGWU)
+        samples_of(net, pb.ParallelParameter.AGWU)
     assert str(caught.value).endswith(
-        'layer "steps": it makes (3, 2, 2) of (6, 2), which changes axis 0, the samples, so its batches must stay as '
-        "the data set has them, but SGWU, AGWU and ASGD deal samples out one by one; use exchange: ALLREDUCE with "
-        "batch_scope: REPLICA"
+        'layer "steps": it makes (3, 2, 2) of (6, 2), which changes axis 0, the samples, so workers get whole batches '
+        "of 6, but the data set has 14 samples, which are 2.333 of these; bring the data set to a multiple of 6 "
+        "samples, or use exchange: ALLREDUCE with batch_scope: REPLICA"
     )
 
 

@@ -46,8 +46,13 @@ def test_samples_are_those_of_the_data_set_unless_told(tmp_path: Path) -> None:
 
 def test_batches_that_must_stay_whole(tmp_path: Path) -> None:
     turned = 'layer { name: "turned" type: "Permute" bottom: "ip" top: "t" permute_param { order: 1 } }'
-    with pytest.raises(LayerError, match=r'"turned": it moves axis 0, .* ASGD deal samples out one by one'):
-        facts_of(small_solver(tmp_path, net=DIGITS.replace("SOURCE", str(DATA)) + turned))
+    net = DIGITS.replace("SOURCE", str(DATA)) + turned
+    assert facts_of(small_solver(tmp_path, net=net)).grain == 20
+    assert facts_of(small_solver(tmp_path, net=net), 60, (1, 28, 28)).grain == 20
+    with pytest.raises(
+        LayerError, match=r'"turned": it moves axis 0, .* whole batches of 20, but the data set has 65 '
+    ):
+        facts_of(small_solver(tmp_path, net=net), samples=65)
 
 
 def test_records_count_if_the_server_sends_them(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def passes_of(iterations: int, batch: int, samples: int) -> Fraction:
     return Fraction(iterations * batch, samples)
 
 
-def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction) -> OuterSchedule:
+def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction, grain: int = 1) -> OuterSchedule:
     """SGWU, AGWU or ASGD with IDPA or, under ``balance: UNIFORM``, UDPA.
 
     Args:
@@ -35,19 +35,20 @@ def make_schedule(plan: RunPlan, samples: int, workers: int, passes: Fraction) -
         samples: N.
         workers: m.
         passes: K, see ``passes_of``.
+        grain: samples that a worker gets together, see Idpa.
 
     Raises:
         PrototxtError: a number does not fit N, m or K.
     """
-    for violation in violations_of_data(plan, samples, workers, passes):
+    for violation in violations_of_data(plan, samples, workers, passes, grain):
         raise violation.error(plan.origin)
     param = plan.parallel_param
     balance, outer = param.balance_param, param.agwu_param
-    idpa: Idpa = Udpa(samples, workers)
+    idpa: Idpa = Udpa(samples, workers, grain=grain)
     together = param.balance == pb.ParallelParameter.IDPA and balance.finish == pb.BalanceParameter.TOGETHER
     if param.balance == pb.ParallelParameter.IDPA:
         rule = Rule[pb.BalanceParameter.Rule.Name(balance.rule)]
-        idpa = Idpa(samples, workers, balance.num_batches, rule)
+        idpa = Idpa(samples, workers, balance.num_batches, rule, grain=grain)
     normalizer = Normalizer[pb.AgwuParameter.Normalizer.Name(outer.normalizer)]
     match param.exchange:
         case pb.ParallelParameter.SGWU:

@@ -120,14 +120,17 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
     )
 
 
-def violations_of_data(plan: RunPlan, samples: int, workers: int, passes: Fraction) -> Iterator[Violation]:
+def violations_of_data(
+    plan: RunPlan, samples: int, workers: int, passes: Fraction, grain: int = 1
+) -> Iterator[Violation]:
     """Why so many workers cannot train a data set so.
 
     Args:
         samples: N.
         passes: K.
+        grain: samples that stay together.
     """
-    parallel = plan.parallel_param
+    parallel, most = plan.parallel_param, samples // grain
 
     def shown(message: str, field: str, value: int) -> str:
         default = "" if plan.given(PARALLEL, message, field) else " (the default)"
@@ -136,11 +139,10 @@ def violations_of_data(plan: RunPlan, samples: int, workers: int, passes: Fracti
     batches, whole = parallel.balance_param.num_batches, int(passes)
     if parallel.balance == _Parallel.IDPA:
         way, what = (PARALLEL, "balance_param", "num_batches"), shown("balance_param", "num_batches", batches)
-        if batches > samples:
+        if batches > most:
+            there = f"{samples} samples" if grain == 1 else f"{most} whole batches of {grain} samples"
             yield Violation(
-                way,
-                f"{what}, but there are only {samples} samples to hand out",
-                f"use num_batches: {max(samples, 1)} or fewer",
+                way, f"{what}, but there are only {there} to hand out", f"use num_batches: {max(most, 1)} or fewer"
             )
         if batches > 1 and batches > whole:
             yield Violation(

@@ -229,6 +229,15 @@ def test_numbers_that_fit_the_data(tmp_path: Path) -> None:
     assert isinstance(make_schedule(outer(tmp_path, "balance: IDPA"), 100, 3, Fraction(9)), Agwu)
 
 
+def test_samples_that_stay_together(tmp_path: Path) -> None:
+    plan = outer(tmp_path, "balance: IDPA balance_param { num_batches: 4 }")
+    assert make_schedule(plan, 80, 3, Fraction(9), 20).idpa.grain == 20
+    with pytest.raises(
+        PrototxtError, match=r"num_batches is 4, but there are only 3 whole batches of 20 samples to .*: 3"
+    ):
+        make_schedule(plan, 60, 3, Fraction(9), 20)
+
+
 def test_a_number_that_is_written(tmp_path: Path) -> None:
     assert refusal(tmp_path, "balance: IDPA balance_param { num_batches: 5 }", passes=2) == (
         "3:31: parallel_param: balance_param: num_batches is 5, but the data are trained only 2 times; use "
