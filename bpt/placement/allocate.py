@@ -33,8 +33,21 @@ class LittleMemoryError(PrototxtError):
     """No placement was found that fits into the memories of the devices."""
 
 
-def infeasible(loads: Loads, genes: Ints, what: str) -> LittleMemoryError:
-    """The error that names the device which lacks most memory.
+class LittleCapacityError(PrototxtError):
+    """No placement was found in which no device gets more work than its capacity.
+
+    Args:
+        message: why, with the device.
+        stage: its number.
+    """
+
+    def __init__(self, message: str, stage: int) -> None:
+        self.stage = stage
+        super().__init__(message)
+
+
+def infeasible(loads: Loads, genes: Ints, what: str) -> LittleMemoryError | LittleCapacityError:
+    """The error that names the device which lacks most memory or, if none does, most capacity.
 
     Args:
         genes: (n,) the device of each partition: the placement that comes nearest to fitting.
@@ -43,13 +56,31 @@ def infeasible(loads: Loads, genes: Ints, what: str) -> LittleMemoryError:
     held = loads.held(genes[None])[0]
     lack = lacking(held, loads.memory)
     device = int(lack.argmax())
-    assert lack[device] > 0, held
+    if not lack[device]:
+        return _beyond_capacity(loads, genes, what)
     schedules = _frugal(loads, genes)
     more = "" if (genes == device).sum() == 1 else "more stages, "  # what stays together cannot be spread
     return LittleMemoryError(
         f"{what}: device {loads.problem.devices[device].name} (stage {device}) lacks {_mib(lack[device])} of memory: "
         f"its layers need {_mib(held[device])}, it has {_mib(loads.memory[device])}; take "
         f"{f'schedule: {schedules}, ' if schedules else ''}{more}smaller batches or a device with more memory"
+    )
+
+
+def _beyond_capacity(loads: Loads, genes: Ints, what: str) -> LittleCapacityError:
+    beyond = loads.beyond(genes[None])[0]
+    device = int(beyond.argmax())
+    assert beyond[device] > 0, beyond
+    work = loads.work.sum()
+    share = float(loads.work[genes == device].sum() / work)
+    mine = loads.capacity[device] / work
+    several = (genes == device).sum() > 1
+    remedy = "" if several else ", cut the net into smaller partitions"
+    return LittleCapacityError(
+        f"{what} (Eq. 6): {_device(loads.problem, device)} (stage {device}) would get {share:.2%} of the "
+        f"net's work, its capacity is {mine:.2%}; give this device or others more capacity{remedy}, or take more "
+        "stages",
+        device,
     )
 
 
@@ -83,7 +114,8 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
 
     Raises:
         LayerError: a stage that there is not, or layers that must stay together on several stages.
-        PrototxtError: a stage has no layers, or a device too little memory, or the stages' order does not suit DELAYED.
+        PrototxtError: a stage has no layers, or a device too little memory or capacity, or the stages' order does not
+            suit DELAYED.
     """
     assert len(marks) == len(problem.costs), (len(marks), len(problem.costs))
     m = len(problem.devices)
@@ -119,7 +151,7 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
         )
     loads = Loads(problem, starts)
     genes = np.array(devices, dtype=np.int64)
-    if lacking(loads.held(genes[None])[0], loads.memory).any():
+    if lacking(loads.held(genes[None])[0], loads.memory).any() or loads.beyond(genes[None]).any():
         raise infeasible(loads, genes, "the stages that the layers name do not fit")
     return Placement(starts, devices)
 
@@ -162,6 +194,8 @@ def allocate(
 ) -> Placement:
     """Place a net on the problem's devices, so that each one has some of it and none more than its memory holds.
 
+    Nor does any get more work than its capacity, where that is given: Eq. 6 of the Hybrid paper, under all objectives.
+
     ``StepTime`` does not know what a micro-batch waits for where a device has several runs of layers. So with a
     ``clock``, it has the last word for GABRA and EXACT under STEP_TIME: the best of GABRA's last population (eight,
     fewer in large cases) or EXACT's optimum, and BLOCK's placement are played. Of those that take at most ``ALIKE``
@@ -174,8 +208,9 @@ def allocate(
         clock: tells the seconds of an iteration with a placement.
 
     Raises:
-        PrototxtError: more stages than partitions, no placement fits into the devices' memory (the message names a
-            device and what it lacks), a number out of range, or an allocator that cannot do what is asked of it.
+        PrototxtError: more stages than partitions, no placement fits into the devices' memory and capacities (the
+            message names a device and what it lacks), a number out of range, or an allocator that cannot do what is
+            asked of it.
     """
     match param.allocator:
         case Param.MANUAL:
@@ -208,13 +243,13 @@ def allocate(
 
 
 def _divided(problem: Problem, count: int) -> Loads:
-    """The partitions; by rule (``count`` 0), where memory is scarce, BLOCK's borders are among theirs.
+    """The partitions; by rule (``count`` 0), where memory or capacity is scarce, BLOCK's borders are among theirs.
 
-    For if memory must be filled to the brim, what is joined may be too coarse: no placement of it is then as good as
+    For if either must be filled to the brim, what is joined may be too coarse: no placement of it is then as good as
     BLOCK's, or none fits at all.
     """
     loads = Loads(problem, partitions(problem, count))
-    if count or loads.ample:
+    if count or (loads.ample and not loads.capped):
         return loads
     every = Loads(problem, problem.cuts)
     cut = fastest_cut(every)

@@ -29,7 +29,7 @@ def best_cut(loads: Loads) -> tuple[int, ...] | None:
     fill.
 
     Returns:
-        The first partition of each device; ``None``: no cut fits into the devices' memory.
+        The first partition of each device; ``None``: no cut fits into the devices' memory and capacities.
     """
     found = _fastest(loads)
     if found is None:

@@ -134,7 +134,7 @@ class _Search:
             longer.filled[rows, device] += seconds
             longer.total += seconds
             self._communicate(longer, i, device)
-            kept = np.ones(len(rows), dtype=np.bool_)
+            kept = longer.filled[rows, device] * loads.speeds[device] <= loads.capacity[device] * (1 + ROUNDING)
         longer.genes[rows, i] = device
         longer.held[rows, device] += loads.parameters[i] + self.alive * loads.activations[i]
         kept &= longer.held[rows, device] <= loads.memory[device] * (1 + ROUNDING)
@@ -190,7 +190,7 @@ def _twins(loads: Loads) -> list[tuple[int, int]]:
     found = []
     for device in range(first + 1, loads.m):
         for before in reversed(range(first, device)):
-            if loads.speeds[before] == loads.speeds[device] and loads.memory[before] == loads.memory[device]:
+            if all(of[before] == of[device] for of in (loads.speeds, loads.memory, loads.capacity)):
                 found.append((device, before))
                 break
     return found

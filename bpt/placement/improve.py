@@ -18,7 +18,7 @@ from bpt.placement.objective import Objective, Profit, guided_score
 def limits(objective: Objective) -> tuple[Floats, Floats]:
     """What a partition takes of each of L limits, (n, L), and what the devices have, (m, L).
 
-    Memory, at least, without what other devices send; and under PROFIT the capacities of Eq. 6.
+    Memory, at least, without what other devices send; and the capacities of Eq. 6: under PROFIT, or if they are given.
     """
     loads = objective.loads
     takes = [loads.parameters + loads.least_alive * loads.activations]
@@ -26,6 +26,9 @@ def limits(objective: Objective) -> tuple[Floats, Floats]:
     if isinstance(objective, Profit):
         takes.append(objective.p)
         has.append(objective.d)
+    elif loads.capped:
+        takes.append(loads.work)
+        has.append(loads.capacity)
     return np.array(takes).T, np.array(has).T
 
 

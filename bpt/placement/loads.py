@@ -54,6 +54,7 @@ class Loads:
         n, m: numbers of partitions and devices.
         work, parameters, activations: (n,) of the partitions, without layers that run on stage 0 for all.
         speeds, memory: (m,) of the devices.
+        capacity: (m,) the work that each device may get at most; infinite: any.
         copied: (n,) bytes of a copy of trained parameters' values, of which DELAYED keeps some; 0 under other rules.
         added: (n,) bytes of the largest gradient that is added to another one; 0 where none is.
         source_memory: bytes on stage 0 of layers without bottoms.
@@ -91,6 +92,9 @@ class Loads:
                 self.added[part[layer]] = max(self.added[part[layer]], cost.largest * problem.adds)
         self.speeds = np.array([device.speed for device in problem.devices], dtype=np.float64)
         self.memory = np.array([device.memory for device in problem.devices], dtype=np.float64)
+        share = np.array([device.capacity for device in problem.devices], dtype=np.float64)
+        self.capacity = np.full(self.m, np.inf)
+        np.multiply(share, self.work.sum(), out=self.capacity, where=share < np.inf)
         known = bool(np.isfinite(self.memory).all() and self.memory.all())
         self.room = self.memory if known else np.ones(self.m)
         self._cross(part, sources)
@@ -205,6 +209,15 @@ class Loads:
     def ample(self) -> bool:
         """Whether every placement fits into the devices' memory."""
         return float(self.memory.min()) >= self.most_held
+
+    @property
+    def capped(self) -> bool:
+        """Whether any device may not get all of the work."""
+        return bool((self.capacity < self.work.sum()).any())
+
+    def beyond(self, genes: Ints) -> Floats:
+        """(K, m): the work that each device gets beyond its capacity."""
+        return lacking(self.sums(self.work, genes), self.capacity)
 
     @by_blocks
     def held(self, genes: Ints) -> Floats:

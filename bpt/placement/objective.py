@@ -93,6 +93,8 @@ class StepTime:
     with ``b_j``. If the same place is the slowest in both directions, the sum is ``S / M + (1 - 1 / M) max (f_j +
     b_j) = T``, exactly. ONE_F_ONE_B does the same work in another order, and takes about as long. Where a device
     receives from several others, on links of their own, ``r_j`` counts them as one.
+
+    Capacities that are given (``Device.capacity``) are limits as well (Eq. 6).
     """
 
     def __init__(self, loads: Loads) -> None:
@@ -121,8 +123,11 @@ class StepTime:
         return found
 
     def lack(self, genes: Ints) -> Floats:
-        """Memory beyond the device's, as a part of what the whole net needs there."""
-        return _lack_of_memory(self.loads, genes)
+        """Memory beyond the device's, and work beyond its capacity, each as a part of what the whole net needs."""
+        found = _lack_of_memory(self.loads, genes)
+        if self.loads.capped:
+            found = found + self.loads.beyond(genes) / self.loads.work.sum()
+        return found
 
     def pressed(self, genes: Ints) -> Ints:
         """The device that lacks most, or else the slowest one, or that to which messages travel longest."""
@@ -147,6 +152,8 @@ class Profit:
     the slowest device of a reference placement computes: Eq. 6 then says that no device works longer than that, and
     there is always a placement that meets it, namely this one.
 
+    A capacity that is given (``Device.capacity``) is ``d_j`` as it stands, in place of this.
+
     Maximising ``z`` fills the weakest devices first, for they have the smallest ``d_j`` (Eq. 5 knows neither time nor
     communication). Memory is a limit besides Eq. 6; Eq. 7 and 8 hold because a chromosome names one device for each
     partition.
@@ -163,7 +170,9 @@ class Profit:
         self.loads = loads
         work = float(loads.work.sum()) or 1.0
         self.p = loads.work / work
-        self.d = loads.speeds * max(float(loads.working(reference[None]).max()), np.finfo(np.float64).tiny) / work
+        slowest = max(float(loads.working(reference[None]).max()), np.finfo(np.float64).tiny)
+        given = (loads.capacity < np.inf) & (loads.capacity > 0)
+        self.d = np.where(given, loads.capacity, loads.speeds * slowest) / work
 
     def profit(self, genes: Ints) -> Floats:
         """(K,): z of Eq. 5, which is f of Eq. 9."""

@@ -126,11 +126,13 @@ class Device:
         name: for messages.
         speed: work per second, in the unit of the costs: 1 if they are seconds on this very device.
         memory: bytes.
+        capacity: the part of all layers' work that it may get at most: d_j of Eq. 6, where p_i add up to 1.
     """
 
     name: str
     speed: float = 1.0
     memory: float = math.inf
+    capacity: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         assert self.costs and self.devices and self.micro_batches >= 1
-        assert all(device.speed > 0 and device.memory >= 0 for device in self.devices), self.devices
+        assert all(device.speed > 0 and device.memory >= 0 < device.capacity for device in self.devices), self.devices
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:

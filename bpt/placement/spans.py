@@ -63,10 +63,11 @@ class SpanCosts:
 
     Attributes:
         slowest: for each device (n + 1, n + 1): seconds in which it computes, or in which messages travel to it, if
-            that is more; infinite where the run does not fit into its memory.
+            that is more; infinite where the run does not fit into its memory, or has more work than its capacity.
         through: the same with the sum of both.
         fills: the same with the share of its memory that the run fills (``Loads.room``).
-        excess: bytes that a run needs beyond the device's memory; not negative.
+        excess: bytes that a run needs beyond the device's memory, not negative; and for work beyond its capacity that
+            part of all bytes that it is of all work.
     """
 
     def __init__(self, loads: Loads) -> None:
@@ -98,6 +99,8 @@ class SpanCosts:
             if device == 0:
                 held = held + loads.source_memory
             lack = lacking(held, loads.memory[device])
+            if loads.capped:
+                lack = lack + lacking(work, loads.capacity[device]) * (loads.most_held / loads.work.sum())
             self.excess.append(np.where(here, lack, np.inf))
             fits = here & (lack == 0)
             working = work / loads.speeds[device]

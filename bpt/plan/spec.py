@@ -98,6 +98,7 @@ class PipelineSpec:
     costs: str = ""
     partitions: int = 0
     partition_by: int = _Pipeline.LAYERS
+    capacity: tuple[float, ...] = ()
     gabra_param: GabraSpec = GabraSpec()
 
 

@@ -9,7 +9,7 @@ from bpt.errors import FileError, LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import spread_over
 from bpt.optim.rules import UPDATE_RULES
-from bpt.placement.allocate import LittleMemoryError, allocate
+from bpt.placement.allocate import LittleCapacityError, LittleMemoryError, allocate
 from bpt.placement.loads import idle_stages
 from bpt.placement.partition import TooManyStagesError
 from bpt.placement.problem import Placement, Problem, problem_of
@@ -61,7 +61,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
 
     Raises:
         TooManyStagesError: at what says how many stages there are.
-        PrototxtError, FileError: as for ``stage``; of too little memory, it names the file of devices.
+        PrototxtError, FileError: as for ``stage``; of too little memory or capacity, it names the file of devices.
     """
     parallel = plan.parallel_param
     param = parallel.pipeline_param
@@ -79,13 +79,22 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
         counted = ("parallel_param", "num_stages")
         devices_named = counted not in plan.origins and param.devices
         raise error.at(plan.origin(*((*PATH, "devices") if devices_named else counted))) from None
+    except LittleCapacityError as error:
+        if param.capacity:
+            raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "capacity", error.stage)) from None
+        raise _of_devices(plan, error) from None
     except LittleMemoryError as error:  # which only a file of devices tells of
-        told = f"{param.devices}: {error}"
-        if (*PATH, "devices") not in plan.origins:  # a flag's
-            raise FileError(param.devices, str(error)) from None
-        raise PrototxtError(f"pipeline_param: devices: {told}", plan.origin(*PATH, "devices")) from None
+        raise _of_devices(plan, error) from None
     except PrototxtError as error:  # it knows of no place
         raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "allocator")) from None
+
+
+def _of_devices(plan: RunPlan, error: PrototxtError) -> PrototxtError | FileError:
+    """The same of the file of devices, at the field that names it."""
+    named = plan.parallel_param.pipeline_param.devices
+    if (*PATH, "devices") not in plan.origins:  # a flag's
+        return FileError(named, str(error))
+    return PrototxtError(f"pipeline_param: devices: {named}: {error}", plan.origin(*PATH, "devices"))
 
 
 def manual_stages(graph: LayerGraph) -> list[int | None]:

@@ -56,21 +56,35 @@ def _placement(plan: Plan) -> Iterator[str]:
     """A line for each run of layers on a device, the device's numbers in its first one."""
     chosen = plan.chosen
     head = ("stage", "device", "layers", "partitions", "load", "ms", "parameters MiB", "blobs MiB", "of MiB")
-    rows = [head]
+    capped = any(device.capacity < math.inf for device in plan.problem.devices)
+    rows: list[tuple[str, ...]] = [(*head, "work", "capacity") if capped else head]
+    work = _work(plan) if capped else []
     for stage, device in enumerate(plan.problem.devices):
         runs = [segment for segment, own in zip(chosen.segments, chosen.stages, strict=True) if own == stage]
         memory = "" if device.memory == math.inf else f"{device.memory / _MIB:,.6g}"
-        numbers = (
+        numbers: tuple[str, ...] = (
             str(chosen.partitions[stage]), f"{chosen.loads[stage]:.1%}", milliseconds(chosen.busy[stage]),
             _mib(chosen.parameters[stage]), _mib(chosen.activations[stage]), memory,
         )  # fmt: skip
+        if capped:
+            numbers += (f"{work[stage]:.1%}", "" if device.capacity == math.inf else f"{device.capacity:.1%}")
         for number, run in enumerate(runs):
             cells = (str(stage), device.name) if not number else ("", "")
-            rows.append((*cells, span(plan.graph, run.start, run.end), *(numbers if not number else ("",) * 6)))
+            own = numbers if not number else ("",) * len(numbers)
+            rows.append((*cells, span(plan.graph, run.start, run.end), *own))
     yield from columns(rows, left=3)
     starts = [segment.start for segment in chosen.segments]
     for remark in idle_stages(plan.problem, starts, chosen.stages):
         yield f"Warning: {remark}."
+
+
+def _work(plan: Plan) -> list[float]:
+    """Of each stage, the part of the net's work that it gets: the left side of Eq. 6."""
+    total = plan.problem.work or 1.0
+    found = [0.0] * len(plan.problem.devices)
+    for segment, stage in zip(plan.chosen.segments, plan.chosen.stages, strict=True):
+        found[stage] += math.fsum(cost.work for cost in plan.problem.costs[segment.start : segment.end]) / total
+    return found
 
 
 def _transfers(plan: Plan) -> Iterator[str]:

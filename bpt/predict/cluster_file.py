@@ -51,6 +51,11 @@ class ClusterSource:
         """Bytes of memory of each node, in the order of ``cluster``; infinite: without limit."""
         return tuple(param.memory * _MIB or WITHOUT_LIMIT for param in self.param.node for _ in range(param.count))
 
+    @property
+    def capacities(self) -> tuple[float, ...]:
+        """Of each node as a stage, the part of a net's work that it may get; infinite: any."""
+        return tuple(param.capacity or WITHOUT_LIMIT for param in self.param.node for _ in range(param.count))
+
     def cluster(self, flops: float, seed: int, colocated: bool = False) -> Cluster:
         """The cluster, for a net of which a sample costs so many ``flops`` in training.
 
@@ -108,7 +113,7 @@ class ClusterSource:
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        for field in (*positive, "spread", "noise", "latency", "bandwidth", "memory", "fails"):
+        for field in (*positive, "spread", "noise", "latency", "bandwidth", "memory", "capacity", "fails"):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
             where: _Path = ("node", index, "change", number)

@@ -17,6 +17,7 @@ from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.base import batch_of
 from bpt.placement.problem import Device, Link, costs_of
+from bpt.predict.capacities import with_capacities
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.measured_costs import PATH, by_layer, file_of, read_costs_of
 from bpt.schedule.outer.simulation.cluster import Node
@@ -40,15 +41,20 @@ def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Dev
     measured ``pipeline_param { costs }`` or, without costs, of NOMINAL speed, on NOMINAL_LINKs; nothing limits memory.
 
     Of a cluster count name, speed (as ``bpt simulate`` draws it, if there is a spread; at the start, if there are
-    changes), memory and link. The one link that stands for all is the worst: the two largest latencies one behind the
-    other, and the least bandwidth. Of a profile count the samples a second at the batch size of the net. Samples are
-    those of whole iterations, so their work includes the update's, where it was measured.
+    changes), memory, capacity and link. The one link that stands for all is the worst: the two largest latencies one
+    behind the other, and the least bandwidth. Of a profile count the samples a second at the batch size of the net.
+    Samples are those of whole iterations, so their work includes the update's, where it was measured.
 
     Raises:
         PrototxtError: there is no such file; the cluster is wrong; it has more or fewer nodes than there are stages; or
-            the net has no work or no batch.
+            the net has no work or no batch; or capacities are wrong, see ``with_capacities``.
         FileError: the profile is damaged, of another net, or has more or fewer ranks than there are stages.
     """
+    devices, link = _described(plan, graph, stages)
+    return with_capacities(plan, devices), link
+
+
+def _described(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Device, ...], Link]:
     costs = read_costs_of(plan, graph)
     measured = None if costs is None else by_layer(costs)
     named = plan.parallel_param.pipeline_param.devices
@@ -124,8 +130,10 @@ def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tup
     described, batch = ClusterSource(path), batch_of(graph)
     nodes = described.cluster(TRAINING * graph.flops / batch, max(plan.random_seed, 0)).nodes
     devices = tuple(
-        Device(name, node.speed * work / batch, memory)
-        for name, node, memory in zip(_names(nodes), nodes, described.memories, strict=True)
+        Device(name, node.speed * work / batch, memory, capacity)
+        for name, node, memory, capacity in zip(
+            _names(nodes), nodes, described.memories, described.capacities, strict=True
+        )
     )
     return devices, Link(sum(sorted(node.latency for node in nodes)[-2:]), min(node.bandwidth for node in nodes))
 

@@ -671,7 +671,7 @@ class FcParameter(_message.Message):
     def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
-    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by")
+    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity")
     class Allocator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         BLOCK: _ClassVar[PipelineParameter.Allocator]
@@ -713,6 +713,7 @@ class PipelineParameter(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     GABRA_PARAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_BY_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
     allocator: PipelineParameter.Allocator
     schedule: PipelineParameter.Schedule
     micro_batches: int
@@ -722,7 +723,8 @@ class PipelineParameter(_message.Message):
     partitions: int
     gabra_param: GabraParameter
     partition_by: PipelineParameter.Unit
-    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ...) -> None: ...
+    capacity: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ..., capacity: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class GabraParameter(_message.Message):
     __slots__ = ("population", "generations", "crossover", "seed")
@@ -761,7 +763,7 @@ class ClusterParameter(_message.Message):
     def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ...) -> None: ...
 
 class NodeParameter(_message.Message):
-    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory")
+    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -774,6 +776,7 @@ class NodeParameter(_message.Message):
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     FAILS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
     name: str
     count: int
     samples_per_second: float
@@ -786,7 +789,8 @@ class NodeParameter(_message.Message):
     change: _containers.RepeatedCompositeFieldContainer[SpeedChange]
     fails: float
     memory: float
-    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ...) -> None: ...
+    capacity: float
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ...) -> None: ...
 
 class SpeedChange(_message.Message):
     __slots__ = ("at", "factor")

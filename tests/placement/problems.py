@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from bpt.placement.problem import Cost, Crossing, Device, Link, Placement, Problem
@@ -110,11 +111,22 @@ def fills(problem: Problem, stages: Sequence[int]) -> list[float]:
 
 
 def fits(problem: Problem, stages: Sequence[int]) -> bool:
-    """Whether each device has the memory."""
+    """Whether each device has the memory, and no more of the work than its capacity (Eq. 6)."""
+    work = sum(cost.forward + cost.backward for cost in problem.costs)
     return all(
-        need <= device.memory * (1 + 1e-9)
-        for need, device in zip(memory(problem, stages), problem.devices, strict=True)
+        need <= device.memory * (1 + 1e-9) and seconds * device.speed <= device.capacity * work * (1 + 1e-9)
+        for need, seconds, device in zip(
+            memory(problem, stages), working(problem, stages), problem.devices, strict=True
+        )
     )
+
+
+def capped(problem: Problem, seed: int) -> Problem:
+    """The same on devices, most of which may get a part of the work only."""
+    rng, equal = random.Random(seed), 1 / len(problem.devices)
+    shares = [math.inf if rng.random() < 0.2 else rng.uniform(0.8, 2) * equal for _ in problem.devices]
+    devices = zip(problem.devices, shares, strict=True)
+    return replace(problem, devices=tuple(replace(device, capacity=share) for device, share in devices))
 
 
 def random_problem(

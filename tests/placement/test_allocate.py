@@ -13,7 +13,7 @@ from bpt.placement.allocate import allocate
 from bpt.placement.partition import partitions
 from bpt.placement.problem import Device, Link, Placement, Problem, joined
 from bpt.proto import bpt_pb2 as pb
-from tests.placement.problems import Param, chain, fits, random_problem, stages_of, step_time, uneven, working
+from tests.placement.problems import Param, capped, chain, fits, random_problem, stages_of, step_time, uneven, working
 
 BOTH = [Param.GABRA, Param.EXACT]
 ALL = [Param.BLOCK, *BOTH]
@@ -106,6 +106,38 @@ def test_scarce_memory(allocator: int, rule: int, objective: int) -> None:
             assert fits(problem, stages) and set(stages) == {0, 1, 2}
             solved += 1
     assert solved > 4 and failed
+
+
+@pytest.mark.parametrize("allocator", ALL)
+@pytest.mark.parametrize("objective", [Param.STEP_TIME, Param.PROFIT])
+def test_capacities(allocator: int, objective: int) -> None:
+    """Eq. 6, under all objectives. BLOCK is never refused what the others find in its order."""
+    solved = failed = 0
+    for seed in range(12):
+        problem = capped(random_problem(seed, 8, 3), seed)
+        placement = placed(problem, param(allocator, objective=objective, partitions=len(problem.cuts)))
+        if isinstance(placement, str):
+            assert re.search(r"\(Eq\. 6\): device d\d \(stage \d\) would get [\d.]+% .* its capacity is", placement)
+            failed += 1
+        else:
+            assert fits(problem, stages_of(placement, len(problem.costs)))
+            solved += 1
+    assert solved > 4 and (failed or allocator != Param.BLOCK)
+
+
+def test_what_lacks_capacity_is_named() -> None:
+    """6 of 9 on either device; the message says so, of each allocator."""
+    devices = [Device("a", capacity=0.7), Device("b", 4, capacity=0.6)]
+    problem = chain([1, 2, 6], devices)
+    want = (
+        r"device b \(stage 1\) would get 66\.67% of the net's work, its capacity is 60\.00%; give this device or others"
+    )
+    with pytest.raises(PrototxtError, match="BLOCK finds no cut that fits .*" + want):
+        allocate(problem, param(Param.BLOCK))
+    with pytest.raises(PrototxtError, match="the stages that the layers name do not fit .*" + want):
+        allocate(problem, param(Param.MANUAL), [0, 0, 1])
+    for allocator in BOTH:  # they may give the heavy layer to the other one
+        assert allocate(problem, param(allocator, partitions=3)).stages == (1, 1, 0)
 
 
 @pytest.mark.parametrize("allocator", BOTH)

@@ -17,7 +17,7 @@ from bpt.placement.loads import Loads
 from bpt.placement.objective import StepTime
 from bpt.placement.problem import Cost, Crossing, Device, Link, Problem
 from bpt.proto import bpt_pb2 as pb
-from tests.placement.problems import Param, fills, fits, random_problem, stages_of, step_time, uneven
+from tests.placement.problems import Param, capped, fills, fits, random_problem, stages_of, step_time, uneven
 
 RULES = [Param.GPIPE, Param.ONE_F_ONE_B, Param.SEQUENTIAL, Param.DELAYED]
 
@@ -43,12 +43,14 @@ def evenness(problem: Problem, stages: Sequence[int]) -> list[float]:
     return [round(max(shares), 9), -round(min(shares), 9), step_time(problem, stages)]
 
 
-@pytest.mark.parametrize("tight", [False, True])
+@pytest.mark.parametrize("tight", ["", "memory", "capacity"])
 @pytest.mark.parametrize("rule", RULES)
-def test_best_of_all_cuts(rule: int, tight: bool) -> None:
+def test_best_of_all_cuts(rule: int, tight: str) -> None:
     solved = 0
     for seed in range(60):
-        problem = random_problem(seed, 4 + seed % 7, 1 + seed % 4, tight, rule)
+        problem = random_problem(seed, 4 + seed % 7, 1 + seed % 4, tight == "memory", rule)
+        if tight == "capacity":
+            problem = capped(problem, seed)
         best = brute_force(problem) if len(problem.cuts) >= len(problem.devices) else None
         if best is None:
             with pytest.raises(PrototxtError):

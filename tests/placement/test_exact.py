@@ -15,16 +15,18 @@ from bpt.placement.gabra import good_placement
 from bpt.placement.loads import Loads
 from bpt.placement.objective import UNFIT, Objective, Profit, StepTime, score
 from bpt.placement.problem import Device, Link
-from tests.placement.problems import Param, chain, fits, random_problem, step_time
+from tests.placement.problems import Param, capped, chain, fits, random_problem, step_time
 
 
 @pytest.mark.parametrize("rule", [Param.GPIPE, Param.ONE_F_ONE_B])
-@pytest.mark.parametrize("tight", [False, True])
-def test_step_time_of_all_placements(rule: int, tight: bool) -> None:
+@pytest.mark.parametrize("tight", ["", "memory", "capacity"])
+def test_step_time_of_all_placements(rule: int, tight: str) -> None:
     """Layer by layer, in a plain program."""
     found = 0
     for seed in range(25):
-        problem = random_problem(seed, 4 + seed % 3, 2 + seed % 2, tight, rule, sources=False)
+        problem = random_problem(seed, 4 + seed % 3, 2 + seed % 2, tight == "memory", rule, sources=False)
+        if tight == "capacity":
+            problem = capped(problem, seed)
         layers, devices = len(problem.costs), len(problem.devices)
         times = [
             step_time(problem, stages)
@@ -41,10 +43,12 @@ def test_step_time_of_all_placements(rule: int, tight: bool) -> None:
     assert found >= 15
 
 
-@pytest.mark.parametrize("tight", [False, True])
-def test_both_objectives_with_sources_and_twins(tight: bool) -> None:
+@pytest.mark.parametrize("tight", ["", "memory", "capacity"])
+def test_both_objectives_with_sources_and_twins(tight: str) -> None:
     for seed in range(40):
-        problem = random_problem(seed, 7, 3, tight)
+        problem = random_problem(seed, 7, 3, tight == "memory")
+        if tight == "capacity":
+            problem = capped(problem, seed)
         if seed % 2:
             problem = replace(problem, devices=(problem.devices[0],) * 3)
         loads = Loads(problem, problem.cuts)

@@ -31,6 +31,22 @@ def test_profit() -> None:
     assert profit.fitness_of(scores[:1]) == pytest.approx(5 / 3)
 
 
+def test_profit_by_capacities_that_are_given() -> None:
+    """Eq. 3 to 6 with d = 3/4 and 1/2, whatever the speeds are; one that is not given is by the speed."""
+    devices = [Device("a", 2, capacity=0.75), Device("b", 1, capacity=0.5)]
+    loads = Loads(chain([4, 2, 2], devices), range(3))
+    profit = Profit(loads, np.array([0, 0, 1]))
+    assert profit.d.tolist() == [0.75, 0.5]
+    genes = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 1], [0, 0, 0]])
+    # c = 2/3 and 1 for the first partition, 1/3 and 1/2 for the others.
+    np.testing.assert_allclose(profit.profit(genes), [3 / 2, 5 / 3, 5 / 3, 4 / 3])
+    np.testing.assert_allclose(profit.lack(genes), [[0, 0], [0, 0], [0, 0], [0.25, 0]])
+    step = StepTime(loads)
+    assert (score(step, genes) < UNFIT).tolist() == [True, True, True, False]
+    loads = Loads(chain([4, 2, 2], [devices[0], Device("b", 1)]), range(3))
+    assert Profit(loads, np.array([0, 0, 1])).d.tolist() == [0.75, 0.375]
+
+
 def test_step_time() -> None:
     # 8 bytes at 16 bytes/s, there and back: 1 s a border.
     devices = [Device("fast", 2, memory=60), Device("slow", 1)]

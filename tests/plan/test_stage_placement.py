@@ -121,6 +121,16 @@ def test_a_flag_that_names_devices_with_too_little_memory(tmp_path: Path) -> Non
         stage(source, source.train.graph())
 
 
+def test_too_little_capacity(tmp_path: Path) -> None:
+    """At the number of the stage that would get too much, or at the file of devices."""
+    want = r": device 0 \(stage 0\) would get .* its capacity is 10\.00%"
+    with pytest.raises(PrototxtError, match=rf":1:49: pipeline_param: allocator: BLOCK finds no cut .*{want}"):
+        staged(tmp_path, "num_stages: 2 pipeline_param { capacity: 0.1 capacity: 1 }")
+    (tmp_path / "d").write_text("node { gflops: 1 capacity: 0.1 } node { gflops: 1 }")
+    with pytest.raises(PrototxtError, match=r":1:49: pipeline_param: devices: d: .*kind0 .* its capacity is 10\.00%"):
+        staged(tmp_path, 'num_stages: 2 pipeline_param { devices: "d" }')
+
+
 def memory_of(folder: Path, parallel: str, replicas: int) -> str:
     """What a stage that is too small lacks, as the message has it."""
     (folder / "d").write_text("node { gflops: 1 memory: 0.001 count: 2 }")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from bpt.planner.plan_layers import plan_solver
 from bpt.planner.plan_report import outlook
 from bpt.planner.plan_tables import lines, milestones, span
 from bpt.predict.pipeline_clock import Clock
-from tests.planner.plans import two_unlike
+from tests.planner.plans import CLUSTER, two_unlike
 
 # The numbers are worked out in tests/planner/test_plan_layers.py.
 EXPECTED = """\
@@ -54,6 +55,14 @@ def test_links_and_memory(tmp_path: Path) -> None:
     assert "without limit" not in text
     unlimited = replace(plan.problem, link=Link(0.003))
     assert "Between any two devices: without limit, latency 3 ms." in "\n".join(lines(replace(plan, problem=unlimited)))
+
+
+def test_capacities_and_what_each_stage_gets(tmp_path: Path) -> None:
+    """Layers before the loss took 9 of 12 s, as test_plan_layers.py has it."""
+    text = "\n".join(lines(plan_solver(two_unlike(tmp_path, cluster=CLUSTER.replace("2 }", "2 capacity: 0.8 }", 1)))))
+    assert "of MiB   work  capacity" in text
+    assert re.search(r"^0 +fast .* 75\.0% +80\.0%$", text, re.MULTILINE)
+    assert re.search(r"^1 +slow .* 25\.0% *$", text, re.MULTILINE)
 
 
 def test_a_stage_with_several_runs(tmp_path: Path) -> None:
