@@ -194,9 +194,21 @@ SOLVER = """\
     display: 10
     average_loss: 10
     snapshot: 1350
-    snapshot_prefix: "snapshots/{folder}/{folder}"
+    snapshot_prefix: "snapshots/{folder}/{prefix}"
     solver_mode: CPU      # so that it runs anywhere; --gpu has the last word
-    parallel_param {{ sync_batch_norm: true }}      # many ranks give the curve of one
+    """
+
+ALIKE = """\
+    parallel_param { sync_batch_norm: true }      # many ranks give the curve of one
+    """
+
+HYBRID = """\
+    parallel_param {
+      num_stages: 2
+      exchange: RING
+      sync_batch_norm: true
+      pipeline_param { allocator: BLOCK schedule: DELAYED partition_by: CONV_BLOCKS }
+    }
     """
 
 ABOUT_SOLVER = """
@@ -207,6 +219,17 @@ Trains 3D-ResAttNet-{depth}: 50 epochs of 160 volumes in batches of 6.
 Batch, epochs and rates are the paper's: SGD at 1e-4, "reduced by 1e-2 with increased iterations", here behind two
 thirds. Momentum and weight decay are ours; the paper names none. With other data, set max_iter to 50 / 6 of the number
 of volumes, stepvalue to two thirds of that, and test_iter to what there is to test on.
+"""
+
+ABOUT_HYBRID = """
+Trains 3D-ResAttNet-{depth} as the paper does: a pipeline of stages with delayed gradients, in which Conv blocks stay
+whole, and several such pipelines that share each batch. Elsewise {alone}.
+
+    mpirun -n 4 bpt train --solver prototxt/{folder}/{name}
+    bpt plan --solver prototxt/{folder}/{name} --shape {shape} \\
+             --devices prototxt/clusters/eight_unlike.prototxt
+
+Name your own devices in the cluster file, and see docs/plan.md for what else there is to choose.
 """
 
 SMALL_SOLVER = """\
@@ -227,9 +250,8 @@ SMALL_SOLVER = """\
     display: 9
     average_loss: 9
     snapshot: 162
-    snapshot_prefix: "snapshots/resattnet18_3d/small"
+    snapshot_prefix: "snapshots/resattnet18_3d/{prefix}"
     solver_mode: CPU      # --gpu has the last word
-    parallel_param { sync_batch_norm: true }      # many ranks give the curve of one
     """
 
 ABOUT_SMALL_SOLVER = """
@@ -243,22 +265,39 @@ Trains the small 3D-ResAttNet-18 on made-up brains.
 def network(depth: int) -> Network:
     folder = f"resattnet{depth}_3d"
     about = ABOUT.format(depth=depth, parameters=PARAMETERS[depth], gflops=GFLOPS[depth], blocks=sum(BLOCKS[depth]))
-    text = solver(ABOUT_SOLVER.format(depth=depth, folder=folder), SOLVER.format(folder=folder))
+    text = solver(ABOUT_SOLVER.format(depth=depth, folder=folder), SOLVER.format(folder=folder, prefix=folder), ALIKE)
     build_it = partial(build, depth=depth, width=64, strides=(1, 2, 2, 2), classifier={"weight_filler": MSRA})
     data = Brains(112, {"mirror": True})
-    return Network(folder, f"3D-ResAttNet-{depth}", about, build_it, data, (6, 4), {"solver.prototxt": text})
+    solvers = {"solver.prototxt": text} | hybrid(depth, folder, "solver", "x".join(map(str, data.shape)), SOLVER)
+    return Network(folder, f"3D-ResAttNet-{depth}", about, build_it, data, (6, 4), solvers)
+
+
+def hybrid(depth: int, folder: str, alone: str, shape: str, text: str) -> dict[str, str]:
+    """The solver of the same training on pipelines: file name → text.
+
+    Args:
+        alone: the file name of the plain one, without its end.
+        shape: of a sample.
+        text: what both have in common.
+    """
+    name = f"{alone}_hybrid.prototxt"
+    about = ABOUT_HYBRID.format(depth=depth, folder=folder, name=name, alone=f"as {alone}.prototxt", shape=shape)
+    prefix = "hybrid" if alone == "solver" else "small_hybrid"
+    return {name: solver(about, text.format(folder=folder, prefix=prefix), HYBRID)}
 
 
 def small() -> Network:
     build_it = partial(build, depth=18, width=4, strides=(1, 1, 1, 1), classifier=BALANCED)
+    data = Brains(32, {"mirror": True, "shift": 1})
+    text = solver(ABOUT_SMALL_SOLVER, SMALL_SOLVER.format(prefix="small"), ALIKE)
     return Network(
         "resattnet18_3d",
         "3D-ResAttNet-18_small",
         ABOUT_SMALL,
         build_it,
-        Brains(32, {"mirror": True, "shift": 1}),
+        data,
         (6, 20),
-        {"solver_small.prototxt": solver(ABOUT_SMALL_SOLVER, SMALL_SOLVER)},
+        {"solver_small.prototxt": text} | hybrid(18, "resattnet18_3d", "solver_small", "1x32x32x32", SMALL_SOLVER),
         "_small",
     )
 

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import BptError
+from bpt.plan.resolve import read_plan
+from bpt.planner.given_devices import choose_devices
 from bpt.planner.plan_layers import plan_solver, rehearse
 from bpt.planner.plan_tables import lines as tables
 from bpt.proto import bpt_pb2 as pb
 from tests.planner.plans import two_unlike
 from tests.solver.small_solver import NET
+
+ROOT = Path(__file__).parents[2]
 
 
 def pipeline(text: str) -> str:
@@ -199,3 +203,21 @@ def test_without_the_data(tmp_path: Path) -> None:
 def test_the_schedules_names_are_those_of_the_schema(tmp_path: Path) -> None:
     for name in pb.PipelineParameter.DESCRIPTOR.enum_types_by_name["Schedule"].values_by_name:
         assert plan_solver(two_unlike(tmp_path, pipeline(f"schedule: {name}"))).schedule == name
+
+
+RESATTNET = [("18_3d/solver_small", 32), ("18_3d/solver", 112), ("34_3d/solver", 112)]
+
+
+@pytest.mark.parametrize(("solver", "size"), RESATTNET)
+def test_3d_resattnet_gains_from_stages(solver: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As shipped, on the eight devices that are, which all together are 5 times as fast as the first of them."""
+    monkeypatch.chdir(ROOT)  # the nets' names start there
+    run = read_plan(f"prototxt/resattnet{solver}_hybrid.prototxt")
+    run, stages, remarks = choose_devices(run, "prototxt/clusters/eight_unlike.prototxt")
+    assert stages == 8
+    assert len(remarks) == 1  # that the flag has the last word
+    plan = plan_solver(run, (1, size, size, size))
+    assert sum(device.speed for device in plan.problem.devices) == pytest.approx(5 * plan.problem.devices[0].speed)
+    assert 3 <= plan.alone.seconds / plan.chosen.seconds <= 5
+    slowest = max(range(8), key=lambda stage: plan.chosen.busy[stage])
+    assert plan.chosen.seconds >= plan.chosen.busy[slowest] * (1 - 0.02)
