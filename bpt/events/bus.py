@@ -78,6 +78,11 @@ class EventBus:
         return _Span(self, what, message, False) if self._sinks else _NOTHING
 
     @property
+    def listens(self) -> bool:
+        """Whether there are sinks."""
+        return bool(self._sinks)
+
+    @property
     def what(self) -> Instruction | Activity | None:
         """What the calling thread does; not kept while there are no sinks."""
         return self._here.what

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bpt.errors import BptError, RunError
 from bpt.execute.differentiate import add_gradients
@@ -18,22 +18,38 @@ from bpt.layers.python_errors import explain
 from bpt.net import Net
 
 Place = Callable[[Tensor], Tensor]
+Update = Callable[[Sequence[nn.Parameter], int, int | None], None]
+"""Applies the gradients of parameters, or of their rows (axis 0) from one to another (``None``: to the last)."""
 Tensors = Mapping[int, Tensor]
 
 
 class Compute(Protocol):
-    """Runs one segment at a time, between edges that are detached from all others."""
+    """Runs one segment at a time, between edges that are detached from all others.
+
+    Attributes:
+        updates: whether ``backward`` has any use for an ``update``.
+    """
+
+    @property
+    def updates(self) -> bool: ...
 
     def forward(self, segment: Segment, bottoms: Tensors, grad: bool) -> tuple[dict[int, Tensor], SegmentState]:
         """Run ``segment`` on ``bottoms``: its outputs, detached, and what its backward needs if ``grad``."""
 
     def backward(
-        self, segment: Segment, state: SegmentState, diffs: Mapping[int, Tensor | None], weights: Weights
+        self,
+        segment: Segment,
+        state: SegmentState,
+        diffs: Mapping[int, Tensor | None],
+        weights: Weights,
+        update: Update | None = None,
     ) -> dict[int, Tensor]:
         """Run ``segment`` backward from ``diffs`` of its outputs; those that its inputs want. Gradients add up.
 
         Args:
             weights: copies of parameters by which the layers compute now.
+            update: may be called for parameters whose gradients are complete, which nothing needs any more as they are;
+                for those for which it is not, the caller does it.
         """
 
     def reset(self) -> None:
@@ -50,6 +66,8 @@ class LibraryCompute:
         place: puts what layers without bottoms make on the device, in the memory layout in use.
         keeps_graphs: a segment's backward may be repeated; costs memory.
     """
+
+    updates = False
 
     def __init__(self, net: Net, place: Place, keeps_graphs: bool = False) -> None:
         self._net = net
@@ -70,9 +88,14 @@ class LibraryCompute:
         return {edge: env[edge].detach() for edge in segment.outputs}, state
 
     def backward(
-        self, segment: Segment, state: SegmentState, diffs: Mapping[int, Tensor | None], weights: Weights
+        self,
+        segment: Segment,
+        state: SegmentState,
+        diffs: Mapping[int, Tensor | None],
+        weights: Weights,
+        update: Update | None = None,
     ) -> dict[int, Tensor]:
-        """See Compute. Gradients of copies go to the copies."""
+        """See Compute. Gradients of copies go to the copies; all updates are left to the caller."""
         roots, grads = [], []
         for edge, top in state.tops.items():
             diff = diffs[edge]

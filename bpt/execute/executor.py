@@ -10,6 +10,7 @@ import torch
 from bpt.events.bus import EventBus
 from bpt.exchange import Exchange
 from bpt.execute import debug_info
+from bpt.execute.compute import Update
 from bpt.execute.operator import SegmentOperator
 from bpt.execute.status import Status
 from bpt.proto import bpt_pb2 as pb
@@ -57,6 +58,7 @@ class Executor:
         self._grad = True
         self._debug = False
         self._update: Callable[[float], object] = lambda loss: None
+        self._early: Update | None = None
         self._first = self._next = -1  # iterations: that at which the run began, and that which goes on with it
         self._exchanging = False
         self._made: tuple[object, Scheduler] | None = None
@@ -88,13 +90,20 @@ class Executor:
         return self._made[1]
 
     def train(
-        self, iteration: int, update: Callable[[float], object], debug: bool = False, loss_scale: float = 1.0
+        self,
+        iteration: int,
+        update: Callable[[float], object],
+        debug: bool = False,
+        loss_scale: float = 1.0,
+        early: Update | None = None,
     ) -> float:
         """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
 
         Args:
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
             loss_scale: of the batch that begins; its gradients come multiplied by it.
+            early: may update parameters before ``update`` is called, in the backward pass that completes their
+                gradients; only for one segment on one rank, in step.
 
         Returns:
             The loss of all ranks, as a mean over the passes; under ``schedule: DELAYED`` that of as many iterations ago
@@ -103,6 +112,7 @@ class Executor:
         assert self._status is not None
         self._begin(iteration, -1, grad=True, debug=debug)
         self._update = update
+        self._early = early
         if iteration != self._next:  # elsewhere: batches that are under way will not come back
             self._first = iteration
             self.operator.forget()
@@ -133,7 +143,7 @@ class Executor:
 
     def backward(self, debug: bool = False) -> None:
         """Run the whole net backward, after ``evaluate`` with ``grad``."""
-        self._debug = debug
+        self._debug, self._early = debug, None
         for segment in reversed(range(len(self.operator.segments))):
             self._execute(do.Backward(segment))
 
@@ -169,7 +179,8 @@ class Executor:
             debug_info.log_forward(self.operator, segment)
 
     def _backward(self, instruction: do.Backward) -> None:
-        self.operator.backward(instruction.segment, instruction.micro)
+        last = self._pass == self._passes - 1
+        self.operator.backward(instruction.segment, instruction.micro, self._early if last else None)
         if self._debug:
             debug_info.log_backward(self.operator, instruction.segment)
             if not instruction.segment:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.execute.compute import Compute, LibraryCompute, Place
+from bpt.execute.compute import Compute, LibraryCompute, Place, Update
 from bpt.execute.layout import Placement, laid_out
 from bpt.execute.losses import starting_diff, sum_of_losses
 from bpt.execute.micro_batches import MicroBatches, PassOutputs
@@ -281,10 +281,13 @@ class SegmentOperator:
             lambda: self._starting_diff(state, block.top, state.values.get(block.top)),
         )
 
-    def backward(self, index: int, micro: int | None = None) -> None:
+    def backward(self, index: int, micro: int | None = None, update: Update | None = None) -> None:
         """``Backward``: run segment ``index`` backward: sets its inputs' diffs, adds to its parameters' ``.grad``.
 
         Of a micro-batch it lets go of what only this needed.
+
+        Args:
+            update: may update parameters of the segment whose gradients this completes; see Compute.
         """
         state = self._turn_to(micro)
         with computing_by(self.net, state.weights):
@@ -295,7 +298,7 @@ class SegmentOperator:
             elif self.leads:
                 tops = state.segments[index].tops
                 starts = {edge: self._starting_diff(state, edge, top) for edge, top in tops.items()}
-                for edge, diff in self._compute_back(index, state, starts).items():
+                for edge, diff in self._compute_back(index, state, starts, update).items():
                     state.diffs[edge] = diff
         add_gradients(self.net, state.weights)
         if micro is not None:
@@ -306,9 +309,13 @@ class SegmentOperator:
                 state.diffs.pop(edge, None)
 
     def _compute_back(
-        self, index: int, state: MicroBatchState, diffs: Mapping[int, Tensor | None]
+        self,
+        index: int,
+        state: MicroBatchState,
+        diffs: Mapping[int, Tensor | None],
+        update: Update | None = None,
     ) -> dict[int, Tensor]:
-        return self.compute.backward(self.segments[index], state.segments.pop(index), diffs, state.weights)
+        return self.compute.backward(self.segments[index], state.segments.pop(index), diffs, state.weights, update)
 
     def _starting_diff(self, state: MicroBatchState, edge: int, top: Tensor | None) -> Tensor | None:
         return starting_diff(self.net.graph, edge, top, state.diffs.get(edge), state.context.loss_scale)

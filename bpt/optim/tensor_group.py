@@ -42,6 +42,14 @@ class Batch:
         if small:
             yield self._pick(small)
 
+    def rows(self, first: int, last: int) -> Batch:
+        """Elements ``first`` to ``last`` of axis 0 of all tensors: views."""
+
+        def cut(tensors: list[Tensor]) -> list[Tensor]:
+            return [tensor[first:last] for tensor in tensors]
+
+        return Batch(cut(self.weights), cut(self.gradients), tuple(map(cut, self.moments)))
+
     def _pick(self, indices: Sequence[int]) -> Batch:
         def pick(tensors: list[Tensor]) -> list[Tensor]:
             return [tensors[index] for index in indices]

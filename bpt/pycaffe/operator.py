@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.errors import UserError
-from bpt.execute.compute import LibraryCompute
+from bpt.execute.compute import LibraryCompute, Update
 from bpt.execute.operator import SegmentOperator
 from bpt.execute.segment_state import MicroBatchState
 from bpt.graph.layer_graph import LayerGraph, Node
@@ -188,7 +188,7 @@ class BlobOperator(SegmentOperator):
             if self.net.graph.edges[edge].blob not in bottoms and _memory_of(self.values[edge]) in read:
                 self.values[edge] = self.values[edge].clone()
 
-    def backward(self, index: int, micro: int | None = None) -> None:
+    def backward(self, index: int, micro: int | None = None, update: Update | None = None) -> None:
         node = self.net.graph.nodes[index]
         if not node.needs_backward:
             return
@@ -198,7 +198,7 @@ class BlobOperator(SegmentOperator):
         state = self.outcome.segments[index]
         for leaf in state.leaves.values():
             leaf.grad = None
-        super().backward(index, micro)
+        super().backward(index, micro, update)
         self.outcome.segments[index] = state  # for the next time
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.rules import make_rule
+from bpt.optim.rules.base import UpdatePiece
 from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
 from bpt.plan.violations import refuse, violations_here, violations_in_step
@@ -114,7 +115,8 @@ class Runtime:
         rule: updates the training net.
         losses: the smoothed loss.
         scale: by what losses are multiplied, and gradients divided again.
-        before_update: called with the loss when the gradients are those of all ranks.
+        on_loss: called with the loss of each iteration.
+        before_update: likewise, when the gradients are those of all ranks and no parameter has been updated by them.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class Runtime:
         self._ending = ending
         self.iteration = 0
         self.loss = 0.0
+        self.on_loss: list[Callable[[float], object]] = []
         self.before_update: list[Callable[[float], object]] = []
         for note in plan.notes:
             log.info("%s", note)
@@ -273,7 +276,18 @@ class Runtime:
     def _train(self, executor: Executor, debug: bool) -> float:
         self.ran = executor.operator
         scale = self.scale.begin(self.iteration)
-        return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug, scale)
+        early = None if debug else self._early(executor)
+        return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug, scale, early)
+
+    def _early(self, executor: Executor) -> UpdatePiece | None:
+        """What updates parameters while others still wait for their gradients; ``None`` where all must be there first:
+        to be summed over ranks, divided by a loss scale, clipped, or looked at, or phases are told apart."""
+        alone = self.parallel.is_alone and len(executor.operator.segments) == 1
+        scaled = self.scale.dynamic or self.scale.value != 1
+        watched = self.before_update or self.events.listens
+        if not alone or scaled or watched or not executor.operator.compute.updates:
+            return None
+        return self.rule.piecewise(lr_policy.learning_rate(self.plan.optim, self.iteration), self.iteration)
 
     def _update(self, executor: Executor, loss: float) -> None:
         """Update the parameters, when all has been shown, in this order, as Caffe does."""
@@ -282,7 +296,7 @@ class Runtime:
         finite = self._divide_gradients(of)
         if executor.operator is self.observed:
             self.observed.divide_diffs()
-        for call in self.before_update:
+        for call in (*self.on_loss, *self.before_update):
             call(loss)
         if of is not None and finite:
             self.rule.update(lr_policy.learning_rate(self.plan.optim, of), of)

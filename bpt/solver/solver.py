@@ -81,7 +81,7 @@ class Solver:
             observer=observer,
             make_operator=make_operator,
         )
-        self.runtime.before_update.append(self._show_if_due)
+        self.runtime.on_loss.append(self._show_if_due)
         self._tester = Tester(self.plan, self.runtime.tests, self._interrupted)
         self._seen = SeenBalance(self.runtime.parallel, self.net.graph)
         self._lap = Lap(0)

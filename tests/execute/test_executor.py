@@ -46,8 +46,8 @@ class Notes:
         assert (micro, grad) == (None, self.grad)
         self._note(f"forward {segment} in pass {self.now}")
 
-    def backward(self, segment: int, micro: int | None = None) -> None:
-        assert micro is None
+    def backward(self, segment: int, micro: int | None = None, update: object = None) -> None:
+        assert micro is None and update is None
         self._note(f"backward {segment}")
 
     def layers_of(self, segment: int) -> str:

@@ -87,6 +87,55 @@ def test_rule_is_caffes(kind: str, regularised: str, keep_updates: bool) -> None
     compare(rule, reference)
 
 
+@pytest.mark.parametrize("regularised", ["plain", "L2", "L1", "averaged"])
+@pytest.mark.parametrize("kind", RULES)
+def test_an_update_piece_by_piece(kind: str, regularised: str) -> None:
+    """In any order, some by rows; what is left out, and what has no gradient, is updated with the rest."""
+    param = optim_of(f'type: "{kind}" {RULES[kind]} {REGULARISED.get(regularised, "weight_decay: 0.05 iter_size: 3")}')
+    params = params_of(drawn(0))
+    rule = UPDATE_RULES[kind](param, params)
+    reference = Reference(param, drawn(0), LR_MULTS, DECAY_MULTS)
+    values = [p.value for p in params]
+    for iteration, rate in enumerate(RATES):
+        gradients = drawn(iteration + 1, 0.1)
+        give(params, gradients)
+        gradients[5][...] = 0
+        values[5].grad = None
+        update = rule.piecewise(rate, iteration)
+        assert update is not None
+        update(values[4:8][::-1], 0, None)
+        update([values[1]], 2, 6)
+        update([values[0]], 0, 2)
+        update([values[0]], 2, 3)
+        update([values[1]], 0, 2)
+        update([values[2]], 0, None)
+        rule.update(rate, iteration)
+        reference.update(gradients, rate, iteration)
+        assert all(value.grad is None for value in values)
+    compare(rule, reference)
+
+
+def test_what_must_see_all_gradients_is_not_updated_piece_by_piece() -> None:
+    """Clipping needs their norm; and updates that are kept are whole."""
+    params = params_of(drawn(0))
+    assert UPDATE_RULES["SGD"](optim_of("clip_gradients: 9"), params).piecewise(0.1, 0) is None
+    assert UPDATE_RULES["SGD"](optim_of(""), params, keep_updates=True).piecewise(0.1, 0) is None
+
+
+def test_an_update_that_was_broken_off_is_forgotten() -> None:
+    """v = 0.1 · 1 each time: 1 - 0.1 of the one that was broken off, and two whole ones."""
+    params = [LearnableParam("ip/0", nn.Parameter(torch.ones(2)))]
+    rule = UPDATE_RULES["SGD"](optim_of(""), params)
+    for number in range(3):
+        params[0].value.grad = torch.ones(2)
+        update = rule.piecewise(0.1, number)
+        assert update is not None
+        update([params[0].value], 0, None)
+        if number:
+            rule.update(0.1, number)
+    assert params[0].value.tolist() == pytest.approx([0.7, 0.7])
+
+
 @pytest.mark.parametrize("kind", ["SGD", "Nesterov", "Adam"])
 def test_without_momentum(kind: str) -> None:
     param = optim_of(f'type: "{kind}" weight_decay: 0.05')

@@ -2,7 +2,8 @@
 
 ``segment_plan.py`` makes the tasks of a segment, by the strategies that ``split_strategy.py`` chooses: layers by
 samples, convolutions by output areas or by filters, fully connected layers by neurons, a BatchNorm by samples that
-agree on their moments. ``pool.py`` runs them, ``task_compute.py`` is what the operator sees.
+agree on their moments; and of the update (``updates.py``). ``pool.py`` runs them, ``task_compute.py`` is what the
+operator sees.
 """
 
 from bpt.execute.task_dag.task_compute import TaskDagCompute

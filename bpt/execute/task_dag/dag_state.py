@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from bpt.execute.compute import Update
 from bpt.execute.segment_state import SegmentState, Weights
 from bpt.kernels.channels_last import format_of
 
@@ -36,6 +37,7 @@ class DagState(SegmentState):
         fresh: parameters that had no gradient before.
         plan: the tasks.
         weights: copies of parameters that the layers compute by.
+        update: applies gradients; ``None``: not in this pass.
     """
 
     grad: bool = True
@@ -50,6 +52,7 @@ class DagState(SegmentState):
     fresh: dict[int, bool] = field(default_factory=dict)
     plan: object = None
     weights: Weights = field(default_factory=dict)
+    update: Update | None = None
     _rooms: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -14,6 +14,7 @@ from bpt.execute.task_dag.blocks import Block, group
 from bpt.execute.task_dag.costs import forward_seconds
 from bpt.execute.task_dag.draft import Draft
 from bpt.execute.task_dag.split_strategy import Kind, SplitStrategy, choose
+from bpt.execute.task_dag.updates import update_tasks
 from bpt.execute.task_dag.weights import gradient_tasks
 from bpt.graph.layer_graph import Node
 from bpt.graph.segments import Segment
@@ -38,6 +39,7 @@ class Plan:
 
     Attributes:
         forward, backward: the tasks.
+        updating: those of backward and, behind them in the list, those that update the parameters.
         forward_works, backward_works: what they do, by task.
         parameters: the trained ones, by the index of the Param that owns them.
         blocks: the layers as they are split, in order.
@@ -46,6 +48,7 @@ class Plan:
     forward: TaskDag
     forward_works: tuple[Work, ...]
     backward: TaskDag
+    updating: TaskDag
     backward_works: tuple[Work, ...]
     parameters: Mapping[int, nn.Parameter]
     blocks: tuple[Block, ...]
@@ -77,17 +80,24 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
         if edge in forward.values:
             forward.values.whole(edge)
     backward = Draft(net, segment, threads, grain)
+    readers: dict[int, list[int]] = {}
     for block in reversed(blocks):
         if block.needs_backward:
+            begin = len(backward.tasks.tasks)
             BUILDERS[block.strategy.kind].backward_tasks(block, backward)
+            for owner in {net.graph.params[index].owner for node in block.nodes for index in node.params}:
+                readers.setdefault(owner, []).extend(range(begin, len(backward.tasks.tasks)))
     for edge in given:
         if edge in backward.diffs:
             backward.diffs.whole(edge)
-    gradient_tasks(backward)
+    complete = gradient_tasks(backward)
+    gradients = backward.dag()
+    update_tasks(backward, complete, readers)
     return Plan(
         forward=forward.dag(),
         forward_works=tuple(forward.tasks.works),
-        backward=backward.dag(),
+        backward=gradients,
+        updating=backward.dag(),
         backward_works=tuple(backward.tasks.works),
         parameters=backward.parameters,
         blocks=tuple(blocks),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bpt.allocator import share_heap
-from bpt.execute.compute import LibraryCompute, Place
+from bpt.execute.compute import LibraryCompute, Place, Update
 from bpt.execute.segment_state import SegmentState, Weights
 from bpt.execute.task_dag.costs import GRAIN
 from bpt.execute.task_dag.dag_state import WHOLE, DagState
@@ -55,6 +55,11 @@ class TaskDagCompute:
         self._pool = Pool(self.threads)
         self._stop = weakref.finalize(self, self._pool.stop)  # also when the program ends
 
+    @property
+    def updates(self) -> bool:
+        """See Compute."""
+        return self.inner != pb.InnerParameter.LIBRARY and self.threads > 1
+
     def close(self) -> None:
         """End the threads and forget the tasks; another pass would make both again."""
         self._pool.stop()
@@ -95,20 +100,27 @@ class TaskDagCompute:
         return tops, run
 
     def backward(
-        self, segment: Segment, state: SegmentState, diffs: Mapping[int, Tensor | None], weights: Weights
+        self,
+        segment: Segment,
+        state: SegmentState,
+        diffs: Mapping[int, Tensor | None],
+        weights: Weights,
+        update: Update | None = None,
     ) -> dict[int, Tensor]:
         """See Compute. Gradients of copies go to the parameters that were copied."""
         if not isinstance(state, DagState):
             return self._library.backward(segment, state, diffs, weights)
-        assert isinstance(state.plan, Plan)
+        assert isinstance(state.plan, Plan) and not (update and weights)
         plan, run = state.plan, state
         run.starts = diffs
         run.weights = weights
         run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
         release_library_threads()
         if any(diff is not None for diff in diffs.values()):
-            works = [partial(work, run) for work in plan.backward_works]
-            self.timelines[segment.index, "backward"] = self._pool.run(plan.backward, works)
+            run.update = update
+            dag = plan.backward if update is None else plan.updating
+            works = [partial(work, run) for work in plan.backward_works[: len(dag)]]
+            self.timelines[segment.index, "backward"] = self._pool.run(dag, works)
         handed_back = {}
         for edge, leaf in run.leaves.items():
             if leaf.requires_grad:

@@ -17,8 +17,9 @@ from bpt.execute.task_dag.dag_state import DagState
 from bpt.execute.task_dag.draft import Draft, Slot
 
 
-def gradient_tasks(draft: Draft) -> None:
-    """Add the tasks that complete the gradients, once all others have been added."""
+def gradient_tasks(draft: Draft) -> dict[int, list[int]]:
+    """Add the tasks that complete the gradients, once all others have been added; which these are, by parameter."""
+    complete: dict[int, list[int]] = {}
     small: dict[tuple[int, ...], list[int]] = {}  # parameters that wait for the same tasks
     for owner, slots in draft.added.items():
         value = draft.parameters[owner]
@@ -29,17 +30,21 @@ def gradient_tasks(draft: Draft) -> None:
             for part in range(parts):
                 first, last = (value.shape[0] * number // parts for number in (part, part + 1))
                 work = _some_filters(owner, value, slots, first, last)
-                name = f"{_name(draft, owner)} filters {part + 1}/{parts}"
-                draft.tasks.add(name, seconds / parts, tasks, work)
+                name = f"{layer_of(draft, owner)} filters {part + 1}/{parts}"
+                complete.setdefault(owner, []).append(draft.tasks.add(name, seconds / parts, tasks, work))
         else:
             small.setdefault(tasks, []).append(owner)
     for tasks, owners in small.items():
         groups = [(owner, draft.parameters[owner], draft.added[owner]) for owner in owners]
         elements = sum(value.numel() * (len(slots) + 1) for _, value, slots in groups if len(slots) > 1)
-        draft.tasks.add(f"{_name(draft, owners[0])} gradients", elements / ELEMENTS, tasks, _together(groups))
+        name = f"{layer_of(draft, owners[0])} gradients"
+        last = draft.tasks.add(name, elements / ELEMENTS, tasks, _together(groups))
+        complete.update((owner, [last]) for owner in owners)
+    return complete
 
 
-def _name(draft: Draft, owner: int) -> str:
+def layer_of(draft: Draft, owner: int) -> str:
+    """The name of the layer that has a parameter."""
     graph = draft.net.graph
     return graph.nodes[graph.params[owner].layer].name
 

@@ -7,12 +7,13 @@ clip, divide by ``iter_size``, add weight decay, compute the update, subtract it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bpt.optim.gradients import LearnableParam, gradient_scale, l2_norm
 from bpt.optim.optim_spec import OptimSpec
@@ -21,6 +22,9 @@ from bpt.optim.tensor_group import Batch
 from bpt.optim.tensor_layout import laid_out_like
 from bpt.registry import Registry
 from bpt.violation import Violation
+
+UpdatePiece = Callable[[Sequence[nn.Parameter], int, int | None], None]
+"""Updates parameters, or their rows from one to another (``None``: to the last)."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class UpdateRule:
         self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.moments) for p in parameters]
         self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
         self.shard_info = ALONE
+        self._done: set[int] = set()  # parameters that have had the update that is under way
 
     @classmethod
     def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
@@ -81,6 +86,42 @@ class UpdateRule:
             self._update(rate, iteration)
         self._drop_gradients()
 
+    def piecewise(self, rate: float, iteration: int) -> UpdatePiece | None:
+        """What updates some parameters as soon as their gradients are complete; ``update`` then updates the others.
+
+        It gives the numbers of ``update``, and may be called by several threads, for different parameters or rows of
+        them. Parameters without a gradient it leaves to ``update``. If training fails in between, some parameters have
+        been updated and others have not.
+
+        Returns:
+            What takes parameters and rows of them (axis 0); ``None`` if an update must see all gradients at once, or is
+            kept.
+        """
+        self._done.clear()
+        if self.spec.clip_gradients >= 0 or self.updates is not None or not self.shard_info.updates:
+            return None
+        scale = gradient_scale(self._norm, self.spec)
+        steps: dict[int, tuple[int, Step]] = {}
+        for (lr_mult, decay_mult), members in self._groups():
+            step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
+            steps.update((id(self.parameters[index].value), (index, step)) for index in members)
+            self._settle(members)  # now, since threads will share it
+        return partial(self._update_piece, steps)
+
+    @torch.no_grad()
+    def _update_piece(
+        self, steps: Mapping[int, tuple[int, Step]], values: Sequence[nn.Parameter], first: int, last: int | None
+    ) -> None:
+        groups: dict[Step, list[int]] = {}
+        for value in values:
+            if value.grad is not None and id(value) in steps:
+                index, step = steps[id(value)]
+                groups.setdefault(step, []).append(index)
+        for step, members in groups.items():
+            batch = self._batch(members)
+            self._change(batch if last is None else batch.rows(first, last), step)
+            self._done.update(members)
+
     def skip(self) -> None:
         """Leave an update out: forget its gradients."""
         if self.updates is not None:
@@ -92,6 +133,7 @@ class UpdateRule:
         return [p.value.grad for p in self.parameters if p.value.grad is not None]
 
     def _drop_gradients(self) -> None:
+        self._done.clear()
         for parameter in self.parameters:
             parameter.value.grad = None
 
@@ -99,7 +141,9 @@ class UpdateRule:
         scale = gradient_scale(self._norm, self.spec)
         for (lr_mult, decay_mult), members in self._groups():
             step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
-            self._apply(members, step)
+            rest = [index for index in members if index not in self._done]
+            if rest:
+                self._apply(rest, step)
 
     def _norm(self) -> float:
         """The L2 norm of all gradients of the net."""
@@ -119,16 +163,24 @@ class UpdateRule:
         if self.updates is not None:
             for index, update in zip(members, self._subtract(batch, step), strict=True):
                 self.updates[index] = update
-        elif not self._fuse(batch, step):
+        else:
+            self._change(batch, step)
+
+    def _change(self, batch: Batch, step: Step) -> None:
+        if not self._fuse(batch, step):
             for piece in batch.pieces():
                 self._subtract(piece, step)
 
+    def _settle(self, members: Sequence[int]) -> None:
+        """Let moments lie as their weights do, which may have moved."""
+        for index in members:
+            for place in range(index, len(self.history), len(self.parameters)):
+                self.history[place] = laid_out_like(self.history[place], self.parameters[index].value.detach())
+
     def _batch(self, members: Sequence[int]) -> Batch:
+        self._settle(members)
         weights = [self.parameters[index].value.detach() for index in members]
         count = len(self.parameters)
-        for index, weight in zip(members, weights, strict=True):
-            for place in range(index, len(self.history), count):  # the weights may have moved
-                self.history[place] = laid_out_like(self.history[place], weight)
         gradients = [self._gradient(index) for index in members]
         moments = tuple([self.history[m * count + index] for index in members] for m in range(self.moments))
         return Batch(weights, gradients, moments)
