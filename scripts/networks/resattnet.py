@@ -223,7 +223,7 @@ of volumes, stepvalue to two thirds of that, and test_iter to what there is to t
 
 ABOUT_HYBRID = """
 Trains 3D-ResAttNet-{depth} as the paper does: a pipeline of stages with delayed gradients, in which Conv blocks stay
-whole, and several such pipelines that share each batch. Elsewise {alone}.
+whole, and several such pipelines that share each batch. Elsewise {alone}{but}.
 
     mpirun -n 4 bpt train --solver prototxt/{folder}/{name}
     bpt plan --solver prototxt/{folder}/{name} --shape {shape} \\
@@ -242,14 +242,14 @@ SMALL_SOLVER = """\
     base_lr: 0.005
     lr_policy: "multistep"
     gamma: 0.1
-    stepvalue: 108
+    stepvalue: {drop}
     momentum: 0.9
     weight_decay: 0.001
 
-    max_iter: 162
+    max_iter: {last}
     display: 9
     average_loss: 9
-    snapshot: 162
+    snapshot: {last}
     snapshot_prefix: "snapshots/resattnet18_3d/{prefix}"
     solver_mode: CPU      # --gpu has the last word
     """
@@ -281,15 +281,18 @@ def hybrid(depth: int, folder: str, alone: str, shape: str, text: str) -> dict[s
         text: what both have in common.
     """
     name = f"{alone}_hybrid.prototxt"
-    about = ABOUT_HYBRID.format(depth=depth, folder=folder, name=name, alone=f"as {alone}.prototxt", shape=shape)
+    but = "" if alone == "solver" else ", but for 15 epochs: delayed gradients take longer"
+    about = ABOUT_HYBRID.format(
+        depth=depth, folder=folder, name=name, alone=f"as {alone}.prototxt", but=but, shape=shape
+    )
     prefix = "hybrid" if alone == "solver" else "small_hybrid"
-    return {name: solver(about, text.format(folder=folder, prefix=prefix), HYBRID)}
+    return {name: solver(about, text.format(folder=folder, prefix=prefix, drop=270, last=405), HYBRID)}
 
 
 def small() -> Network:
     build_it = partial(build, depth=18, width=4, strides=(1, 1, 1, 1), classifier=BALANCED)
     data = Brains(32, {"mirror": True, "shift": 1})
-    text = solver(ABOUT_SMALL_SOLVER, SMALL_SOLVER.format(prefix="small"), ALIKE)
+    text = solver(ABOUT_SMALL_SOLVER, SMALL_SOLVER.format(prefix="small", drop=108, last=162), ALIKE)
     return Network(
         "resattnet18_3d",
         "3D-ResAttNet-18_small",

@@ -1,7 +1,7 @@
 """A network text as plain PyTorch: the modules of torch.nn that anyone would write for it.
 
-BatchNorm with its Scale is one ``nn.BatchNorm2d``. Loss is ``cross_entropy``; nothing else is clever. It can take over
-the parameters of bpt's net, so that both compute the same.
+On images and on volumes. BatchNorm with its Scale is one ``nn.BatchNorm2d`` or ``3d``. Loss is ``cross_entropy``;
+nothing else is clever. It can take over the parameters of bpt's net, so that both compute the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _one(values: Sequence[int], default: int) -> int:
 
 def _convolution(node: Node, bottom: Shape) -> nn.Module:
     p = node.spec.param.convolution_param
-    return nn.Conv2d(
+    return (nn.Conv2d, nn.Conv3d)[len(bottom) - 4](
         bottom[1], p.num_output, _one(p.kernel_size, 0), _one(p.stride, 1), _one(p.pad, 0),
         groups=p.group, bias=p.bias_term,
     )  # fmt: skip
@@ -31,11 +31,12 @@ def _convolution(node: Node, bottom: Shape) -> nn.Module:
 
 def _pooling(node: Node, bottom: Shape) -> nn.Module:
     p = node.spec.param.pooling_param
+    volumes = len(bottom) == 5
     if p.global_pooling:
-        return nn.AdaptiveAvgPool2d(1)
+        return nn.AdaptiveAvgPool3d(1) if volumes else nn.AdaptiveAvgPool2d(1)
     ceil = p.round_mode == pb.PoolingParameter.CEIL
-    kind = nn.MaxPool2d if p.pool == pb.PoolingParameter.MAX else nn.AvgPool2d
-    return kind(p.kernel_size, p.stride, p.pad, ceil_mode=ceil)
+    kinds = (nn.MaxPool2d, nn.MaxPool3d) if p.pool == pb.PoolingParameter.MAX else (nn.AvgPool2d, nn.AvgPool3d)
+    return kinds[volumes](p.kernel_size, p.stride, p.pad, ceil_mode=ceil)
 
 
 def _inner_product(node: Node, bottom: Shape) -> nn.Module:
@@ -50,7 +51,33 @@ def _lrn(node: Node, bottom: Shape) -> nn.Module:
 
 
 def _batch_norm(node: Node, bottom: Shape) -> nn.Module:
-    return nn.BatchNorm2d(bottom[1], eps=node.spec.param.batch_norm_param.eps)  # with the Scale behind it
+    param = node.spec.param.batch_norm_param  # with the Scale behind it
+    kind = (nn.BatchNorm2d, nn.BatchNorm3d)[len(bottom) - 4]
+    return kind(bottom[1], eps=param.eps, momentum=1 - param.moving_average_fraction)
+
+
+def _scale(node: Node, bottom: Shape) -> nn.Module:
+    return nn.Identity() if node.spec.param.scale_param.num_axes else _Gain()
+
+
+class _Gain(nn.Module):
+    """One factor that is learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0] * self.weight
+
+
+class _Attention(nn.Module):
+    """Queries, keys and values (N, channels, places …), not scaled, as in SAGAN."""
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        query, key, value = (bottom.flatten(2).transpose(1, 2) for bottom in bottoms)
+        found = nn.functional.scaled_dot_product_attention(query, key, value, scale=1.0)
+        return found.transpose(1, 2).reshape(bottoms[2].shape)
 
 
 class _Factor(nn.Module):
@@ -85,7 +112,8 @@ MODULES: dict[str, Callable[[Node, Shape], nn.Module]] = {
     "ReLU": lambda node, bottom: nn.ReLU(inplace=node.spec.tops == node.spec.bottoms),
     "Dropout": lambda node, bottom: nn.Dropout(node.spec.param.dropout_param.dropout_ratio),
     "BatchNorm": _batch_norm,
-    "Scale": lambda node, bottom: nn.Identity(),
+    "Scale": _scale,
+    "Attention": lambda node, bottom: _Attention(),
     "Power": lambda node, bottom: _Factor(node.spec.param.power_param.scale),
     "Eltwise": lambda node, bottom: _Eltwise(),
     "Concat": lambda node, bottom: _Concat(),
@@ -140,11 +168,13 @@ class PlainNet(nn.Module):
                 own = [values[node.name, blob] for blob in range(len(node.params))]
                 if node.type == "BatchNorm":
                     mean, variance, factor = own
+                    if not factor.any():
+                        continue  # it has seen nothing
                     norm = self._module(node)
                     norm.running_mean.copy_(mean / factor)
                     norm.running_var.copy_(variance / factor)
                 elif own:
-                    normalises = node.type == "Scale"
+                    normalises = node.type == "Scale" and bool(node.spec.param.scale_param.num_axes)
                     module = self._module(self._before(node) if normalises else node)
                     for name, value in zip(("weight", "bias"), own, strict=False):
                         getattr(module, name).copy_(value)

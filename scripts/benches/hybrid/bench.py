@@ -13,6 +13,10 @@ is repeated, since what a machine can do changes with what else it does, and the
     gain      = time of an iteration with the even split / with the planned placement
     achieved  = measured gain / predicted gain                   goal: at least 90 %
     error     = predicted time / measured time - 1               goal: within 15 %
+
+``--rivals`` instead trains 3D-ResAttNet on this machine alone, as its paper's Fig. 6 does: by one process, data
+parallelism, DistributedDataParallel, DDG, FDG and HYBRID; speed-up, loss and accuracy by time. ``--quick`` is a small
+run of it. See rivals.py for what each is.
 """
 
 from __future__ import annotations
@@ -29,14 +33,15 @@ from bpt.plan.resolve import resolve
 from bpt.planner.plan_layers import plan_solver
 from bpt.planner.plan_report import Outlook, Plan
 from bpt.proto.sources import read_solver
-from scripts.benches.harness.arguments import at_least, explain
+from scripts.benches.harness.arguments import add_output, at_least, explain, some_of
+from scripts.benches.harness.launch import ROOT
 from scripts.benches.harness.nets import Images
 from scripts.benches.harness.testbed import add_hosts, end_by_signals, on_testbed, run_on_hosts
-from scripts.benches.hybrid import memory
+from scripts.benches.hybrid import memory, rivals
 from scripts.benches.hybrid.nets import IMAGES, solver_text
 from scripts.benches.hybrid.results import Comparison, Seen, Side, results, table, verdict
 
-HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root)"
+HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root); --rivals: Fig. 6"
 HOSTS, BANDWIDTH = "a:1.0,b:0.4", "1gbit"
 SCHEDULES = "GPIPE,ONE_F_ONE_B"
 
@@ -57,10 +62,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passes", type=number, default=5, help="that costs are measured in (default %(default)s)")
     add_hosts(parser, HOSTS, BANDWIDTH, "of the test bed, two of them")
     parser.add_argument("--memory", action="store_true", help="each rank's peak against one process; needs no test bed")
+    parser.add_argument("--rivals", action="store_true", help="Fig. 6 on this machine; needs no test bed")
+    parser.add_argument(
+        "--quick", action="store_true", help="the same, small: two ranks, a few iterations, two minutes"
+    )
+    parser.add_argument(
+        "--ways", type=some_of(rivals.NAMES, "way"), default=",".join(rivals.NAMES), help="of --rivals (default: all)"
+    )
+    parser.add_argument("--ranks", type=ranks, default="2,4", help="of --rivals (default %(default)s)")
+    parser.add_argument("--train", type=number, default=162, help="iterations of --rivals (default %(default)s)")
+    add_output(parser, ROOT / "bench" / "hybrid", "CSV and PNG files of --rivals")
     parser.add_argument("--folder", type=Path, help="keep what was measured there (default: nowhere)")
 
 
+def ranks(text: str) -> list[int]:
+    """Whole numbers above 1, by commas, for argparse."""
+    return sorted({at_least(2)(word) for word in text.split(",")})
+
+
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.rivals or arguments.quick:
+        rivals.run(arguments)
+        return
     end_by_signals()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder.resolve() if arguments.folder else Path(scratch)
