@@ -17,6 +17,7 @@ from typing import Any
 from bpt.comm.base import Communicator
 from bpt.proto.sources import SolverSource, read_solver
 from bpt.solver.solver import Solver
+from scripts.benches.harness.curve import accuracy_of
 from scripts.benches.harness.launch import JobError, run_worker
 from scripts.benches.harness.turns import in_turn
 from scripts.benches.speedup import Training, epochs_until, terms
@@ -212,16 +213,6 @@ def epoch_steps(solver: Solver, world: Communicator) -> tuple[int, int, float]:
     samples, batch = next(found[0] for found in world.allgather(own) if found)  # a later stage reads no data
     batch *= solver.plan.optim.iter_size
     return samples, batch, samples / batch
-
-
-def accuracy_of(solver: Solver, world: Communicator, output: str) -> float:
-    """Of the first test net. A collective call."""
-    solver.runtime.parallel.before_test(solver.net, solver.runtime.exchange)
-    scores = solver.test(0)
-    own = float(scores.outputs[output].mean()) if scores and output in scores.outputs else None
-    found = [accuracy for accuracy in world.allgather(own) if accuracy is not None]
-    assert found, f"the test net has no output {output}"
-    return float(found[0])
 
 
 def ends_of_epochs(steps: float, iterations: int) -> list[int]:

@@ -95,3 +95,13 @@ def work(order: dict[str, Any], world: Communicator) -> list[Point]:
         points.append((iteration, seconds, float(accuracy)))
     solver.close()
     return points
+
+
+def accuracy_of(solver: Solver, world: Communicator, output: str) -> float:
+    """Of the first test net. A collective call."""
+    solver.runtime.parallel.before_test(solver.net, solver.runtime.exchange)
+    scores = solver.test(0)
+    own = float(scores.outputs[output].mean()) if scores and output in scores.outputs else None
+    found = [accuracy for accuracy in world.allgather(own) if accuracy is not None]
+    assert found, f"the test net has no output {output}"
+    return float(found[0])

@@ -10,8 +10,8 @@ from typing import Any
 from bpt.comm.base import Communicator
 from bpt.proto.sources import read_solver
 from bpt.solver.solver import Solver
+from scripts.benches.harness.curve import accuracy_of
 from scripts.benches.hybrid.rival_points import RivalPoint, segments
-from scripts.benches.resattnet import accuracy_of
 
 
 def work(order: dict[str, Any], world: Communicator) -> list[RivalPoint]:
