@@ -157,6 +157,9 @@ def test_quick_is_small_and_keeps_what_was_asked_for() -> None:
     arguments = parsed("--quick", "--nets", "resnet110", "--replicas", "4,16")
     bench.made_quick(arguments)
     assert (arguments.nets, arguments.replicas, arguments.repetitions) == (["resnet110"], [4], 1)
+    arguments = parsed("--quick", "--replicas", "16")
+    bench.made_quick(arguments)
+    assert arguments.replicas == [5]
     arguments = parsed("--quick")
     bench.made_quick(arguments)
     assert arguments.nets == ["staticlb_mnist", "resnet20"]

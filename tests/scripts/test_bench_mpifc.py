@@ -31,7 +31,7 @@ def test_arguments() -> None:
     assert parse("--slaves", "4,1,4", "--outputs", "10").slaves == [1, 4]
     quick = parse("--quick")
     bench.made_quick(quick)
-    assert (quick.slaves, quick.nets) == ([1, 2], ["lenet"])
+    assert (quick.slaves, quick.nets) == ([1, 2], ["lenet", "cifar10_quick"])
     with pytest.raises(SystemExit):
         parse("--slaves", "0")
 

@@ -81,6 +81,7 @@ HELP = (
     "StaticLB's experiments: balance STATIC against UNIFORM on unlike ranks; times, speed-ups, accuracy (Linux, root)"
 )
 BANDWIDTH = "1gbit"
+FEW = 5  # replicas at most, with --quick
 BATCH_TO_LEARN, EPOCHS = 128, {"staticlb_mnist": 50, "staticlb_cifar10": 30}
 WAYS = {  # balance, and fields of balance_param
     "UNIFORM": ("UNIFORM", ""),
@@ -108,7 +109,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder of data sets (default %(default)s)")
     parser.add_argument(
-        "--quick", action="store_true", help="small batches, two ranks, two networks unless --nets says which"
+        "--quick",
+        action="store_true",
+        help="small batches, two ranks (five, if --replicas asks for as many), two networks unless --nets says which",
     )
     parser.add_argument("--folder", type=Path, help="keep solvers and profiles there (default: nowhere)")
     add_output(parser, ROOT / "bench" / "balance", "CSV and PNG files")
@@ -116,7 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller sizes."""
-    arguments.replicas, arguments.rounds, arguments.seconds = arguments.replicas[:1], 2, 0.5
+    arguments.replicas = [min(arguments.replicas[0], FEW)]
+    arguments.rounds, arguments.seconds = 2, 0.5
     arguments.repetitions = min(arguments.repetitions, 1)
     if arguments.nets == list(NETS):
         arguments.nets = ["staticlb_mnist", "resnet20"]
@@ -194,7 +198,7 @@ def learn(name: str, place: Place, arguments: argparse.Namespace, folder: Path, 
     """Train one net in all ways, some times each, and tell its accuracy."""
     data, train, test = images_to_learn(name, arguments.data, folder)
     batch = BATCH_TO_LEARN
-    iterations = (1 if arguments.quick else EPOCHS[name]) * train // batch
+    iterations = 0 if arguments.quick else EPOCHS[name] * train // batch
     solver, profile = (folder / f"{name}_to_learn.{kind}" for kind in ("prototxt", "json"))  # of these images' size
     curves: dict[str, list[list[curve.Point]]] = {}
     for way, (balance, fields) in WAYS.items():

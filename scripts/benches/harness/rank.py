@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,6 +27,9 @@ from bpt.allocator import keep_freed_memory
 from bpt.comm import failure
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
+
+GROUPS = "BENCH_CGROUPS"
+"""The variable that names the folder of cgroups, one for each rank, called by its number; not set: ranks have none."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -45,6 +49,8 @@ def main(words: Sequence[str]) -> int:
     def command(world: Communicator) -> None:
         torch.set_num_threads(share_cores(world))
         gc.freeze()
+        if groups := os.environ.get(GROUPS):  # not before: a rank of a small share would be minutes in starting
+            (Path(groups) / str(world.rank) / "cgroup.procs").write_text(str(os.getpid()))
         seen = module.work(order, world)
         if world.rank == 0:
             answer.write_text(json.dumps(seen, indent=1))

@@ -7,7 +7,6 @@ hosts instead.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.benches.harness.launch import call, order, read_answer
+from scripts.benches.harness.rank import GROUPS
 from scripts.testbeds import cgroups
 
 SLOW = 0.25  # of a fast replica
@@ -40,7 +40,7 @@ def unlike_shares(number: int, cores: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Ranks that have so many cores each, in cgroups below ``folder``."""
+    """Ranks that have so many cores each, in cgroups below ``folder``, once they have started."""
 
     shares: Sequence[float]
     folder: Path
@@ -52,8 +52,7 @@ class Replicas:
             JobError: it has failed.
         """
         words, answer = order(module, work, scratch)
-        entering = f'echo $$ >{shlex.quote(str(self.folder))}/$OMPI_COMM_WORLD_RANK/cgroup.procs; exec "$@"'
-        call(["/bin/sh", "-ec", entering, "sh", sys.executable, *words], len(self.shares), threads=1)
+        call(["env", f"{GROUPS}={self.folder}", sys.executable, *words], len(self.shares), threads=1)
         return read_answer(answer)
 
 

@@ -57,16 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="folder of data sets (default %(default)s)")
     parser.add_argument("--hosts", help="also on a test bed of these, such as a:0.5,b:0.5,c:0.5 (Linux, root)")
     parser.add_argument("--bandwidth", default="1gbit", help="of each host's link (default %(default)s)")
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes: K up to 2, the first of --nets only, a minute or two"
-    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, K up to 2, a minute")
     add_output(parser, ROOT / "bench" / "mpifc", "CSV and PNG files")
 
 
 def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller sizes."""
     arguments.slaves, arguments.inputs, arguments.outputs = [1, 2], 512, [256, 1024]
-    arguments.rounds, arguments.iterations, arguments.nets, arguments.train = 2, 3, arguments.nets[:1], 20
+    arguments.rounds, arguments.iterations, arguments.train = 2, 3, 10
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""``scripts/bench papers``: every command of docs/papers.md."""
