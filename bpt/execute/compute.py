@@ -21,6 +21,8 @@ Place = Callable[[Tensor], Tensor]
 Update = Callable[[Sequence[nn.Parameter], int, int | None], None]
 """Applies the gradients of parameters, or of their rows (axis 0) from one to another (``None``: to the last)."""
 Tensors = Mapping[int, Tensor]
+Start = Callable[[int, Tensor], Tensor | None]
+"""The diff that flows into an edge from behind the segment, from the edge and its value."""
 
 
 class Compute(Protocol):
@@ -51,6 +53,14 @@ class Compute(Protocol):
             update: may be called for parameters whose gradients are complete, which nothing needs any more as they are;
                 for those for which it is not, the caller does it.
         """
+
+    def joins(self, segment: Segment) -> bool:
+        """Whether ``both`` can run it."""
+
+    def both(
+        self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
+    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """``forward`` and then ``backward``, without a stop between: the segment's outputs, and its inputs' diffs."""
 
     def reset(self) -> None:
         """The net's blobs have other shapes, or it is cut into other segments."""
@@ -109,6 +119,17 @@ class LibraryCompute:
             for edge, leaf in state.leaves.items()
             if leaf.requires_grad
         }
+
+    def joins(self, segment: Segment) -> bool:
+        """See Compute: autograd runs forward first."""
+        return False
+
+    def both(
+        self, segment: Segment, bottoms: Tensors, start: Start, update: Update | None = None
+    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """See Compute."""
+        tops, state = self.forward(segment, bottoms, grad=True)
+        return tops, self.backward(segment, state, {edge: start(edge, tops[edge]) for edge in state.tops}, {}, update)
 
     def reset(self) -> None:
         """See Compute."""

@@ -67,6 +67,7 @@ class Executor:
             do.Draw: self._draw,
             do.Forward: self._forward,
             do.Backward: self._backward,
+            do.Both: self._both,
             do.Send: self._send,
             do.Recv: self._recv,
             do.Expect: self._expect,
@@ -82,8 +83,10 @@ class Executor:
         operator, broadcasts = self.operator, self.exchange is not None and self.exchange.broadcasts
         stage = operator.stage
         if stage is None:
-            # To look at gradients, all must be there before sums come in their place.
-            return Synchronous(len(operator.segments), self._passes, broadcasts, overlap=not self._debug)
+            # To look at gradients, all must be there before sums come in their place. And who looks at blobs or times
+            # phases looks between forward and backward.
+            joined = operator.joins and not self._debug and not self._events.listens
+            return Synchronous(len(operator.segments), self._passes, broadcasts, not self._debug, joined)
         pipeline = Pipeline(stage.of_segments, stage.transfers, self._passes, operator.micro_batches, broadcasts)
         if self._made is None or self._made[0] != pipeline:
             self._made = pipeline, staged(pipeline, stage.number, self._rule)
@@ -170,17 +173,31 @@ class Executor:
 
     def _forward(self, instruction: do.Forward) -> None:
         segment, micro = instruction.segment, instruction.micro
-        if micro is None and segment == 0:
-            self._pass += 1
-            self.operator.begin_pass(self._iteration, self._pass)
+        if micro is None:
+            self._enter(segment)
         self.operator.forward(segment, micro, grad=self._grad)
         self._loss = self._loss + self.operator.losses(segment, micro)
         if self._debug:
             debug_info.log_forward(self.operator, segment)
 
+    def _enter(self, segment: int) -> None:
+        """A pass begins with its first segment."""
+        if segment == 0:
+            self._pass += 1
+            self.operator.begin_pass(self._iteration, self._pass)
+
+    @property
+    def _early_now(self) -> Update | None:
+        """What may update parameters in this pass: only the last one completes gradients."""
+        return self._early if self._pass == self._passes - 1 else None
+
+    def _both(self, instruction: do.Both) -> None:
+        self._enter(instruction.segment)
+        self.operator.both(instruction.segment, self._early_now)
+        self._loss = self._loss + self.operator.losses(instruction.segment)
+
     def _backward(self, instruction: do.Backward) -> None:
-        last = self._pass == self._passes - 1
-        self.operator.backward(instruction.segment, instruction.micro, self._early if last else None)
+        self.operator.backward(instruction.segment, instruction.micro, self._early_now)
         if self._debug:
             debug_info.log_backward(self.operator, instruction.segment)
             if not instruction.segment:

@@ -236,13 +236,34 @@ class SegmentOperator:
             state.weights = state.weights or copied_weights(self.net)
 
     def _run_whole(self, index: int, state: MicroBatchState, grad: bool) -> None:
+        for edge, top in self._compute(index, state, self._bottoms(index, state), grad).items():
+            state.values[edge] = top
+
+    def _bottoms(self, index: int, state: MicroBatchState) -> dict[int, Tensor]:
+        """What comes into a segment."""
         segment = self.segments[index]
         fed = self._fed(segment)
         for edge in fed:
             state.values[edge] = laid_out(state.values[edge], self.engine)
-        bottoms = {edge: state.values[edge] for edge in (*segment.inputs, *fed)}
-        for edge, top in self._compute(index, state, bottoms, grad).items():
-            state.values[edge] = top
+        return {edge: state.values[edge] for edge in (*segment.inputs, *fed)}
+
+    @property
+    def joins(self) -> bool:
+        """Whether ``both`` can run the last segment."""
+        return self.stage is None and self.collectives is None and self.compute.joins(self.segments[-1])
+
+    def both(self, index: int, update: Update | None = None) -> None:
+        """``Both``: ``forward`` and ``backward`` of segment ``index``, on the whole share, without a stop in between.
+
+        Args:
+            update: as for ``backward``.
+        """
+        state = self._turn_to(None)
+        tops, diffs = self.compute.both(
+            self.segments[index], self._bottoms(index, state), lambda *top: self._starting_diff(state, *top), update
+        )
+        state.values.update(tops)
+        state.diffs.update(diffs)
 
     def _compute(
         self, index: int, state: MicroBatchState, bottoms: Mapping[int, Tensor], grad: bool

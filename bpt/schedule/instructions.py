@@ -94,6 +94,14 @@ class Backward(InstructionBase, letter="B", phase="backward", number="segment"):
 
 
 @dataclass(frozen=True)
+class Both(InstructionBase, letter="P", phase="backward", number="segment"):
+    """Run segment ``segment`` forward and backward, where nothing has to happen in between: what backward needs of
+    forward it waits for piece by piece. Only while nobody tells the phases apart."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
 class Send(InstructionBase, letter="S", phase="pipeline", number="transfer"):
     """Start to send the values of transfer ``transfer`` to the stage that reads them; or their diff back."""
 
@@ -155,4 +163,4 @@ class Update(InstructionBase, letter="U", phase="update"):
     """Apply the solver's update rule to the gradients that have added up, if there are any, and clear them."""
 
 
-Instruction = Broadcast | Draw | Forward | Backward | Send | Recv | Expect | Retire | Exchange | Wait | Update
+Instruction = Broadcast | Draw | Forward | Backward | Both | Send | Recv | Expect | Retire | Exchange | Wait | Update

@@ -45,18 +45,19 @@ class Synchronous:
     Attributes:
         segments: number of segments of the net.
         passes: the solver's iter_size.
-        broadcast, overlap: see ``synchronous``.
+        broadcast, overlap, joined: see ``synchronous``.
     """
 
     segments: int
     passes: int = 1
     broadcast: bool = False
     overlap: bool = True
+    joined: bool = False
     micro_batches: int = field(default=0, init=False)
 
     def training(self, iteration: int, first: int) -> Iterator[Instruction]:
         """See Scheduler."""
-        return synchronous(self.segments, self.passes, self.broadcast, self.overlap)
+        return synchronous(self.segments, self.passes, self.broadcast, self.overlap, self.joined)
 
     def forward(self) -> Iterator[Instruction]:
         """See Scheduler."""

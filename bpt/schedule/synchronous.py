@@ -6,6 +6,7 @@ The gradients of a segment are exchanged while the segments before it still run 
     iter_size 2, 1 segment     F0 B0 F0 B0 X0 W U
     broadcast, 2 segments      C F0 F1 B1 X1 B0 X0 W U
     no overlap, 2 segments     F0 F1 B1 B0 X1 X0 W U
+    joined, 2 segments         F0 P1 X1 B0 X0 W U
 
 One process runs the same; its exchange has nothing to do.
 """
@@ -14,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bpt.schedule.instructions import Backward, Broadcast, Exchange, Forward, Instruction, Update, Wait
+from bpt.schedule.instructions import Backward, Both, Broadcast, Exchange, Forward, Instruction, Update, Wait
 
 
 def synchronous(
-    segments: int, iter_size: int = 1, broadcast: bool = False, overlap: bool = True
+    segments: int, iter_size: int = 1, broadcast: bool = False, overlap: bool = True, joined: bool = False
 ) -> Iterator[Instruction]:
     """Yield the instructions of one training iteration.
 
@@ -27,13 +28,14 @@ def synchronous(
         iter_size: passes whose gradients add up before the update (the solver's field of this name).
         broadcast: weights are updated on one rank, and the others get them at the start of the iteration.
         overlap: a segment's gradients are exchanged while the segments before it run backward; else after them all.
+        joined: the last segment runs forward and backward in one.
     """
     if broadcast:
         yield Broadcast()
     for number in range(iter_size):
-        yield from map(Forward, range(segments))
+        yield from map(Forward, range(segments - joined))
         for segment in reversed(range(segments)):
-            yield Backward(segment)
+            yield Both(segment) if joined and segment == segments - 1 else Backward(segment)
             if overlap and number == iter_size - 1:
                 yield Exchange(segment)
     if not overlap:

@@ -33,6 +33,8 @@ class Notes:
     def begin(self, iteration: int, micro_batches: int, number: int = 0, loss_scale: float = 1.0) -> None:
         """Of pipelines."""
 
+    joins = False
+
     def forget(self) -> None:
         """Of pipelines."""
 

@@ -110,7 +110,7 @@ class BlobTasks:
             self._joined[edge] = self._tasks.add(f"join {edge}", 0.0, needs, work)
         return self._joined[edge]
 
-    def whole(self, edge: int) -> None:
-        """See to it that ``edge`` is there as a whole when the pass is done."""
-        if self._made[edge].bounds:
-            self._join(edge)
+    def whole(self, edge: int) -> list[int]:
+        """See to it that ``edge`` is there as a whole when the pass is done: by which tasks."""
+        made = self._made[edge]
+        return [self._join(edge)] if made.bounds else list(made.tasks[0])

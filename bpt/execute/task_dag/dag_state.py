@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -32,7 +32,7 @@ class DagState(SegmentState):
         states: what each task of layers left, by block and part.
         kept: what tasks of other kinds left.
         diffs: of edges inside the segment, and of its inputs; ``None`` where nothing flows.
-        starts: diffs that come from behind the segment, whole.
+        start: the diff that comes from behind the segment into an edge, whole.
         grads: gradients of parameters, by parameter and by which of the tasks that add to it.
         fresh: parameters that had no gradient before.
         plan: the tasks.
@@ -47,7 +47,7 @@ class DagState(SegmentState):
     states: dict[Key, SegmentState] = field(default_factory=dict)
     kept: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
     diffs: dict[Key, Tensor | None] = field(default_factory=dict)
-    starts: Mapping[int, Tensor | None] = field(default_factory=dict)
+    start: Callable[[int], Tensor | None] = lambda edge: None
     grads: dict[Key, Tensor | None] = field(default_factory=dict)
     fresh: dict[int, bool] = field(default_factory=dict)
     plan: object = None

@@ -71,7 +71,7 @@ class Draft:
             return needs, inner or (lambda run: None)
 
         def both(run: DagState) -> Tensor | None:
-            outer = run.starts.get(edge)
+            outer = run.start(edge)
             if outer is not None and bounds:
                 outer = outer.narrow(0, bounds[part], bounds[part + 1] - bounds[part])
             own = None if inner is None else inner(run)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 from torch import nn
@@ -40,6 +40,9 @@ class Plan:
     Attributes:
         forward, backward: the tasks.
         updating: those of backward and, behind them in the list, those that update the parameters.
+        both: those of forward and of updating in one, where each task of backward waits for what it needs of forward,
+            and not for all of it (BPT-CNN, section 4.2); ``None`` where layers talk to other ranks, in a fixed order.
+        both_without_update: those of ``both`` that do not update.
         forward_works, backward_works: what they do, by task.
         parameters: the trained ones, by the index of the Param that owns them.
         blocks: the layers as they are split, in order.
@@ -49,6 +52,8 @@ class Plan:
     forward_works: tuple[Work, ...]
     backward: TaskDag
     updating: TaskDag
+    both: TaskDag | None
+    both_without_update: TaskDag | None
     backward_works: tuple[Work, ...]
     parameters: Mapping[int, nn.Parameter]
     blocks: tuple[Block, ...]
@@ -74,17 +79,21 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
     forward = Draft(net, segment, threads, grain)
     for edge in given:
         forward.values.note(edge, [[]])
+    makers: dict[int, range] = {}  # by block
     for block in blocks:
+        begin = len(forward.tasks.tasks)
         BUILDERS[block.strategy.kind].forward_tasks(block, forward)
-    for edge in segment.outputs:
-        if edge in forward.values:
-            forward.values.whole(edge)
+        makers[block.index] = range(begin, len(forward.tasks.tasks))
+    wholes = {edge: forward.values.whole(edge) for edge in segment.outputs if edge in forward.values}
     backward = Draft(net, segment, threads, grain)
     readers: dict[int, list[int]] = {}
+    after: list[list[int]] = []  # of each task of backward: those of forward that it needs
     for block in reversed(blocks):
         if block.needs_backward:
             begin = len(backward.tasks.tasks)
             BUILDERS[block.strategy.kind].backward_tasks(block, backward)
+            needs = [*makers[block.index], *(task for edge in block.tops for task in wholes.get(edge, ()))]
+            after += [needs] * (len(backward.tasks.tasks) - begin)
             for owner in {net.graph.params[index].owner for node in block.nodes for index in node.params}:
                 readers.setdefault(owner, []).extend(range(begin, len(backward.tasks.tasks)))
     for edge in given:
@@ -93,15 +102,41 @@ def make_plan(net: Net, segment: Segment, threads: int, grain: float) -> Plan:
     complete = gradient_tasks(backward)
     gradients = backward.dag()
     update_tasks(backward, complete, readers)
+    updating = backward.dag()
+    after += [[]] * (len(gradients) - len(after))
+    # Weights must not change while a branch without a backward pass computes by them.
+    beside = [block for block in blocks if not block.needs_backward and _uses(net, block, backward.parameters)]
+    after += [[task for block in beside for task in makers[block.index]]] * (len(updating) - len(gradients))
+    joins = not any(task.pinned for task in gradients.tasks)
     return Plan(
         forward=forward.dag(),
         forward_works=tuple(forward.tasks.works),
         backward=gradients,
-        updating=backward.dag(),
+        updating=updating,
+        both=_joined(forward.dag(), updating, after) if joins else None,
+        both_without_update=_joined(forward.dag(), gradients, after) if joins else None,
         backward_works=tuple(backward.tasks.works),
         parameters=backward.parameters,
         blocks=tuple(blocks),
     )
+
+
+def _joined(forward: TaskDag, backward: TaskDag, after: Sequence[Sequence[int]]) -> TaskDag:
+    """The tasks of ``forward`` and, behind them in the list, those of ``backward``, which need these, too.
+
+    Args:
+        after: the tasks of ``forward`` that each task of ``backward`` needs.
+    """
+    first = len(forward)
+    behind = (
+        replace(task, needs=tuple(sorted({*after[index], *(first + need for need in task.needs)})))
+        for index, task in enumerate(backward.tasks)
+    )
+    return TaskDag((*forward.tasks, *behind))
+
+
+def _uses(net: Net, block: Block, parameters: Mapping[int, nn.Parameter]) -> bool:
+    return any(net.graph.params[index].owner in parameters for node in block.nodes for index in node.params)
 
 
 def batches(net: Net) -> tuple[tuple[int, int], ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from bpt.allocator import share_heap
-from bpt.execute.compute import LibraryCompute, Place, Update
+from bpt.execute.compute import LibraryCompute, Place, Start, Update
 from bpt.execute.segment_state import SegmentState, Weights
+from bpt.execute.task_dag.blob_tasks import Work
 from bpt.execute.task_dag.costs import GRAIN
 from bpt.execute.task_dag.dag_state import WHOLE, DagState
 from bpt.execute.task_dag.library import release_library_threads
@@ -21,7 +22,7 @@ from bpt.graph.segments import Segment
 from bpt.graph.transfers import wants_diff
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.task_dag import Timeline
+from bpt.schedule.task_dag import TaskDag, Timeline
 
 
 class TaskDagCompute:
@@ -38,7 +39,7 @@ class TaskDagCompute:
     Attributes:
         inner: TASK_DAG, or LIBRARY to run passes as LibraryCompute does; may change between iterations.
         timelines: what the threads did in the last forward and backward of each segment, by ``(index, "forward")``
-            and ``(index, "backward")``.
+            and ``(index, "backward")``, or ``(index, "both")`` where there was no stop in between.
     """
 
     def __init__(self, net: Net, place: Place, threads: int = 0, grain: float = GRAIN) -> None:
@@ -85,19 +86,27 @@ class TaskDagCompute:
         if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1 or not self.plan(segment).parallel:
             return self._library.forward(segment, bottoms, grad)
         plan = self.plan(segment)
-        run = DagState(grad=grad, place=self._place, plan=plan)
-        for edge, bottom in bottoms.items():
-            run.leaves[edge] = bottom.detach().requires_grad_(grad and wants_diff(self._net.graph, edge))
-            run.values[edge, WHOLE] = bottom.detach()
-            run.flows[edge] = run.leaves[edge].requires_grad
-        release_library_threads()
-        works = [partial(work, run) for work in plan.forward_works]
-        self.timelines[segment.index, "forward"] = self._pool.run(plan.forward, works)
+        run = self._begin(segment, plan, bottoms, grad)
+        self._run(segment, "forward", plan.forward, plan.forward_works, run)
         tops = {edge: _there(run.values[edge, WHOLE]) for edge in segment.outputs}
         if grad:
             run.tops = {edge: top for edge, top in tops.items() if run.flows[edge]}
             run.forget()
         return tops, run
+
+    def _begin(self, segment: Segment, plan: Plan, bottoms: Mapping[int, Tensor], grad: bool) -> DagState:
+        run = DagState(grad=grad, place=self._place, plan=plan)
+        for edge, bottom in bottoms.items():
+            run.leaves[edge] = bottom.detach().requires_grad_(grad and wants_diff(self._net.graph, edge))
+            run.values[edge, WHOLE] = bottom.detach()
+            run.flows[edge] = run.leaves[edge].requires_grad
+        return run
+
+    def _run(self, segment: Segment, what: str, dag: TaskDag, works: Sequence[Work], run: DagState) -> None:
+        release_library_threads()
+        for other in {"forward", "backward"} if what == "both" else {"both"}:
+            self.timelines.pop((segment.index, other), None)
+        self.timelines[segment.index, what] = self._pool.run(dag, [partial(work, run) for work in works[: len(dag)]])
 
     def backward(
         self,
@@ -112,21 +121,50 @@ class TaskDagCompute:
             return self._library.backward(segment, state, diffs, weights)
         assert isinstance(state.plan, Plan) and not (update and weights)
         plan, run = state.plan, state
-        run.starts = diffs
-        run.weights = weights
-        run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
-        release_library_threads()
+        run.start = diffs.get
+        self._prepare(run, plan, weights, update)
         if any(diff is not None for diff in diffs.values()):
-            run.update = update
             dag = plan.backward if update is None else plan.updating
-            works = [partial(work, run) for work in plan.backward_works[: len(dag)]]
-            self.timelines[segment.index, "backward"] = self._pool.run(dag, works)
-        handed_back = {}
-        for edge, leaf in run.leaves.items():
-            if leaf.requires_grad:
-                diff = diffs.get(edge) if edge in run.tops else run.diffs.get((edge, WHOLE))
-                handed_back[edge] = torch.zeros_like(leaf) if diff is None else diff
-        return handed_back
+            self._run(segment, "backward", dag, plan.backward_works, run)
+        return _handed_back(run)
+
+    @staticmethod
+    def _prepare(run: DagState, plan: Plan, weights: Weights, update: Update | None) -> None:
+        run.weights = weights
+        run.update = update
+        run.fresh = {owner: value.grad is None for owner, value in plan.parameters.items()}
+
+    def joins(self, segment: Segment) -> bool:
+        """See Compute."""
+        if self.inner == pb.InnerParameter.LIBRARY or self.threads == 1:
+            return False
+        plan = self.plan(segment)
+        return plan.parallel and plan.both is not None
+
+    def both(
+        self, segment: Segment, bottoms: Mapping[int, Tensor], start: Start, update: Update | None = None
+    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """See Compute: one DAG, without a barrier between forward and backward (BPT-CNN, section 4.2)."""
+        plan = self.plan(segment)
+        run = self._begin(segment, plan, bottoms, grad=True)
+        run.start = lambda edge: start(edge, _there(run.values[edge, WHOLE])) if run.flows[edge] else None
+        self._prepare(run, plan, {}, update)
+        dag = plan.both_without_update if update is None else plan.both
+        assert dag is not None
+        self._run(segment, "both", dag, (*plan.forward_works, *plan.backward_works), run)
+        tops = {edge: _there(run.values[edge, WHOLE]) for edge in segment.outputs}
+        run.tops = {edge: top for edge, top in tops.items() if run.flows[edge]}
+        return tops, _handed_back(run)
+
+
+def _handed_back(run: DagState) -> dict[int, Tensor]:
+    """The diffs of the segment's inputs."""
+    handed_back = {}
+    for edge, leaf in run.leaves.items():
+        if leaf.requires_grad:
+            diff = run.start(edge) if edge in run.tops else run.diffs.get((edge, WHOLE))
+            handed_back[edge] = torch.zeros_like(leaf) if diff is None else diff
+    return handed_back
 
 
 def _there(value: Tensor | None) -> Tensor:

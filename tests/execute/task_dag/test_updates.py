@@ -65,6 +65,13 @@ def plain(net: Net, device: torch.device) -> SegmentOperator:
     return SegmentOperator(net, device=device)
 
 
+def names_of(operator: SegmentOperator) -> list[str]:
+    """Those of the tasks of the last pass, backward if that ran apart."""
+    timelines = tasks_of(operator).timelines
+    both = timelines.get((0, "both"))
+    return [task.name for task in (both or timelines[0, "backward"]).dag.tasks]
+
+
 def trained(folder: Path, tasks: bool, *overrides: str) -> tuple[dict[str, Tensor], list[str]]:
     """Weights and moments after training, and the names of the tasks of the last backward pass."""
     plan = read_plan(str(folder / "solver.prototxt"), overrides)
@@ -74,7 +81,7 @@ def trained(folder: Path, tasks: bool, *overrides: str) -> tuple[dict[str, Tenso
         moments = {f"moment {index}": moment for index, moment in enumerate(solver.runtime.rule.history)}
         operator, names = solver.runtime.train.operator, []
         if tasks:
-            names = [task.name for task in tasks_of(operator).timelines[0, "backward"].dag.tasks]
+            names = names_of(operator)
         return weights | moments, names
 
 
@@ -164,8 +171,9 @@ def test_no_task_needs_weights_that_another_may_be_changing(samples: int) -> Non
 def test_phases_that_are_timed_stand_apart(folder: Path) -> None:
     with Solver(read_plan(str(folder / "solver.prototxt")), make_operator=by_tasks) as solver:
         solver.step(1)
-        timelines = tasks_of(solver.runtime.train.operator).timelines
-        assert updates_of([task.name for task in timelines[0, "backward"].dag.tasks])
+        operator = solver.runtime.train.operator
+        assert updates_of(names_of(operator))
         with solver.runtime.events.into(Totals()):
             solver.step(1)
-        assert not updates_of([task.name for task in timelines[0, "backward"].dag.tasks])
+        assert not updates_of(names_of(operator))
+        assert set(tasks_of(operator).timelines) == {(0, "forward"), (0, "backward")}
