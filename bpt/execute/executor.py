@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,20 @@ from bpt.schedule.pipeline import Pipeline
 from bpt.schedule.schedulers import Scheduler, Synchronous, staged
 
 Handler = Callable[[Any], None]
+
+
+class Applied(NamedTuple):
+    """Gradients that an update applies.
+
+    Attributes:
+        batch: the number of the batch that they are of.
+        iteration: of the solver in which it began.
+        layers: whose they are; ``None``: of all.
+    """
+
+    batch: int
+    iteration: int
+    layers: frozenset[int] | None
 
 
 class Executor:
@@ -59,7 +73,10 @@ class Executor:
         self._debug = False
         self._update: Callable[[float], object] = lambda loss: None
         self._early: Update | None = None
-        self._first = self._next = -1  # iterations: that at which the run began, and that which goes on with it
+        # Batches are counted from the iteration on at which the run began; iterations may be renumbered meanwhile.
+        self._batch = self._first = 0
+        self._next: int | None = None  # the iteration that goes on with the run
+        self._iterations: dict[int, int] = {}  # of batches whose gradients may be to come
         self._exchanging = False
         self._made: tuple[object, Scheduler] | None = None
         self._handlers: Mapping[type[Instruction], Handler] = {
@@ -97,14 +114,14 @@ class Executor:
         iteration: int,
         update: Callable[[float], object],
         debug: bool = False,
-        loss_scale: float = 1.0,
+        scale: Callable[[int], float] = lambda batch: 1.0,
         early: Update | None = None,
     ) -> float:
         """Run the passes of one iteration, whose gradients add up, and then ``update`` with their mean loss.
 
         Args:
             debug: log every blob and diff, in Caffe's lines; the operator must be cut into one segment a layer.
-            loss_scale: of the batch that begins; its gradients come multiplied by it.
+            scale: the loss scale of the batch that begins, of this number; its gradients come multiplied by it.
             early: may update parameters before ``update`` is called, in the backward pass that completes their
                 gradients; only for one segment on one rank, in step.
 
@@ -117,15 +134,29 @@ class Executor:
         self._update = update
         self._early = early
         if iteration != self._next:  # elsewhere: batches that are under way will not come back
-            self._first = iteration
+            self._batch = self._first = iteration
+            self._iterations.clear()
             self.operator.forget()
             self._status.forget()
+        else:
+            self._batch += 1
         self._next = iteration + 1
+        self._iterations[self._batch] = iteration
+        self._iterations.pop(self._batch - 1 - (self.operator.delay or 0), None)
         scheduler = self.scheduler
-        self.operator.begin(iteration, scheduler.micro_batches, loss_scale=loss_scale)
-        for instruction in scheduler.training(iteration, self._first):
+        self.operator.begin(iteration, scheduler.micro_batches, loss_scale=scale(self._batch))
+        for instruction in scheduler.training(self._batch, self._first):
             self._execute(instruction)
         return self._total
+
+    def renumber(self, iteration: int) -> None:
+        """The run that is under way, if one is, goes on with the iteration of this number."""
+        if self._next is not None:
+            self._next = iteration
+
+    def forget(self) -> None:
+        """What comes next does not go on with what was before, whatever its number."""
+        self._next = None
 
     def evaluate(self, iteration: int, number: int, *, grad: bool = False, debug: bool = False) -> float:
         """Run a pass forward; returns this rank's loss.
@@ -150,9 +181,16 @@ class Executor:
         for segment in reversed(range(len(self.operator.segments))):
             self._execute(do.Backward(segment))
 
-    def applied(self, iteration: int) -> int | None:
-        """The iteration whose gradient the update at the end of ``iteration`` applies; see Scheduler."""
-        return self.scheduler.applied(iteration, self._first)
+    def applied(self) -> list[Applied]:
+        """The gradients that the update at the end of the last iteration applies."""
+        found = self.scheduler.applied(self._batch, self._first)
+        return [Applied(batch, self._iterations[batch], self._layers(segments)) for batch, segments in found]
+
+    def _layers(self, segments: Sequence[int] | None) -> frozenset[int] | None:
+        if segments is None:
+            return None
+        spans = [self.operator.segments[index] for index in segments]
+        return frozenset(layer for segment in spans for layer in range(segment.start, segment.end))
 
     def _begin(self, iteration: int, number: int, grad: bool, debug: bool) -> None:
         self._iteration, self._pass, self._grad, self._debug = iteration, number, grad, debug

@@ -11,7 +11,6 @@ from torch import Tensor
 from bpt.context import PassContext
 from bpt.execute.segment_state import MicroBatchState
 from bpt.net import Net
-from bpt.schedule.schedulers import LOOK
 
 
 class MicroBatches:
@@ -50,13 +49,11 @@ class MicroBatches:
 
     def context_of(self, micro: int, run: PassContext) -> PassContext:
         """Of a micro-batch of this iteration, in the ``run``."""
-        iteration, number, part = self._iteration, self._first_pass, None
+        number, part = self._first_pass, None
         if self._delay is None:
             number += micro // self.of_pass
             part = micro % self.of_pass if self.of_pass > 1 else None
-        elif micro != LOOK:
-            iteration, number = micro, 0
-        return replace(run, iteration=iteration, pass_number=number, micro_batch=part, loss_scale=self.loss_scale)
+        return replace(run, iteration=self._iteration, pass_number=number, micro_batch=part, loss_scale=self.loss_scale)
 
     def state_of(self, micro: int, run: PassContext) -> MicroBatchState:
         """What its passes have left: an empty state before the first of them."""

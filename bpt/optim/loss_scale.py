@@ -52,7 +52,7 @@ class LossScale:
         self.dynamic = dynamic
         self._agree = agree
         self._lag = lag
-        self._given: dict[int, float] = {}  # iterations whose gradients are to come
+        self._given: dict[int, float] = {}  # batches whose gradients are to come
         self._next = 0
         self.load(None)
 
@@ -66,30 +66,31 @@ class LossScale:
         """What a run that goes on takes over; ``None``: nothing changes."""
         return (self.value, self._good) if self.dynamic else None
 
-    def begin(self, iteration: int) -> float:
-        """The scale of the losses of an iteration."""
-        if iteration != self._next:  # elsewhere: batches that are under way will not come back
+    def begin(self, batch: int) -> float:
+        """The scale of the losses of an iteration; ``batch`` is its number."""
+        if batch != self._next:  # elsewhere: batches that are under way will not come back
             self._given.clear()
-        self._next = iteration + 1
-        self._given[iteration] = self.value
+        self._next = batch + 1
+        self._given[batch] = self.value
+        self._given.pop(batch - 1 - (self._lag or 0), None)
         return self.value
 
     @torch.no_grad()
-    def divide(self, gradients: Sequence[Tensor], iteration: int | None) -> bool:
-        """Make true gradients of those that have come of an iteration's losses; whether all are finite.
+    def divide(self, gradients: Sequence[Tensor], batch: int) -> bool:
+        """Make true gradients of those that have come of a batch's losses; whether all are finite.
 
         Args:
             gradients: that this rank has; changed in place.
-            iteration: in which the batch began; ``None``: there is none yet. A collective call all the same.
+            batch: the number that ``begin`` was told.
         """
-        scale = 1.0 if iteration is None else self._given.pop(iteration)
+        scale = self._given[batch]
         if not self.dynamic:
             if scale != 1 and gradients:
                 torch._foreach_mul_(list(gradients), 1 / scale)
             return True
         finite = not self._agree(not _divided(gradients, scale))
         if self._lag is None:
-            self.learn(finite, iteration)
+            self.learn(finite, batch)
         return finite
 
     def learn(self, finite: bool, iteration: int | None = None) -> None:

@@ -114,8 +114,7 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
 
     Raises:
         LayerError: a stage that there is not, or layers that must stay together on several stages.
-        PrototxtError: a stage has no layers, or a device too little memory or capacity, or the stages' order does not
-            suit DELAYED.
+        PrototxtError: a stage has no layers, or a device too little memory or capacity.
     """
     assert len(marks) == len(problem.costs), (len(marks), len(problem.costs))
     m = len(problem.devices)
@@ -144,11 +143,6 @@ def by_hand(problem: Problem, marks: Sequence[int | None]) -> Placement:
             f"parallel_param {{ stage: {empty[0]} }}, {others}"
         )
     starts, devices = joined(range(len(stages)), stages)
-    if problem.rule == pb.PipelineParameter.DELAYED and devices != tuple(range(m)):
-        raise PrototxtError(
-            "schedule: DELAYED needs consecutive layers on each stage, in the stages' order; the layers name stages "
-            f"{', '.join(map(str, devices))}"
-        )
     loads = Loads(problem, starts)
     genes = np.array(devices, dtype=np.int64)
     if lacking(loads.held(genes[None])[0], loads.memory).any() or loads.beyond(genes[None]).any():
@@ -218,11 +212,6 @@ def allocate(
         case Param.BLOCK:
             return _block(problem)
     name = Param.Allocator.Name(param.allocator)
-    if problem.rule == Param.DELAYED and len(problem.devices) > 1:
-        raise PrototxtError(
-            f"schedule: DELAYED needs consecutive layers on each stage, in the stages' order, and allocator: {name} "
-            "does not keep to that; set allocator: BLOCK or MANUAL"
-        )
     loads = _divided(problem, param.partitions)
     search = _exact if param.allocator == Param.EXACT else _gabra
     start = good_placement(loads)
@@ -257,14 +246,18 @@ def _divided(problem: Problem, count: int) -> Loads:
 
 
 def _best(placements: Sequence[Placement], problem: Problem, clock: Callable[[Placement], float]) -> Placement:
-    """Of those about as fast as the fastest, that whose fullest device is filled least, and its emptiest one most."""
+    """Of those about as fast as the fastest, that whose fullest device is filled least, and its emptiest one most.
+
+    Under DELAYED before that the one whose path is shortest: each block behind a layer makes its gradients older.
+    """
     seconds = [clock(placement) for placement in placements]
     limit = min(seconds) + ALIKE * abs(min(seconds))
 
-    def filled(index: int) -> tuple[float, float, float]:
+    def filled(index: int) -> tuple[int, float, float, float]:
         placement = placements[index]
         fills = Loads(problem, placement.starts).fills(np.array([placement.stages], dtype=np.int64))
-        return float(fills.max()), -float(fills.min()), seconds[index]
+        late = len(joined(placement.starts, placement.stages)[0]) if problem.rule == Param.DELAYED else 0
+        return late, float(fills.max()), -float(fills.min()), seconds[index]
 
     return placements[min((i for i, time in enumerate(seconds) if time <= limit), key=filled)]
 

@@ -45,11 +45,6 @@ def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Staging | None
     for remark in idle_stages(problem, placement.starts, placement.stages):
         LOG.warning("Pipeline: %s", remark)
     of_layers = spread_over(graph, placement.starts, placement.stages)
-    if param.schedule == DELAYED and list(of_layers) != sorted(of_layers):
-        raise PrototxtError(
-            "pipeline_param: schedule: DELAYED needs stages of consecutive layers, in order; set allocator: BLOCK",
-            plan.origin("parallel_param", "pipeline_param", "schedule"),
-        )
     return Staging(tuple(node.name for node in graph.nodes), of_layers, param.schedule, cuts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import groupby
 
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import alike
@@ -37,6 +38,15 @@ class Staging:
     def micro_batches(self) -> int:
         """Of a pass in training."""
         return math.prod(self.cuts)
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The stages through which a batch goes, from the bottom of the net up; a stage may come several times."""
+        return tuple(stage for stage, _ in groupby(self.of_layers))
+
+    def delay(self, stage: int) -> int:
+        """Iterations between the forward pass and the last backward pass of a batch on a stage, under DELAYED."""
+        return len(self.path) - 1 - self.path.index(stage)
 
     def stages(self, graph: LayerGraph) -> tuple[int, ...]:
         """The stage of each layer of a net of the run."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bpt.errors import PrototxtError
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.segments import Segment, cut
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
 
 DELAYED = pb.PipelineParameter.DELAYED
-WARM = 2  # of DELAYED: so many times the depth of iterations before, and as many after the clock starts
+WARM = 2  # of DELAYED: so many times the blocks of iterations before, and as many after the clock starts
 PASSES = 2  # that an allocator's clock plays at most; each further one would go like the second
 
 
@@ -135,9 +134,6 @@ class Clock:
         Args:
             starts: the first layer of each partition, and
             stages: its stage.
-
-        Raises:
-            PrototxtError: the schedule cannot run stages that lie like that.
         """
         problem = self.problem
         of_layer = spread_over(self.graph, starts, stages)
@@ -146,13 +142,9 @@ class Clock:
         flows = transfers(self.graph, segments, own)
         pipeline = Pipeline(own, flows, self.passes, problem.micro_batches)
         delayed = problem.rule == DELAYED
-        if delayed and not pipeline.contiguous:
-            raise PrototxtError(
-                "pipeline_param: schedule: DELAYED needs stages of consecutive layers, in order; set allocator: BLOCK"
-            )
         itemsizes = blob_itemsizes(self.graph, self.precision)
         times = StageTimes(problem, segments, flows, itemsizes, self.update).own(own)
-        depth = pipeline.depth
+        depth = len(pipeline.blocks)
         trace = simulate(streams(problem.rule, pipeline, 2 * WARM * depth if delayed else 1), times)
         seconds = trace.time
         if delayed:

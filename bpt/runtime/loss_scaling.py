@@ -28,7 +28,9 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
         where = source.origin("global_grad_scale")
         raise PrototxtError(f"global_grad_scale is {scale:g}; it must be finite and above 0", where)
     dynamic = source.param.global_grad_scale_adaptive or (not given and precision.half == torch.float16)
-    lag = 2 * parallel.grid.stages - 1 if parallel.is_delayed else None
+    lag = None
+    if parallel.is_delayed and parallel.staging:  # a batch's way back, and that of the loss, by which it is told
+        lag = len(parallel.staging.path) + parallel.grid.stages - 1
     made = LossScale(scale if given or not dynamic else FIRST, dynamic, parallel.any_in_step, lag)
     if made.dynamic or made.value != 1:
         log.info("Loss scale: %g%s", made.value, ", dynamic" * dynamic)

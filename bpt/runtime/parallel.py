@@ -175,7 +175,7 @@ class Parallel:
             assert self._links
             stage = Stage(self._links, self.staging.stages(net.graph), net.type_of)
             if training and self.is_delayed:
-                delay = self.grid.stages - 1 - self.grid.stage
+                delay = self.staging.delay(self.grid.stage)
             elif training:
                 splits = self.staging.cuts
         return SegmentOperator(

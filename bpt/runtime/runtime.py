@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from types import TracebackType
 
@@ -275,9 +275,8 @@ class Runtime:
 
     def _train(self, executor: Executor, debug: bool) -> float:
         self.ran = executor.operator
-        scale = self.scale.begin(self.iteration)
         early = None if debug else self._early(executor)
-        return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug, scale, early)
+        return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug, self.scale.begin, early)
 
     def _early(self, executor: Executor) -> UpdatePiece | None:
         """What updates parameters while others still wait for their gradients; ``None`` where all must be there first:
@@ -292,22 +291,28 @@ class Runtime:
     def _update(self, executor: Executor, loss: float) -> None:
         """Update the parameters, when all has been shown, in this order, as Caffe does."""
         self.losses.add(self.iteration, loss)
-        of = executor.applied(self.iteration)
-        finite = self._divide_gradients(of)
+        applied = [(each, self._parameters_of(each.layers)) for each in executor.applied()]
+        finite = self._divide_gradients([(each.batch, members) for each, members in applied])
         if executor.operator is self.observed:
             self.observed.divide_diffs()
         for call in (*self.on_loss, *self.before_update):
             call(loss)
-        if of is not None and finite:
-            self.rule.update(lr_policy.learning_rate(self.plan.optim, of), of)
+        for each, members in applied if finite else ():
+            self.rule.update(lr_policy.learning_rate(self.plan.optim, each.iteration), each.iteration, members)
 
-    def _divide_gradients(self, of: int | None) -> bool:
+    def _parameters_of(self, layers: Set[int] | None) -> list[int]:
+        """The indices of those parameters that layers have; ``None``: of all."""
+        held = enumerate(self.net.held)
+        return [index for index, param in held if layers is None or param.layer in layers]
+
+    def _divide_gradients(self, of: Sequence[tuple[int, Sequence[int]]]) -> bool:
         """Make true gradients of those of scaled losses; without any, if one is not finite. Whether all are.
 
         Args:
-            of: the iteration whose they are.
+            of: the number of a batch, and the parameters with its gradients.
         """
-        finite = self.scale.divide(self.rule.gradients(), of)
+        each = [self.scale.divide(self.rule.gradients(members), batch) for batch, members in of]
+        finite = all(each)
         if not finite:
             self.rule.skip()
         if self.scale.dynamic and self.parallel.is_delayed:
@@ -395,6 +400,7 @@ class Runtime:
         self.exchange.load(state.extras.get(type(self.exchange).__name__, {}))
         self.scale.load(state.loss_scale)
         self.iteration = state.iteration
+        self.executor.forget()
         self.losses = SmoothedLoss(self.plan.average_loss, state.losses)
 
     def snapshot(self) -> str:

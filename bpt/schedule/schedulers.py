@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.instructions import Forward, Instruction
-from bpt.schedule.pipeline import Pipeline, delayed, instructions
+from bpt.schedule.pipeline import Pipeline, applied, delayed, instructions
 from bpt.schedule.pipeline.streams import Steps
 from bpt.schedule.synchronous import synchronous
 
 DELAYED = pb.PipelineParameter.DELAYED
 LOOK = -1  # in the place of a batch's number, where batches that are trained may be under way
+
+Applied = tuple[int, Sequence[int] | None]
+"""The iteration whose gradient an update applies, and the segments that it is of; ``None``: all of this rank's."""
 
 
 class Scheduler(Protocol):
@@ -30,8 +33,8 @@ class Scheduler(Protocol):
     def forward(self) -> Iterable[Instruction]:
         """Those of a pass without a backward pass: a test."""
 
-    def applied(self, iteration: int, first: int) -> int | None:
-        """The iteration whose gradient the update at the end of ``iteration`` applies; ``None``: there is none yet."""
+    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
+        """The gradients that the update at the end of ``iteration`` applies; empty: there is none yet."""
 
     @property
     def micro_batches(self) -> int:
@@ -63,9 +66,9 @@ class Synchronous:
         """See Scheduler."""
         return map(Forward, range(self.segments))
 
-    def applied(self, iteration: int, first: int) -> int | None:
+    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
         """See Scheduler."""
-        return iteration
+        return [(iteration, None)]
 
 
 @dataclass(frozen=True)
@@ -97,16 +100,16 @@ class Pipelined:
         """See Scheduler."""
         return forward_only(self.pipeline, self.stage)
 
-    def applied(self, iteration: int, first: int) -> int | None:
+    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
         """See Scheduler."""
-        return iteration
+        return [(iteration, None)]
 
 
 @dataclass(frozen=True)
 class Delayed:
     """One stage of a pipeline whose stages do not go in step (Hybrid / GABRA, Eq. 1 and 2); see ``delayed``.
 
-    Stage i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
+    Block i of n applies the gradient of the batch of n - 1 - i iterations ago. What has not come back when a run ends,
     or a snapshot of it is resumed, is lost; a run that goes on begins anew in this.
     """
 
@@ -122,10 +125,9 @@ class Delayed:
         """See Scheduler."""
         return forward_only(self.pipeline, self.stage, LOOK)
 
-    def applied(self, iteration: int, first: int) -> int | None:
+    def applied(self, iteration: int, first: int) -> Sequence[Applied]:
         """See Scheduler."""
-        batch = iteration - (self.pipeline.depth - 1 - self.stage)
-        return batch if batch >= first else None
+        return [(batch, block.segments) for batch, block in applied(self.pipeline, self.stage, iteration, first)]
 
 
 def staged(pipeline: Pipeline, stage: int, rule: int) -> Scheduler:

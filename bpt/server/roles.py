@@ -38,7 +38,8 @@ class Roles:
     def of(cls, param: ParallelSpec, world: Communicator) -> Roles:
         """The roles in ``world``, which has passed ``violations_of_ranks``; a process that is alone has both."""
         colocated = param.server == pb.ParallelParameter.COLOCATED or world.size == 1
-        first, ranks = SERVER + 1 + param.servers, param.node_ranks
+        ranks = param.node_ranks
+        first = SERVER + 1 + param.servers + (ranks - 1) * colocated
         assert (world.size - first) % ranks == 0, (world.size, ranks)
         workers = (SERVER,) * colocated + tuple(range(first, world.size, ranks))
         peers = param.fc_param.scheme == pb.FcParameter.PEER
@@ -52,11 +53,7 @@ class Roles:
     @property
     def worker(self) -> int | None:
         """The number of the worker that this rank is, or is one of, if it computes."""
-        if not self.serves and self.rank <= self.servers:
-            return None
-        before = self.rank - next(rank for rank in self.workers if rank or self.serves)
-        number = before // self.ranks + (not self.serves and SERVER in self.workers)
-        return number if before >= 0 else None
+        return next((worker for worker in range(len(self.workers)) if self.rank in self.ranks_of(worker)), None)
 
     @property
     def holds(self) -> bool:
@@ -73,20 +70,24 @@ class Roles:
         """Whether this rank is a worker, or its first rank: it talks with the server."""
         return self.rank in self.workers
 
-    def ranks_of(self, worker: int) -> range:
-        """The ranks of a worker, its leader first."""
-        return range(self.workers[worker], self.workers[worker] + self.ranks)
+    def ranks_of(self, worker: int) -> tuple[int, ...]:
+        """The ranks of a worker, its leader first; those of the server's own follow the parameter servers'."""
+        leader = self.workers[worker]
+        second = leader + 1 + (self.servers if leader == SERVER else 0)
+        return (leader, *range(second, second + self.ranks - 1))
 
     def readers_of(self, worker: int) -> tuple[int, ...]:
         """Those of them that read data: the first stages, without slaves."""
-        first, replica = self.workers[worker], self.stages * self.shards
+        ranks, replica = self.ranks_of(worker), self.stages * self.shards
         each = self.shards if self.peers else 1
-        return tuple(first + start + shard for start in range(0, self.ranks, replica) for shard in range(each))
+        return tuple(ranks[start + shard] for start in range(0, self.ranks, replica) for shard in range(each))
 
     def place(self, worker: int) -> str:
         """``rank 3``, or ``ranks 3 to 4``."""
         ranks = self.ranks_of(worker)
-        return f"rank {ranks[0]}" if self.ranks == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        if self.ranks == 1 or ranks[-1] - ranks[0] == self.ranks - 1:
+            return f"rank {ranks[0]}" if self.ranks == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        return f"ranks {', '.join(map(str, ranks))}"
 
     @property
     def node(self) -> str:

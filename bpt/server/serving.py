@@ -48,6 +48,7 @@ from bpt.server.server import Server
 from bpt.server.server_update import ServerUpdate
 from bpt.server.trainer import Trainer
 from bpt.server.worker import Worker
+from bpt.server.worker_ranks import WorkerRanks
 from bpt.signals import SignalActions
 from bpt.solver.solver import Outcome
 
@@ -167,6 +168,7 @@ class Serving:
         nodes: Sequence[NodeFacts],
         comm: Communicator,
         runtime: Runtime | None,
+        trainer: Trainer | None,
         signals: SignalActions | None,
         hosts: Sequence[str],
     ) -> Outcome:
@@ -175,7 +177,7 @@ class Serving:
         Args:
             nodes: of the workers.
             comm: all ranks.
-            runtime: of the worker in this process, if there is one.
+            runtime, trainer: of the worker in this process, if there is one.
             hosts: of each rank.
         """
         weights = self._flat.pack()
@@ -224,8 +226,8 @@ class Serving:
             )
             if signals:
                 stack.enter_context(signals)
-            if colocated and runtime:
-                colocated.start(lambda link: self._work(runtime, link, threads))
+            if colocated and trainer:
+                colocated.start(lambda link: self._work(trainer, link, threads))
             server.run([node.frequency for node in nodes])
             if server.stopped:
                 record.iterations = 0  # Eq. 11 by what was submitted
@@ -246,12 +248,13 @@ class Serving:
             return GlobalWeights(weights, self._flat.trained)
         return DistantWeights(comm, parts_of(self._flat.size, self._roles.holders), weights, self._roles.workers)
 
-    def _work(self, runtime: Runtime, link: ToServer, threads: int) -> None:
+    def _work(self, trainer: Trainer, link: ToServer, threads: int) -> None:
         """What the worker's thread does."""
         torch.set_num_threads(threads)  # torch keeps it by thread
         number = self._roles.worker
         assert number is not None
-        Worker(number, Trainer(runtime, self.assignment.gradients), link, self.assignment).run()
+        signals = trainer if isinstance(trainer, WorkerRanks) else None  # of its other ranks
+        Worker(number, trainer, link, self.assignment, signals).run()
 
     def _links(self, comm: Communicator) -> tuple[list[ToWorker], Colocated | None]:
         links: list[ToWorker] = []

@@ -63,8 +63,12 @@ class Trainer:
             self._sums = self._flat.nothing()
 
     def step(self, iteration: int) -> float:
-        """Train what stands for this iteration of the solver; returns its loss."""
+        """Train what stands for this iteration of the solver; returns its loss.
+
+        Iterations go on where the last one ended, whatever their numbers: under DELAYED, batches stay under way.
+        """
         self._runtime.iteration = iteration
+        self._runtime.executor.renumber(iteration)
         return self._runtime.iterate()
 
     def examine(self, iterations: int) -> None:

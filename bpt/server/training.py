@@ -14,16 +14,18 @@ from bpt.comm.cores import powers
 from bpt.comm.serial import SerialCommunicator
 from bpt.data.shipped import Parcel, Spool
 from bpt.device import clock_of
+from bpt.errors import PrototxtError
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations, violations_of_ranks
 from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.runtime import Runtime
 from bpt.server.assignment import Assignment
 from bpt.server.node_solvers import worker_runtime
 from bpt.server.nodes import NodeFacts
 from bpt.server.parameter_server import ParameterServer, parts_of
 from bpt.server.remote import RemoteServer
 from bpt.server.replay_log import read_log
-from bpt.server.roles import Roles
+from bpt.server.roles import SERVER, Roles
 from bpt.server.serving import Serving
 from bpt.server.trainer import Trainer
 from bpt.server.worker import Signals, Worker
@@ -55,6 +57,13 @@ def train(
     """
     refuse(plan, (*violations(plan), *violations_of_ranks(plan, world.size)))
     roles = Roles.of(plan.parallel_param, world)
+    if SERVER in roles.workers and roles.ranks > 1 and not world.concurrent:
+        raise PrototxtError(
+            f"parallel_param: server: COLOCATED with workers of {roles.ranks} ranks takes an MPI library that lets "
+            f"several threads communicate (MPI_THREAD_MULTIPLE), and this one does not; leave it out: rank {SERVER} "
+            "then only serves",
+            plan.origin("parallel_param", "server"),
+        )
     serving: Serving | None = None
 
     def serve() -> Assignment:
@@ -88,24 +97,36 @@ def train(
         if serving:
             parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
             joined, hosts = [NodeFacts.joined(each) for each in parts], [node.host for node in nodes]
-            return serving.run(joined, comm, runtime, signals, hosts)
+            own = _trainer(runtime, assignment, roles, ranks) if runtime else None
+            return serving.run(joined, comm, runtime, own, signals, hosts)
         assert runtime and roles.worker is not None
         stack.enter_context(runtime)
         if signals:
             stack.enter_context(signals)
+        trainer = _trainer(runtime, assignment, roles, ranks, signals, tuple(spools.values()))
         asked: Signals | None = signals
-        keep: list[Callable[[Parcel], object]]
-        if roles.ranks == 1:
-            trainer = Trainer(runtime, assignment.gradients)
-            keep = [spool.append for spool in spools.values()]
-        else:
-            several = WorkerRanks(runtime, assignment.gradients, ranks.Dup(), signals, tuple(spools.values()))
+        keep: list[Callable[[Parcel], object]] = [spool.append for spool in spools.values()]
+        if isinstance(trainer, WorkerRanks):
             if not roles.leads:
-                return several.follow()
-            trainer = asked = several
-            keep = [partial(several.keep, layer) for layer in range(len(spools))]
+                return trainer.follow()
+            asked = trainer
+            keep = [partial(trainer.keep, layer) for layer in range(len(spools))]
         link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep, roles.holders)
         return Worker(roles.worker, trainer, link, assignment, asked).run()
+
+
+def _trainer(
+    runtime: Runtime,
+    assignment: Assignment,
+    roles: Roles,
+    ranks: Communicator,
+    signals: SignalActions | None = None,
+    spools: tuple[Spool, ...] = (),
+) -> Trainer | WorkerRanks:
+    """The net of this rank's worker; of one of several ranks, a collective call of these."""
+    if roles.ranks == 1:
+        return Trainer(runtime, assignment.gradients)
+    return WorkerRanks(runtime, assignment.gradients, ranks.Dup(), signals, spools)
 
 
 def _ranks_of_worker(roles: Roles, world: Communicator) -> Communicator:

@@ -21,7 +21,7 @@ class Notes:
     def __init__(self, broadcasts: bool = False) -> None:
         self.done: list[str] = []
         self.segments = ("first", "second")
-        self.stage = None
+        self.stage = self.delay = None
         self.device = torch.device("cpu")
         self.broadcasts = broadcasts
         self.events = EventBus()
@@ -100,10 +100,26 @@ def test_what_is_done_in_which_order(broadcasts: bool) -> None:
     ]  # fmt: skip
     assert executor.train(8, update) == 3.5  # nothing is left of the iteration before
     assert notes.now == "8.1"
-    assert executor.applied(8) == 8
+    assert executor.applied() == [(8, 8, None)]
     seconds = phase_seconds(notes.totals.take())
     assert all(seconds[phase] > 0 for phase in ("forward", "backward", "exchange", "update"))
     assert (seconds["broadcast"] > 0) == broadcasts
+
+
+def test_batches_are_counted_on_where_iterations_are_renumbered() -> None:
+    """A worker of the outer layer trains some of the solver's iterations."""
+    executor = executor_of(Notes(False))
+    applied = []
+    for renumbered, iteration in ((None, 4), (7, 7), (7, 7), (None, 8), (None, 3)):
+        if renumbered is not None:
+            executor.renumber(renumbered)
+        executor.train(iteration, lambda loss: None)
+        applied += executor.applied()
+    assert applied == [(4, 4, None), (5, 7, None), (6, 7, None), (7, 8, None), (3, 3, None)]
+    executor.forget()
+    executor.renumber(9)  # of nothing that is under way
+    executor.train(9, lambda loss: None)
+    assert executor.applied() == [(9, 9, None)]
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])

@@ -165,11 +165,20 @@ def test_one_device(allocator: int) -> None:
 
 
 @pytest.mark.parametrize("allocator", BOTH)
-def test_delayed_needs_order(allocator: int) -> None:
-    problem = chain([1, 2, 3], [Device("a"), Device("b")], rule=Param.DELAYED)
-    with pytest.raises(PrototxtError, match=r"DELAYED needs consecutive layers .* set allocator: BLOCK"):
-        allocate(problem, param(allocator))
-    assert allocate(problem, Param()).starts == (0, 2)
+def test_delayed_layers_lie_anywhere(allocator: int) -> None:
+    """No cut into two runs is even: 3 | 3 1 1 or 3 3 | 1 1."""
+    problem = chain([3, 3, 1, 1], [Device("a"), Device("b")], rule=Param.DELAYED)
+    found = allocate(problem, param(allocator, partitions=4))
+    assert working(problem, stages_of(found, 4)) == [4.0, 4.0]
+    assert working(problem, stages_of(allocate(problem, param(Param.BLOCK)), 4)) == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("allocator", BOTH)
+def test_of_delayed_placements_that_are_alike_the_one_with_the_shortest_path(allocator: int) -> None:
+    """Each partition behind a layer makes its gradients an iteration older."""
+    problem = chain([2, 2, 2, 2], [Device("a"), Device("b")], rule=Param.DELAYED)
+    found = allocate(problem, param(allocator, partitions=4), clock=lambda placement: 4.0)
+    assert joined(found.starts, found.stages) == ((0, 2), (0, 1))
 
 
 def test_the_clock_decides_between_finalists() -> None:
@@ -279,8 +288,7 @@ def test_memory() -> None:
         allocate(problem, MANUAL, [None, None, 1, None])
 
 
-def test_delayed_needs_order_of_manual_stages_too() -> None:
+def test_delayed_stages_by_hand_lie_anywhere() -> None:
     problem = chain([1] * 3, TWO, rule=Param.DELAYED)
     assert allocate(problem, MANUAL, [0, 1, None]).stages == (0, 1)
-    with pytest.raises(PrototxtError, match=r"DELAYED .*stages 0, 1, 0"):
-        allocate(problem, MANUAL, [0, 1, 0])
+    assert allocate(problem, MANUAL, [0, 1, 0]).stages == (0, 1, 0)

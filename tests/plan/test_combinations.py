@@ -32,10 +32,6 @@ def test_a_row() -> None:
             "balance: STATIC divides the batches of a synchronous exchange; exchange: AGWU",
         ),
         (Combination("TREE", topology="stages", schedule="DELAYED"), "schedule: DELAYED goes with exchange: "),
-        (
-            Combination("SGWU", topology="stages", schedule="DELAYED"),
-            "schedule: DELAYED does not go with exchange: SGWU",
-        ),
     ],
 )
 def test_reasons(combination: Combination, reason: str) -> None:

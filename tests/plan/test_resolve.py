@@ -43,7 +43,7 @@ def defaults(spec: Any, message: Any) -> None:
         if is_dataclass(value):
             defaults(value, wanted)
         else:
-            assert value == wanted, name
+            assert value == (tuple(wanted) if isinstance(value, tuple) else wanted), name
 
 
 def test_all_of_parallel_param_is_in_a_plan() -> None:

@@ -65,11 +65,14 @@ def test_delayed_batches_are_not_divided(tmp_path: Path) -> None:
     ]
 
 
-def test_delayed_stages_stand_in_order(tmp_path: Path) -> None:
-    with pytest.raises(PrototxtError, match=r"schedule: DELAYED needs consecutive layers on each stage"):
-        staged(tmp_path, MANUAL + "schedule: DELAYED }", marked(conv=1, ip=0))
-    with pytest.raises(PrototxtError, match=r"pipeline_param: .*DELAYED"):
-        staged(tmp_path, MANUAL + "schedule: DELAYED }", marked(conv=0, ip=1, loss=0))
+def test_delays_count_along_the_path_of_a_batch(tmp_path: Path) -> None:
+    for marks, path, delays in (
+        (marked(conv=1, ip=0), (1, 0), [0, 1]),
+        (marked(conv=0, ip=1, loss=0), (0, 1, 0), [2, 1]),
+    ):
+        found = staged(tmp_path, MANUAL + "schedule: DELAYED }", marks)
+        assert found is not None
+        assert (found.path, [found.delay(stage) for stage in range(2)]) == (path, delays)
 
 
 def test_no_place_for_a_stage(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import replace
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bpt.errors import PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.placement.allocate import allocate
 from bpt.placement.block import ALIKE
@@ -56,11 +56,14 @@ def test_messages_count(tmp_path: Path) -> None:
     assert Clock(plan.graph, problem).run((0, 3), (0, 1)).seconds == pytest.approx(1 + 2 + 3 + 2 + 2)
 
 
-def test_delayed_needs_stages_in_order(tmp_path: Path) -> None:
+def test_delayed_stages_that_lie_anywhere_overlap(tmp_path: Path) -> None:
+    """Once the path is full, an iteration takes as long as the busiest device computes."""
     plan = plan_solver(two_unlike(tmp_path))
-    problem = replace(plan.problem, rule=Param.DELAYED, micro_batches=1)
-    with pytest.raises(PrototxtError, match="DELAYED needs stages of consecutive layers"):
-        Clock(plan.graph, problem).run((0, 2, 3), (0, 1, 0))
+    problem = replace(plan.problem, rule=Param.DELAYED, micro_batches=1, link=Link(0.0, math.inf))
+    run = Clock(plan.graph, problem).run((0, 2, 3), (0, 1, 0))
+    work = [sum(cost.work for cost in problem.costs[start:end]) for start, end in ((0, 2), (2, 3), (3, None))]
+    first, second = (device.speed for device in problem.devices)
+    assert run.seconds == pytest.approx(max((work[0] + work[2]) / first, work[1] / second))
 
 
 def test_replicas_divide_the_batch(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ What an overflow leaves is compared with a run in which that update was left out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -80,8 +80,8 @@ def infinite_at(iteration: int, rank: int) -> Callable[[Solver], object]:
         runtime = solver.runtime
         honest = runtime.rule.gradients
 
-        def gradients() -> list[torch.Tensor]:
-            found = honest()
+        def gradients(members: Sequence[int]) -> list[torch.Tensor]:
+            found = honest(members)
             if runtime.iteration == iteration and runtime.world.rank == rank:
                 found[0].view(-1)[0] = float("inf")
             return found
@@ -98,9 +98,9 @@ def without_update(iteration: int, ranks: tuple[int, ...]) -> Callable[[Solver],
         runtime = solver.runtime
         honest = runtime.rule.update
 
-        def update(rate: float, of: int) -> None:
+        def update(rate: float, of: int, members: Sequence[int]) -> None:
             skips = runtime.iteration == iteration and runtime.world.rank in ranks
-            runtime.rule.skip() if skips else honest(rate, of)
+            runtime.rule.skip() if skips else honest(rate, of, members)
 
         runtime.rule.update = update  # type: ignore[method-assign]
 

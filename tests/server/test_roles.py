@@ -51,7 +51,7 @@ def test_computing_nodes_that_are_pipelines() -> None:
     assert [each.serves for each in found] == [True] + 6 * [False]
     assert [each.worker for each in found] == [None, 0, 0, 0, 1, 1, 1]
     assert [each.leads for each in found] == [False, True, False, False, True, False, False]
-    assert (found[0].ranks_of(1), found[0].place(1)) == (range(4, 7), "ranks 4 to 6")
+    assert (found[0].ranks_of(1), found[0].place(1)) == ((4, 5, 6), "ranks 4 to 6")
     assert str(found[0]) == "server on rank 0; 2 computing nodes, each a pipeline of 3 ranks"
     assert str(roles("num_stages: 3", 4)[0]) == "server on rank 0; 1 computing node, a pipeline of 3 ranks"
     assert found[0].nodes == "2 nodes (pipelines of 3 ranks)"
@@ -72,6 +72,18 @@ def test_computing_nodes_of_replicas_stages_and_shards() -> None:
     assert roles("agwu_param { ranks: 2 }", 3)[0].readers_of(0) == (1, 2)
 
 
+def test_the_server_and_a_pipeline_s_first_rank_are_one() -> None:
+    found = roles("num_stages: 2 server: COLOCATED", 4)
+    assert [each.workers for each in found] == [(0, 2)] * 4
+    assert [each.worker for each in found] == [0, 0, 1, 1]
+    assert [each.leads for each in found] == [True, False, True, False]
+    assert str(found[0]).startswith("server on rank 0, which computes as well; 2 computing nodes, each a pipeline of 2")
+    apart = roles("num_stages: 2 server: COLOCATED servers: 2", 6)
+    assert apart[0].workers == (0, 4)
+    assert [each.worker for each in apart] == [0, None, None, 0, 1, 1]
+    assert (apart[0].ranks_of(0), apart[0].place(0), apart[0].place(1)) == ((0, 3), "ranks 0, 3", "ranks 4 to 5")
+
+
 def test_computing_nodes_of_one_rank() -> None:
     found = roles("", 3)[2]
-    assert (found.leads, found.ranks_of(1), found.place(1), found.nodes) == (True, range(2, 3), "rank 2", "2 nodes")
+    assert (found.leads, found.ranks_of(1), found.place(1), found.nodes) == (True, (2,), "rank 2", "2 nodes")

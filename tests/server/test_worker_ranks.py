@@ -24,7 +24,7 @@ from bpt.report.outer import read_csv
 from bpt.server import train, worker_ranks
 from bpt.signals import Action, SignalActions
 from bpt.solver.solver import Outcome, Solver
-from tests.doubles.thread_ranks import Killed, run_ranks
+from tests.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
 from tests.solver.spread_runs import NET, ROWS, set_up
 
 Weights = dict[str, list[NDArray[np.float32]]]
@@ -117,6 +117,64 @@ def test_one_pipeline_trains_as_one_process(exchange: str) -> None:
     expected = weights()
     outer(3, f"exchange: {exchange} agwu_param {{ {UNWEIGHED} }} {TWO}")
     assert_equal(weights(), expected, 1e-6)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("exchange", ["AGWU", "SGWU", "ASGD"])
+def test_batches_under_way_go_on_with_a_worker(exchange: str, stages: int) -> None:
+    """Delayed gradients of one worker are those of the same pipeline without a server: passes end with batches under
+    way. On the path of two stages there are three blocks. A server updates all that it has not got a gradient of by
+    its moments and by decay, so these are left out, as well as steps of the learning rate."""
+    put(NET, "drop", "ip")
+    if stages == 2:
+        Path("net.prototxt").write_text(Path("net.prototxt").read_text().replace("{ stage: 2 }", "{ stage: 0 }"))
+    pipeline = f"num_stages: {stages} pipeline_param {{ allocator: MANUAL schedule: DELAYED }}"
+    plain = ["clip_gradients: -1 iter_size: 1"]
+    plain += ['momentum: 0 weight_decay: 0 lr_policy: "fixed"'] if exchange == "ASGD" else []
+
+    def in_step(world: Communicator) -> None:
+        plan = read_plan("solver.prototxt", [LOCAL, f"parallel_param {{ {pipeline} }}", *plain])
+        with Solver(replace(plan, asked_precision=FLOAT64), world=world) as solver:
+            solver.solve()
+
+    run_ranks(stages, in_step)
+    expected = weights()
+    outer(1 + stages, f"exchange: {exchange} agwu_param {{ {UNWEIGHED} }} {pipeline}", *plain)
+    assert_equal(weights(), expected, 1e-6)
+
+
+@pytest.mark.parametrize("arrangement", [TWO, "num_shards: 2", "servers: 2 num_shards: 2"])
+def test_the_server_s_rank_is_a_worker_s_as_well(arrangement: str, caplog: pytest.LogCaptureFixture) -> None:
+    put(NET, "bn")
+    alone()
+    expected = weights()
+    ranks = 4 if "servers" in arrangement else 2
+    with caplog.at_level(logging.INFO, "bpt"):
+        outer(ranks, f"exchange: AGWU server: COLOCATED {SYNC} agwu_param {{ {UNWEIGHED} }} {arrangement}")
+    assert_equal(weights(), expected, 1e-6)
+    assert "server on rank 0, which computes as well" in caplog.text
+
+
+def test_two_workers_of_which_one_is_the_server_s() -> None:
+    """2 x 2 ranks: two replicas of two stages, delayed gradients in each and asynchronous updates between them."""
+    put(NET, "drop")
+    delayed = "num_stages: 2 pipeline_param { allocator: GABRA schedule: DELAYED }"
+    outcomes = outer(
+        4, f"exchange: ASGD server: COLOCATED {delayed}", "max_iter: 20 momentum: 0 clip_gradients: -1 iter_size: 1"
+    )
+    assert [outcome.iterations for outcome in outcomes] == [20] * 4
+    nodes = read_csv("small_run").nodes
+    assert sum(node.samples_allocated for node in nodes) == ROWS
+    assert nodes[0].bytes_sent == 0 < nodes[1].bytes_sent
+
+
+def test_a_server_that_computes_with_others_takes_threads_that_communicate(monkeypatch: pytest.MonkeyPatch) -> None:
+    put(NET, "bn")
+    monkeypatch.setattr(ThreadCommunicator, "concurrent", False)
+    with pytest.raises(
+        PrototxtError, match=r"COLOCATED with workers of 2 ranks takes an MPI library .*THREAD_MULTIPLE"
+    ):
+        outer(2, f"exchange: AGWU server: COLOCATED {TWO}")
 
 
 @pytest.mark.parametrize(

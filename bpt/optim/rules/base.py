@@ -72,8 +72,8 @@ class UpdateRule:
             self.updates = [None] * len(self.parameters) if wanted else None
 
     @torch.no_grad()
-    def update(self, rate: float, iteration: int) -> None:
-        """Update all parameters from their ``.grad``, and drop that.
+    def update(self, rate: float, iteration: int, members: Sequence[int] | None = None) -> None:
+        """Update parameters from their ``.grad``, and drop that.
 
         A parameter that got no gradient counts as having a zero one, as in Caffe: weight decay and momentum
         still move it. Gradients are used as scratch memory.
@@ -81,10 +81,12 @@ class UpdateRule:
         Args:
             rate: the learning rate.
             iteration: from 0.
+            members: indices of the parameters; ``None``: all. Gradients are clipped by the norm of all that there are.
         """
+        members = range(len(self.parameters)) if members is None else members
         if self.shard_info.updates:
-            self._update(rate, iteration)
-        self._drop_gradients()
+            self._update(rate, iteration, members)
+        self._drop_gradients(members)
 
     def piecewise(self, rate: float, iteration: int) -> UpdatePiece | None:
         """What updates some parameters as soon as their gradients are complete; ``update`` then updates the others.
@@ -102,7 +104,7 @@ class UpdateRule:
             return None
         scale = gradient_scale(self._norm, self.spec)
         steps: dict[int, tuple[int, Step]] = {}
-        for (lr_mult, decay_mult), members in self._groups():
+        for (lr_mult, decay_mult), members in self._groups(range(len(self.parameters))):
             step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
             steps.update((id(self.parameters[index].value), (index, step)) for index in members)
             self._settle(members)  # now, since threads will share it
@@ -126,22 +128,23 @@ class UpdateRule:
         """Leave an update out: forget its gradients."""
         if self.updates is not None:
             self.updates = [None] * len(self.parameters)
-        self._drop_gradients()
+        self._drop_gradients(range(len(self.parameters)))
 
-    def gradients(self) -> list[Tensor]:
-        """Of all parameters that have one."""
-        return [p.value.grad for p in self.parameters if p.value.grad is not None]
+    def gradients(self, members: Sequence[int]) -> list[Tensor]:
+        """Of those of some parameters that have one. ``members``: their indices."""
+        values = (self.parameters[index].value for index in members)
+        return [value.grad for value in values if value.grad is not None]
 
-    def _drop_gradients(self) -> None:
-        self._done.clear()
-        for parameter in self.parameters:
-            parameter.value.grad = None
+    def _drop_gradients(self, members: Sequence[int]) -> None:
+        self._done.difference_update(members)
+        for index in members:
+            self.parameters[index].value.grad = None
 
-    def _update(self, rate: float, iteration: int) -> None:
+    def _update(self, rate: float, iteration: int, members: Sequence[int]) -> None:
         scale = gradient_scale(self._norm, self.spec)
-        for (lr_mult, decay_mult), members in self._groups():
+        for (lr_mult, decay_mult), alike in self._groups(members):
             step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
-            rest = [index for index in members if index not in self._done]
+            rest = [index for index in alike if index not in self._done]
             if rest:
                 self._apply(rest, step)
 
@@ -150,10 +153,11 @@ class UpdateRule:
         own = [p.value.grad for p in self.parameters if p.value.grad is not None and self.shard_info.counts(p)]
         return math.sqrt(self.shard_info.total(l2_norm(own) ** 2))
 
-    def _groups(self) -> Iterator[tuple[tuple[float, float], list[int]]]:
-        """Multipliers, and the indices of the parameters that have them."""
+    def _groups(self, members: Sequence[int]) -> Iterator[tuple[tuple[float, float], list[int]]]:
+        """Multipliers, and the indices of those ``members`` that have them."""
         groups: dict[tuple[float, float], list[int]] = {}
-        for index, parameter in enumerate(self.parameters):
+        for index in members:
+            parameter = self.parameters[index]
             if parameter.lr_mult and id(parameter.value) not in self.shard_info.frozen:
                 groups.setdefault((parameter.lr_mult, parameter.decay_mult), []).append(index)
         yield from groups.items()

@@ -76,15 +76,12 @@ def _of_ranks(plan: RunPlan) -> Iterator[Violation]:
             "which go in step",
             "use ALLREDUCE, TREE, CGDP or RING",
         )
-    if each > 1 and parallel.server == _Parallel.COLOCATED:
-        if each == stages:
-            what, waits = f"num_stages: {stages}", "a stage waits for the others of its pipeline"
-        else:
-            what, waits = f"workers of {each} ranks", "a rank waits for the others of its worker"
+    if each > stages and parallel.ship_data and parallel.server == _Parallel.COLOCATED:
         yield Violation(
-            (PARALLEL, "server"),
-            f"server: COLOCATED does not go with {what}: {waits} in most of its calls, and the server must never wait",
-            "leave it out: rank 0 only serves",
+            (PARALLEL, "ship_data"),
+            f"ship_data: true does not go with server: COLOCATED and workers of {each} ranks, several of which read "
+            "data: to the server's own worker nothing is sent",
+            "leave one of them out",
         )
 
 
@@ -92,7 +89,8 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
     """Why so many ranks are not a server and whole computing nodes."""
     parallel = plan.parallel_param
     each, apart = parallel.node_ranks, parallel.servers
-    least = 1 + apart + each * (parallel.server == _Parallel.DEDICATED)
+    colocated = parallel.server == _Parallel.COLOCATED
+    least = 1 + apart + each * (not colocated)
     if apart > 0 and ranks < least:
         yield Violation(
             (PARALLEL, "servers"),
@@ -102,10 +100,11 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
         )
         return
     ranks -= apart
-    if each == 1 or (ranks > 1 and (ranks - 1) % each == 0):
+    serves = 0 if colocated else 1  # ranks that only serve
+    if each == 1 or (ranks > serves and (ranks - serves) % each == 0):
         return
-    below = 1 + (ranks - 1) // each * each
-    wanted = [str(number + apart) for number in (below, below + each) if number > 1]
+    below = serves + (ranks - serves) // each * each
+    wanted = [str(number + apart) for number in (below, below + each) if number > serves]
     stages, shards, set_ranks = parallel.num_stages, parallel.num_shards, parallel.agwu_param.ranks
     fields: list[tuple[tuple[str, ...], str]] = [(("num_stages",), f"num_stages: {stages}")] * (stages > 1)
     fields += [(("num_shards",), f"num_shards: {shards}")] * (shards > 1)
@@ -114,9 +113,10 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
     yield Violation(
         (PARALLEL, *where),
         f"exchange: {_Parallel.Exchange.Name(parallel.exchange)} with {' and '.join(shown for _, shown in fields)} "
-        f"needs rank 0, which serves, and {each} ranks for each {'pipeline' if each == stages else 'worker'}; "
-        f"{ranks} rank{'s are' if ranks > 1 else ' is'} not 1 + {each} k: start {' or '.join(wanted)} (mpirun -n "
-        f"{wanted[-1]}), or change {where[-1]}",
+        f"needs {'rank 0, which serves, and ' * serves}{each} ranks for each "
+        f"{'pipeline' if each == stages else 'worker'}; "
+        f"{ranks} rank{'s are' if ranks > 1 else ' is'} not {'1 + ' * serves}{each} k: start {' or '.join(wanted)} "
+        f"(mpirun -n {wanted[-1]}), or change {where[-1]}",
     )
 
 

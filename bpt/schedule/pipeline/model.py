@@ -98,7 +98,11 @@ class Pipeline:
         """The numbers of the blocks of ``stage``."""
         return tuple(number for number, block in enumerate(self.blocks) if block.stage == stage)
 
-    @property
-    def contiguous(self) -> bool:
-        """Whether each stage has one block, in order: block i on stage i."""
-        return [block.stage for block in self.blocks] == list(range(self.depth))
+    @cached_property
+    def block_of(self) -> tuple[int, ...]:
+        """The number of the block of each segment."""
+        return tuple(number for number, block in enumerate(self.blocks) for _ in block.segments)
+
+    def delay(self, block: int) -> int:
+        """Iterations between a batch's forward and its backward there, under DELAYED: how many blocks are behind it."""
+        return len(self.blocks) - 1 - block

@@ -48,7 +48,7 @@ class Progress:
         self._find_needs()
 
     def _find_needs(self) -> None:
-        block_of = [number for number, block in enumerate(self.pipeline.blocks) for _ in block.segments]
+        block_of = self.pipeline.block_of
         for flow in self.pipeline.flows:
             if flow.source is not None:
                 source, target = block_of[flow.source], block_of[flow.target]

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 _Pipeline, _Exchange = pb.PipelineParameter, pb.ParallelParameter.Exchange
 PARAM = "pipeline_param"
-IN_ORDER = (_Pipeline.BLOCK, _Pipeline.MANUAL)
-"""Allocators that give each stage one run of layers, in the stages' order, or can."""
 
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
@@ -60,23 +58,10 @@ def _combinations(plan: RunPlan) -> Iterator[Violation]:
 
 def _delayed(plan: RunPlan) -> Iterator[Violation]:
     parallel, optim = plan.parallel_param, plan.optim
-    if plan.is_outer:
-        yield Violation(
-            (PARALLEL, PARAM, "schedule"),
-            "schedule: DELAYED does not go with exchange: {exchange}: between two iterations there are batches under "
-            "way, which would go on with other weights when new ones come",
-            "use GPIPE or ONE_F_ONE_B",
-            exchange=_Exchange.Name(parallel.exchange),
-        )
 
     def refused(why: str, remedy: str, *field: str) -> Violation:
         return Violation(field, f"schedule: DELAYED {why}", remedy, about=PARAM)
 
-    allocator = parallel.pipeline_param.allocator
-    if allocator not in IN_ORDER and parallel.num_stages > 1:
-        name = _Pipeline.Allocator.Name(allocator)
-        why = f"needs consecutive layers on each stage, in the stages' order, to which allocator: {name} does not keep"
-        yield refused(why, "set allocator: BLOCK or MANUAL", PARALLEL, PARAM, "allocator")
     if optim.iter_size > 1:
         why = "applies the gradient of one batch at a time"
         yield refused(why, f"iter_size is {optim.iter_size}, set 1", "iter_size")

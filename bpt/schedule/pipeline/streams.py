@@ -10,10 +10,12 @@ Two stages of a segment each and two micro-batches, where flow 0 leads from stag
 
 These three are exact: gradients are those of all micro-batches, at the same weights.
 
-Delayed gradients: batches overlap although there are no micro-batches (Hybrid / GABRA, Eq. 1 and 2). In iteration t
-stage i of n (from 0) runs batch t forward, and backward the batch whose diff has come down to it by then: batch
-t - (n-1-i). So no stage waits for those above it, and the last one uses gradients of the current batch. Two stages of a
-segment each, iterations 0 to 2::
+Delayed gradients: batches overlap although there are no micro-batches (Hybrid / GABRA, Eq. 1 and 2). The path through
+the net leads through n blocks, which are one a stage or, if a stage has several runs of layers, more. In iteration t
+block i of them (from 0) runs batch t forward, and backward the batch whose diff has come down to it by then: batch
+t - (n-1-i). So no block waits for those above it, and the last one uses gradients of the current batch. A block needs
+block i-1 in the same iteration and block i+1 in the one before: so nothing can wait for itself, wherever blocks lie.
+Two stages of a segment each, iterations 0 to 2::
 
     D0 F0.0 S0.0 e0.0 T W U            D1 F0.1 S0.1 r0.0 B0.0 X0 e0.1 T0 W U   D2 F0.2 S0.2 r0.1 B0.1 X0 e0.2 T1 W U
     R0.0 F1.0 B1.0 s0.0 X1 T0 W U      R0.1 F1.1 B1.1 s0.1 X1 T1 W U           R0.2 F1.2 B1.2 s0.2 X1 T2 W U
@@ -43,7 +45,7 @@ from bpt.schedule.instructions import (
     Update,
     Wait,
 )
-from bpt.schedule.pipeline.model import Flow, Pipeline
+from bpt.schedule.pipeline.model import Block, Flow, Pipeline
 from bpt.schedule.pipeline.order import RULES, DrawTask, Order, orders
 
 
@@ -148,32 +150,40 @@ def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[I
 def delayed(pipeline: Pipeline, stage: int, iteration: int, first: int = 0) -> list[Instruction]:
     """One iteration of one stage. The number of a batch, in the place of a micro-batch's, is its iteration's.
 
-    In the first n-1-i iterations of a run nothing has come back to stage i; its Update then has nothing to apply.
+    In the first n-1-i iterations of a run nothing has come back to block i; Update then has nothing to apply there.
 
     Args:
-        pipeline: contiguous; one pass and one micro-batch.
+        pipeline: of one pass and one micro-batch.
         first: the iteration at which this run began; gradients of earlier ones are lost.
     """
-    assert pipeline.contiguous and pipeline.micros == 1, pipeline
+    assert pipeline.micros == 1, pipeline
     assert 0 <= first <= iteration, (first, iteration)
     return list(_yield_delayed(pipeline, stage, iteration, first))
 
 
 def _yield_delayed(pipeline: Pipeline, stage: int, iteration: int, first: int) -> Iterator[Instruction]:
     steps = Steps(pipeline)
-    segments = pipeline.blocks[stage].segments
     if pipeline.broadcast:
         yield Broadcast()
     if stage == 0:
         yield from steps.draw(range(iteration, iteration + 1))
-    yield from steps.forward(segments, iteration)
-    top = pipeline.depth - 1
-    batch = iteration - (top - stage)
-    back = batch >= first
-    if back:
-        yield from steps.backward(segments, batch, last=True)
-        yield from steps.exchange(segments)
-    yield from steps.expect(segments, lambda flow: iteration - (top - flow.to_stage), first)
-    yield Retire(batch if back else None)
+    came = [segment for batch, block in applied(pipeline, stage, iteration, first) for segment in block.segments]
+    for number in pipeline.blocks_on(stage):
+        segments = pipeline.blocks[number].segments
+        yield from steps.forward(segments, iteration)
+        if segments[0] in came:
+            yield from steps.backward(segments, iteration - pipeline.delay(number), last=True)
+    yield from steps.exchange(came)
+    own = (segment for number in pipeline.blocks_on(stage) for segment in pipeline.blocks[number].segments)
+    yield from steps.expect(own, lambda flow: iteration - pipeline.delay(pipeline.block_of[flow.target]), first)
+    last = iteration - pipeline.delay(pipeline.blocks_on(stage)[0])
+    yield Retire(last if last >= first else None)
     yield Wait(in_step=False)
     yield Update()
+
+
+def applied(pipeline: Pipeline, stage: int, iteration: int, first: int) -> list[tuple[int, Block]]:
+    """The blocks of a stage whose gradients are there at the end of an iteration, and the batch of each; see
+    ``delayed``."""
+    batches = [(iteration - pipeline.delay(number), pipeline.blocks[number]) for number in pipeline.blocks_on(stage)]
+    return [(batch, block) for batch, block in batches if batch >= first]

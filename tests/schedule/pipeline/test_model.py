@@ -12,14 +12,9 @@ def test_blocks_are_maximal_runs_of_segments_on_a_stage() -> None:
     pipeline = chain((0, 0, 1, 0, 2, 2), passes=2, micro_batches=3)
     assert pipeline.blocks == (Block(0, range(2)), Block(1, range(2, 3)), Block(0, range(3, 4)), Block(2, range(4, 6)))
     assert [pipeline.blocks_on(stage) for stage in range(3)] == [(0, 2), (1,), (3,)]
-    assert (pipeline.depth, pipeline.micros, pipeline.contiguous) == (3, 6, False)
-
-
-@pytest.mark.parametrize(
-    ("stages", "contiguous"), [((0, 0, 1), True), ((1, 0), False), ((0, 1, 0), False), ((0,), True)]
-)
-def test_contiguous_is_a_block_a_stage_in_order(stages: tuple[int, ...], contiguous: bool) -> None:
-    assert chain(stages).contiguous is contiguous
+    assert (pipeline.depth, pipeline.micros) == (3, 6)
+    assert pipeline.block_of == (0, 0, 1, 2, 3, 3)
+    assert [pipeline.delay(block) for block in range(4)] == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize(

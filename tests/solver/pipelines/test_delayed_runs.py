@@ -138,6 +138,15 @@ def losses_of(lines: list[Line]) -> list[float]:
 THREE = {"a": 2, "b": 1, "c": 0}
 
 
+def test_delays_count_along_the_path() -> None:
+    """Two stages, of which the first has the first and the last layer: what is between them takes an iteration."""
+    Path("net.prototxt").write_text(NET.replace("{ stage: 2 }", "{ stage: 0 }"))
+    expected, losses = reference(start(), 8, THREE)
+    run = train(2, DELAYED.replace("num_stages: 3", "num_stages: 2"))
+    check(expected)
+    np.testing.assert_allclose(losses_of(run.lines)[:8], [losses[0], *losses[:7]], rtol=1e-4)
+
+
 def test_three_stages_are_the_equations() -> None:
     expected, losses = reference(start(), 8, THREE)
     run = train(3, DELAYED)
