@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from scripts.benches.papers.commands import Command, bench_parser, commands, row
 from tests.golden_cases import GOLDEN
 from tests.mpi.mpirun import needs_mpi
 
-PAPERS = ("MPI-FC", "BPT-CNN", "StaticLB", "CGDP")  # whose tables have a column of commands
+PAPERS = ("MPI-FC", "Hybrid", "BPT-CNN", "StaticLB", "CGDP")  # whose tables have a column of commands
+VARIABLES = environment() | {"PYTHONPATH": str(ROOT)}
 
 
 def test_every_row_says_how_to_run_it() -> None:
@@ -37,21 +39,29 @@ def test_everything_numbered_in_staticlb_has_a_row() -> None:
     assert re.findall(r"Table \d", numbered) == [f"Table {n}" for n in range(1, 5)]
 
 
+def named(what: str, text: str) -> list[int]:
+    """Of "Eq. 3 to 5" three numbers, of "Fig. 7, 8" and "Eq. 1 and 2" two."""
+    found: list[int] = []
+    for numbers in re.findall(rf"\b{what} (\d+(?:(?:, | to | and )\d+)*)", text):
+        for part in re.split(", | and ", numbers):
+            first, _, last = part.partition(" to ")
+            found += range(int(first), int(last or first) + 1)
+    return sorted(set(found))
+
+
+def test_everything_numbered_in_hybrid_has_a_row() -> None:
+    text = "; ".join(row.cells[0] for row in rows(("Hybrid",)))
+    assert named(r"Eq\.", text) == list(range(1, 16))
+    assert named(r"Fig\.", text) == list(range(1, 7))
+    assert named("Table", text) == [1, 2, 3, 4]
+    assert named("Algorithm", text) == [1, 2, 3]
+
+
 def test_everything_numbered_in_bpt_cnn_has_a_row() -> None:
-    """``Eq. 3 to 5`` are three, ``Fig. 7, 8`` are two."""
     text = "; ".join(row.cells[0] for row in rows(("BPT-CNN",)))
-
-    def named(what: str) -> list[int]:
-        found: list[int] = []
-        for numbers in re.findall(rf"\b{what} (\d+(?:(?:, | to )\d+)*)", text):
-            for part in numbers.split(", "):
-                first, _, last = part.partition(" to ")
-                found += range(int(first), int(last or first) + 1)
-        return sorted(set(found))
-
-    assert named(r"Eq\.") == list(range(1, 24))
-    assert named(r"Fig\.") == list(range(1, 16))
-    assert named("Table") == [1, 2]
+    assert named(r"Eq\.", text) == list(range(1, 24))
+    assert named(r"Fig\.", text) == list(range(1, 16))
+    assert named("Table", text) == [1, 2]
     assert set(re.findall(r"Algorithm (\d\.\d)", text)) == {"3.1", "3.2", "4.1", "4.2"}
 
 
@@ -64,7 +74,8 @@ def test_every_command_is_understood() -> None:
             bench_parser(words[0]).parse_args(words[1:])
         for path in (program, *words):
             places = ROOT / path, ROOT / "prototxt" / path
-            assert "/" not in path or any(place.exists() for place in places) or path.startswith("parallel_param"), path
+            elsewhere = path.startswith(("parallel_param", "data/", "snapshots/"))
+            assert "/" not in path or any(place.exists() for place in places) or elsewhere, path
 
 
 def test_every_file_is_there() -> None:
@@ -79,17 +90,27 @@ def test_every_file_is_there() -> None:
             folder = path if path.is_dir() else path.parent
 
 
+@pytest.fixture(scope="session")
+def brains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What scripts/make_brains.py makes, but fewer."""
+    folder = tmp_path_factory.mktemp("brains")
+    words = [sys.executable, str(ROOT / "scripts" / "make_brains.py"), "--out", str(folder)]
+    subprocess.run([*words, "--train", "12", "--test", "8"], check=True, env=VARIABLES)
+    return folder
+
+
 @needs_mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands(), ids=lambda command: command.text)
-def test_every_command_runs(command: Command, tmp_path: Path) -> None:
+def test_every_command_runs(command: Command, tmp_path: Path, brains: Path) -> None:
     for name in ("prototxt", "scripts", "tools"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "data" / "digits").mkdir(parents=True)
+    (tmp_path / "data" / "brains").symlink_to(brains)
     for part in ("train_lmdb", "test_lmdb"):
         (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
-    variables = environment() | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command.argv(tmp_path), cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    for each in (*command.before, command):
+        done = subprocess.run(
+            each.argv(tmp_path), cwd=tmp_path, env=VARIABLES, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr

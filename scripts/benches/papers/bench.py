@@ -42,12 +42,12 @@ from scripts.testbeds import cgroups
 
 HELP = "every command of docs/papers.md: all tables and figures of the papers, in one folder"
 OUT = ROOT / "bench" / "papers"
-DIGITS = ROOT / "data" / "digits"
+DIGITS, BRAINS = ROOT / "data" / "digits", ROOT / "data" / "brains"
 THERE = ("prototxt", "scripts", "tools", "data")  # where commands look for files
 RESULTS = OK, FAILED, LEFT_OUT = "ok", "FAILED", "left out"
 UNLIKE = ("balance",)  # benches whose ranks are in cgroups, and so are with --quick
 ON_HOSTS = (*UNLIKE, "bptcnn", "hybrid")  # benches on unlike ranks or hosts
-ROOTLESS = ("--quick", "--full", "--dry-run")  # with these none of the others wants root
+ROOTLESS = ("--quick", "--full", "--dry-run", "--rivals")  # with these none of the others wants root
 TIMEOUT = {True: 600.0, False: 86400.0}  # seconds of a command, quick or not
 PATIENCE = 20.0  # seconds, for a launcher to end its ranks
 
@@ -100,6 +100,8 @@ def run(arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not DIGITS.exists():
         call([sys.executable, str(ROOT / "scripts" / "make_digits.py"), str(DIGITS)])
+    if not BRAINS.exists():
+        call([sys.executable, str(ROOT / "scripts" / "make_brains.py"), "--out", str(BRAINS)])
     outcomes = []
     with tqdm(numbered, unit="command", disable=None, dynamic_ncols=True) as bar:
         for number, command in bar:
@@ -146,7 +148,10 @@ def tried(number: int, command: Command, folder: Path, timeout: float) -> Outcom
         link.symlink_to(ROOT / link.name)
     start, before = time.monotonic(), _busy()
     try:
-        status = start_and_wait(command.argv(place), place, timeout)
+        for each in (*command.before, command):
+            status = start_and_wait(each.argv(place), place, timeout)
+            if status != 0:
+                break
     finally:
         for link in links:
             link.unlink()
@@ -162,7 +167,7 @@ def tried(number: int, command: Command, folder: Path, timeout: float) -> Outcom
 def start_and_wait(argv: Sequence[str], place: Path, timeout: float) -> int | None:
     """The exit status of a program in ``place``; ``None``: it was not done in time. It is not left running."""
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with (place / "log.txt").open("w") as log:
+    with (place / "log.txt").open("a") as log:
         program = subprocess.Popen(
             argv, cwd=place, env=environment() | {"PYTHONPATH": paths}, stdin=subprocess.DEVNULL, stdout=log,
             stderr=subprocess.STDOUT,

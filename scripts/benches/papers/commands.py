@@ -66,6 +66,14 @@ class Command:
         return words[words.index("bpt") :] if words[0] == "mpirun" else words
 
     @property
+    def before(self) -> list[Command]:
+        """What is to be run first, in the same folder: the commands before it in its row, if it wants their weights."""
+        if "--weights" not in self.words:
+            return []
+        own = next((row.commands for row in self.rows if self.text in row.commands), [self.text])
+        return [Command(text) for text in own[: own.index(self.text)]]
+
+    @property
     def bench(self) -> str:
         """The bench that it starts; "": none."""
         program, *words = self.of_program
