@@ -67,6 +67,15 @@ def test_each_command_of_the_page_once_and_what_it_shows() -> None:
     assert [row.is_as_above for row in commands.rows(["One"])] == [False, False, True, False]
 
 
+def test_what_is_run_first() -> None:
+    """In the same folder: what trains the weights that a command wants, in its row."""
+    row = commands.Row("One", ["Fig. 1", "`a.py`", "`bpt train --solver a`, then `bpt explain --weights w`", ""])
+    train, explain = commands.commands([row])
+    assert not train.before
+    assert [each.text for each in explain.before] == ["bpt train --solver a"]
+    assert not Command("bpt explain --weights w").before
+
+
 @pytest.mark.usefixtures("page")
 def test_the_full_run_has_each_bench_once_without_quick() -> None:
     full = commands.full_commands(commands.commands())
@@ -136,6 +145,7 @@ def test_a_run(
     first, second = programs
     monkeypatch.setattr(Command, "argv", lambda self, folder: [sys.executable, "-c", first if self.bench else second])
     monkeypatch.setattr(bench, "DIGITS", tmp_path)
+    monkeypatch.setattr(bench, "BRAINS", tmp_path)
     monkeypatch.setattr(bench, "end_by_signals", lambda: None)
     parser = argparse.ArgumentParser()
     bench.add_arguments(parser)
