@@ -205,9 +205,9 @@ ALIKE = """\
 HYBRID = """\
     parallel_param {
       num_stages: 2
-      exchange: RING
-      sync_batch_norm: true
-      pipeline_param { allocator: BLOCK schedule: DELAYED partition_by: CONV_BLOCKS }
+      exchange: ASGD
+      server: COLOCATED
+      pipeline_param { allocator: GABRA schedule: DELAYED partition_by: CONV_BLOCKS }
     }
     """
 
@@ -222,8 +222,8 @@ of volumes, stepvalue to two thirds of that, and test_iter to what there is to t
 """
 
 ABOUT_HYBRID = """
-Trains 3D-ResAttNet-{depth} as the paper does: a pipeline of stages with delayed gradients, in which Conv blocks stay
-whole, and several such pipelines that share each batch. Elsewise {alone}{but}.
+Trains 3D-ResAttNet-{depth} as the paper does: a pipeline of stages, placed by GABRA, with delayed gradients, in which
+Conv blocks stay whole, and several such pipelines side by side by asynchronous SGD. Elsewise {alone}{but}.
 
     mpirun -n 4 bpt train --solver prototxt/{folder}/{name}
     bpt plan --solver prototxt/{folder}/{name} --shape {shape} \\

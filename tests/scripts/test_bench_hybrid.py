@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from bpt.comm.serial import SerialCommunicator
 from bpt.graph.spec import count
 from bpt.plan.resolve import read_plan
 from bpt.planner.plan_layers import plan_solver
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
+from bpt.solver.solver import Solver
 from scripts.benches.harness.nets import Images
 from scripts.benches.hybrid import bench as hybrid
-from scripts.benches.hybrid import memory
-from scripts.benches.hybrid.nets import IMAGES, solver_text
+from scripts.benches.hybrid import memory, ranks
+from scripts.benches.hybrid.nets import IMAGES, VOLUMES, solver_text
 from scripts.benches.hybrid.results import Comparison, Result, Seen, Side, results, table, verdict
 
 TURNS = [
@@ -108,8 +113,9 @@ def test_nets(name: str, tmp_path: Path) -> None:
     path.write_text(solver_text(name, Images(IMAGES[name].size, 2)))
     source = read_plan(path, ["parallel_param { num_stages: 2 }"])
     graph = source.train.graph()
-    assert count(graph.edges[0].shape) == 2 * 3 * IMAGES[name].size ** 2
-    assert not any(node.type in ("Data", "Accuracy") for node in graph.nodes)
+    size = IMAGES[name].size
+    assert count(graph.edges[0].shape) == 2 * (size**3 if name in VOLUMES else 3 * size**2)
+    assert not any(node.type in ("Data", "VolumeData", "Accuracy") for node in graph.nodes)
     assert plan_solver(source).chosen.seconds > 0
 
 
@@ -141,3 +147,24 @@ def test_memory_is_measured_in_both_layouts(tmp_path: Path, monkeypatch: pytest.
         "GPIPE 90 / 60 0.75 / 0.50 190 / 160 0.86 / 0.73",
     ]
     assert [line.split(": ")[-1] for line in lines if "goal" in line] == ["met", "not met"]
+
+
+def test_delayed_is_measured_alone() -> None:
+    """In whole batches, which the costs of the other schedules are not."""
+    parser = argparse.ArgumentParser()
+    hybrid.add_arguments(parser)
+    with pytest.raises(SystemExit, match=r"--schedules: DELAYED is measured in whole batches"):
+        hybrid.run(parser.parse_args(["--schedules", "GPIPE,DELAYED"]))
+
+
+@pytest.mark.parametrize(("delayed", "iterations", "steps"), [(False, 3, [1, 1, 1]), (True, 3, [15])])
+def test_a_delayed_pipeline_is_not_held_up(delayed: bool, iterations: int, steps: list[int]) -> None:
+    """Iterations of other schedules end together; those of DELAYED have their mean, of five times as many."""
+    taken: list[int] = []
+    events = SimpleNamespace(add=lambda totals: totals, remove=lambda totals: None)
+    plan = SimpleNamespace(parallel_param=SimpleNamespace(is_delayed=delayed))
+    solver = SimpleNamespace(plan=plan, runtime=SimpleNamespace(events=events), step=taken.append)
+    found = ranks.train(cast(Solver, solver), SerialCommunicator(), iterations)
+    assert taken == steps
+    assert len(found["seconds"]) == sum(steps)
+    assert len(set(found["seconds"])) == len(steps)

@@ -38,21 +38,22 @@ from scripts.benches.harness.launch import ROOT
 from scripts.benches.harness.nets import Images
 from scripts.benches.harness.testbed import add_hosts, end_by_signals, on_testbed, run_on_hosts
 from scripts.benches.hybrid import memory, rivals
-from scripts.benches.hybrid.nets import IMAGES, solver_text
+from scripts.benches.hybrid.nets import DEFAULT, IMAGES, solver_text
 from scripts.benches.hybrid.results import Comparison, Seen, Side, results, table, verdict
 
 HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root); --rivals: Fig. 6"
 HOSTS, BANDWIDTH = "a:1.0,b:0.4", "1gbit"
 SCHEDULES = "GPIPE,ONE_F_ONE_B"
+DELAYED = "DELAYED"  # alone: it is measured otherwise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     number = at_least(1)
     explain(parser, __doc__)
-    parser.add_argument("--nets", default=",".join(IMAGES), help="which, separated by commas (default: all)")
+    parser.add_argument("--nets", default=",".join(DEFAULT), help="which, separated by commas (default %(default)s)")
     parser.add_argument("--batch", type=number, help="samples of an iteration (default: see hybrid/nets.py)")
     parser.add_argument("--size", type=number, help="of the square images, of all nets (default: the same)")
-    parser.add_argument("--schedules", default=SCHEDULES, help="which, separated by commas (default %(default)s)")
+    parser.add_argument("--schedules", default=SCHEDULES, help="which, by commas, or DELAYED (default %(default)s)")
     parser.add_argument("--micro-batches", type=number, default=8, help="of a batch (default %(default)s)")
     parser.add_argument(
         "--repeats", type=number, default=3, help="of all, calibration included; medians count (default %(default)s)"
@@ -84,6 +85,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.rivals or arguments.quick:
         rivals.run(arguments)
         return
+    if DELAYED in arguments.schedules.split(",") and arguments.schedules != DELAYED:
+        sys.exit("error: --schedules: DELAYED is measured in whole batches, and so alone")
     end_by_signals()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder.resolve() if arguments.folder else Path(scratch)
@@ -122,7 +125,9 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comp
     solver = folder / f"{name}.prototxt"
     solver.write_text(solver_text(name, images))
     costs = folder / f"{name}.costs"
-    micro = f"parallel_param {{ pipeline_param {{ micro_batches: {arguments.micro_batches} }} }}"
+    # DELAYED's batches travel whole, and so they are measured.
+    parts = 1 if arguments.schedules == DELAYED else arguments.micro_batches
+    micro = f"parallel_param {{ pipeline_param {{ micro_batches: {parts} }} }}"
     asked = {"solver": str(solver), "set": [micro], "iterations": arguments.passes, "costs": str(costs)}
     found = run_on_hosts("hybrid.calibration", asked, folder)
     print(*told(name, images, found), sep="\n", flush=True)
@@ -133,7 +138,7 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> list[Comp
     def fields(schedule: str, file: Path) -> str:
         return (
             f'parallel_param {{ num_stages: 2 pipeline_param {{ devices: "{file}" costs: "{costs}.0" '
-            f"schedule: {schedule} micro_batches: {arguments.micro_batches} }} }}"
+            f"schedule: {schedule} micro_batches: {parts} }} }}"
         )
 
     schedules = arguments.schedules.split(",")
