@@ -173,7 +173,7 @@ def test_a_job_and_what_it_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two ranks that are threads train the small net of Table 1, and learn by it."""
-    monkeypatch.setattr(nets, "IMAGES", 16)
+    monkeypatch.setattr(nets, "FEW_IMAGES", 16)
     monkeypatch.setattr(ranks, "WARM_UP", 1)
     monkeypatch.setattr(ranks, "FEWEST", 1)
     monkeypatch.setattr(ranks, "ROUGH", ranks.Limits(precision=10.0, run=0.001, repeats=2, seconds=0.01))

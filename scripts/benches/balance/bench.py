@@ -120,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller sizes."""
     arguments.replicas = [min(arguments.replicas[0], FEW)]
-    arguments.rounds, arguments.seconds = 2, 0.5
+    arguments.rounds, arguments.seconds = 2, 0.2
     arguments.repetitions = min(arguments.repetitions, 1)
     if arguments.nets == list(NETS):
         arguments.nets = ["staticlb_mnist", "resnet20"]
@@ -166,7 +166,7 @@ def measure(name: str, place: Place, arguments: argparse.Namespace, folder: Path
     """Profile one net, train it with both balances in batches of all sizes, and tell what came out."""
     setting = NETS[name]
     batches = sorted_batches(arguments.batches or (setting.quick if arguments.quick else setting.batches))
-    images = make_images(setting.shape, folder)
+    images = make_images(setting.shape, folder, arguments.quick)
     solvers = [write_solver(name, batch, images, folder) for batch in batches]
     profile_path = profile_of(name, folder)
     answers = place.run("balance.ranks", order_of(solvers, profile_path, arguments.rounds, arguments))
@@ -196,7 +196,7 @@ def order_of(solvers: Sequence[Path], profile: Path, rounds: int, arguments: arg
 
 def learn(name: str, place: Place, arguments: argparse.Namespace, folder: Path, tables: Tables) -> None:
     """Train one net in all ways, some times each, and tell its accuracy."""
-    data, train, test = images_to_learn(name, arguments.data, folder)
+    data, train, test = images_to_learn(name, arguments.data, folder, arguments.quick)
     batch = BATCH_TO_LEARN
     iterations = 0 if arguments.quick else EPOCHS[name] * train // batch
     solver, profile = (folder / f"{name}_to_learn.{kind}" for kind in ("prototxt", "json"))  # of these images' size

@@ -16,6 +16,7 @@ from scripts.benches.harness.nets import reading_net
 from scripts.benches.harness.testbed import call
 
 IMAGES = 16384
+FEW_IMAGES = 1024  # with --quick
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,13 @@ SMALL = ("staticlb_mnist", "staticlb_cifar10")  # Tables 1 and 2
 # Such that an iteration takes half a second or more. A host of a quarter of a core needs 10 to 20 ms for the exchange,
 # and stands still for 7.5 ms at a time, so that shorter iterations are uneven.
 NETS = {
-    "staticlb_mnist": Setting(*MNIST, (1024, 2048, 4096, 8192), (512, 1024)),
-    "staticlb_cifar10": Setting(*CIFAR, (512, 1024, 2048, 4096), (256,)),
-    "resnet20": Setting(*CIFAR, (256, 512), (64,)),
-    "resnet32": Setting(*CIFAR, (384,), (48,)),
-    "resnet44": Setting(*CIFAR, (256,), (32,)),
-    "resnet56": Setting(*CIFAR, (256,), (32,)),
-    "resnet110": Setting(*CIFAR, (192,), (16,)),
+    "staticlb_mnist": Setting(*MNIST, (1024, 2048, 4096, 8192), (256, 512)),
+    "staticlb_cifar10": Setting(*CIFAR, (512, 1024, 2048, 4096), (128,)),
+    "resnet20": Setting(*CIFAR, (256, 512), (32,)),
+    "resnet32": Setting(*CIFAR, (384,), (16,)),
+    "resnet44": Setting(*CIFAR, (256,), (16,)),
+    "resnet56": Setting(*CIFAR, (256,), (8,)),
+    "resnet110": Setting(*CIFAR, (192,), (8,)),
 }
 
 
@@ -79,16 +80,16 @@ def parameters(solver: Path) -> int:
     return sum(count(param.shape) for param in read_plan(solver).train.graph().learnable)
 
 
-def make_images(shape: str, folder: Path) -> Path:
+def make_images(shape: str, folder: Path, few: bool = False) -> Path:
     """Synthetic images as an LMDB."""
     made = folder / shape
     if not made.exists():
-        words = [str(made), "--shape", shape, "--train", str(IMAGES), "--test", "0"]
+        words = [str(made), "--shape", shape, "--train", str(FEW_IMAGES if few else IMAGES), "--test", "0"]
         call(ROOT / "scripts" / "make_synthetic.py", *words)
     return made / "train_lmdb"
 
 
-def images_to_learn(name: str, data: Path, folder: Path) -> tuple[Path, int, int]:
+def images_to_learn(name: str, data: Path, folder: Path, few: bool = False) -> tuple[Path, int, int]:
     """Train and test images for accuracy, how many to train on and to test on: real ones, if they are in ``data``.
 
     In place of MNIST there are scikit-learn's digits, in that of CIFAR-10 images made by a formula.
@@ -97,7 +98,7 @@ def images_to_learn(name: str, data: Path, folder: Path) -> tuple[Path, int, int
     if (data / kind / "train_lmdb").exists():
         return data / kind, NETS[name].epoch, 10_000
     made = folder / f"to_learn_{kind}"
-    train, test = (1437, 360) if kind == "mnist" else (4000, 500)
+    train, test = (1437, 360) if kind == "mnist" else (FEW_IMAGES, 100) if few else (4000, 500)
     if not made.exists():
         if kind == "mnist":
             call(ROOT / "scripts" / "make_digits.py", str(made))

@@ -18,9 +18,9 @@ from bpt.speeds.survey import Limits
 from scripts.benches.balance.results import SIDES
 from scripts.benches.harness.turns import in_turn
 
-WARM_UP = 3  # iterations of each side before the first turn
-FEWEST = 3  # iterations of a turn
-ROUGH = Limits(precision=0.1, run=0.05, repeats=3, seconds=1.0)
+WARM_UP = 3  # iterations of each side before the first turn; 1 with --quick
+FEWEST = 3  # iterations of a turn; 1 with --quick
+ROUGH = Limits(precision=0.1, run=0.05, repeats=3, seconds=0.4)
 
 
 def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
@@ -28,11 +28,12 @@ def work(order: dict[str, Any], world: Communicator) -> list[dict[str, Any]]:
     limits = ROUGH if order["rough"] else Limits()
     profile(read_plan(order["solvers"][0]), CPU, world, order["profile"], limits)
     paths = order["solvers"] if order["rounds"] else []  # or else the profile was all
-    return [compete(path, order["rounds"], order["seconds"], world) for path in paths]
+    return [compete(path, order["rounds"], order["seconds"], world, order["rough"]) for path in paths]
 
 
-def compete(path: str, rounds: int, seconds: float, world: Communicator) -> dict[str, Any]:
+def compete(path: str, rounds: int, seconds: float, world: Communicator, rough: bool = False) -> dict[str, Any]:
     """Both sides in turn, so many rounds, each turn of so many seconds at least."""
+    warm_up, fewest = (1, 1) if rough else (WARM_UP, FEWEST)
     sides: dict[str, Any] = {}
     solvers: dict[str, Solver] = {}
     iterations: dict[str, int] = {}
@@ -40,8 +41,8 @@ def compete(path: str, rounds: int, seconds: float, world: Communicator) -> dict
         source = read_solver(path, [f"parallel_param {{ balance: {side} }}"])
         solvers[side] = solver = Solver(source, world=world)
         solver.step(1)
-        slowest = max(world.allgather(train(solver, world, WARM_UP)["seconds"]))
-        iterations[side] = max(FEWEST, math.ceil(seconds / slowest))
+        slowest = max(world.allgather(train(solver, world, warm_up)["seconds"]))
+        iterations[side] = max(fewest, math.ceil(seconds / slowest))
         shares = solver.runtime.parallel.shares(batch_of(solver.net.graph))
         sides[side] = {"shares": [share.count for share in shares], "turns": []}
     for side in in_turn(SIDES, rounds):

@@ -65,6 +65,7 @@ def made_quick(arguments: argparse.Namespace) -> None:
     """Smaller sizes."""
     arguments.slaves, arguments.inputs, arguments.outputs = [1, 2], 512, [256, 1024]
     arguments.rounds, arguments.iterations, arguments.train = 2, 3, 10
+    arguments.batch = min(arguments.batch, 16)
 
 
 @dataclass(frozen=True)
