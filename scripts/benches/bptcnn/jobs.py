@@ -183,9 +183,10 @@ class Jobs:
         if not noted.exists():
             prefix.parent.mkdir(parents=True, exist_ok=True)
             settings = f'random_seed: {seed} snapshot_prefix: "{prefix}"'
-            before = busy()
+            watched = 1.0 if self._bed else 0.1
+            before = busy(watched)
             call([*words, settings], prefix.with_name("log.txt"))
-            noted.write_text(str((before + busy()) / 2))
+            noted.write_text(str((before + busy(watched)) / 2))
         weights = prefix.with_name(f"run_iter_{self._iterations}.caffemodel")
         return Left(read_csv(report), weights, float(noted.read_text()))
 
@@ -205,7 +206,7 @@ def call(words: Sequence[str], log: Path) -> None:
         raise JobError(f"{' '.join(words)}: exit status {done.returncode}; {log} ends with\n{last}")
 
 
-def busy(seconds: float = 1.0) -> float:
+def busy(seconds: float) -> float:
     """How many cores the machine uses now, in the mean over so many seconds."""
     before = STAT.read_text()
     time.sleep(seconds)
