@@ -231,7 +231,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             write_csv(FOUR["AGWU+IDPA"][0].record, setting.split('"')[1] + "_run")
 
     monkeypatch.setattr(bptcnn_jobs, "call", call)
-    monkeypatch.setattr(bptcnn_jobs, "busy", lambda: 0.5)
+    monkeypatch.setattr(bptcnn_jobs, "busy", lambda seconds: 0.5)
     return called
 
 
