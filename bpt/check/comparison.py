@@ -94,9 +94,7 @@ def compare(
     pipeline = ParallelSpec(num_stages=stages, pipeline_param=plan.parallel_param.pipeline_param)
     LOG.info("Now the same on %s", f"a pipeline of {stages} ranks" if stages > 1 else "one process")
     if staging and stages == 1 < plan.parallel_param.num_stages:
-        LOG.info(
-            "BatchNorm normalises each micro-batch by itself; the one process does the same %d", staging.micro_batches
-        )
+        LOG.info("It runs the same %d micro-batches, since BatchNorm normalises by them", staging.micro_batches)
     reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
     with bind(reference, None, few, device, batch_factor=replicas, staging=staging) as runtime:
         alone = _train(runtime, iterations)
@@ -111,10 +109,19 @@ def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | No
     if parallel.grid.replicas > 1 and not is_dividable(graph):
         _check_one_behind_the_other(graph, parallel.param.sync_batch_norm)
         return Staging.alone(graph, (parallel.grid.replicas,))
-    by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
-    if not by_batch or parallel.staging is None or parallel.staging.micro_batches == 1:
+    staging, ranks = parallel.staging, parallel.samples.size
+    by_batch = [node for node in graph.nodes if LAYERS[node.type].normalises_by_batch(node.spec)]
+    over_batch = parallel.param.pipeline_param.batch_norm_over == pb.PipelineParameter.BATCH
+    if not by_batch or over_batch or staging is None or staging.micro_batches == 1:
         return None
-    return Staging.alone(graph, (parallel.samples.size, *parallel.staging.cuts))
+    for node in by_batch:
+        if ranks > 1 and LAYERS[node.type].syncs(node.spec, parallel.param.sync_batch_norm):
+            raise node.spec.error(
+                f"it normalises each micro-batch by the samples of all {ranks} ranks that have some (sync), and one "
+                "process has no such micro-batches; compare with pipeline_param { batch_norm_over: BATCH } or "
+                "micro_batches: 1"
+            )
+    return Staging.alone(graph, (ranks, *staging.cuts), staging.gathers)
 
 
 def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:

@@ -104,7 +104,14 @@ class Executor:
             # phases looks between forward and backward.
             joined = operator.joins and not self._debug and not self._events.listens
             return Synchronous(len(operator.segments), self._passes, broadcasts, not self._debug, joined)
-        pipeline = Pipeline(stage.of_segments, stage.transfers, self._passes, operator.micro_batches, broadcasts)
+        pipeline = Pipeline(
+            stage.of_segments,
+            stage.transfers,
+            self._passes,
+            operator.micro_batches,
+            broadcasts,
+            gathers=operator.gathers,
+        )
         if self._made is None or self._made[0] != pipeline:
             self._made = pipeline, staged(pipeline, stage.number, self._rule)
         return self._made[1]

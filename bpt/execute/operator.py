@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence, Set
 from dataclasses import replace
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bpt.context import PassContext
 from bpt.execute.compute import Compute, LibraryCompute, Place, Update
+from bpt.execute.gathering import hand_out, whole_pass
 from bpt.execute.layout import Placement, laid_out
 from bpt.execute.losses import starting_diff, sum_of_losses
 from bpt.execute.micro_batches import MicroBatches, PassOutputs
@@ -53,7 +54,11 @@ class SegmentOperator:
         delay: iterations between a batch's forward pass and its backward pass, in which the weights are updated;
             ``None``: the two are of one iteration. With a delay the number of a micro-batch is that of the iteration
             whose batch it is; batches are not divided.
+        gathers: layers that run once for all micro-batches of a pass; each is a segment alone.
         state: of the whole share; by default an empty one.
+
+    Attributes:
+        gathers: the segments of these layers.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class SegmentOperator:
         stage: Stage | None = None,
         splits: tuple[int, ...] = (1,),
         delay: int | None = None,
+        gathers: Set[int] = frozenset(),
         state: MicroBatchState | None = None,
     ) -> None:
         self.net = net
@@ -77,6 +83,7 @@ class SegmentOperator:
         self.stage = stage
         self.delay = delay
         self.micro_batches = math.prod(splits)
+        self._gathers = gathers
         self._state = state or MicroBatchState(net.context)
         self._under_way = MicroBatches(self.micro_batches, delay)
         self._outputs = PassOutputs(net)
@@ -125,6 +132,7 @@ class SegmentOperator:
     def _cut(self, segments: tuple[Segment, ...]) -> None:
         self.segments = segments
         self._blocks: dict[int, Block] = {}
+        self.gathers = frozenset(segment.index for segment in segments if segment.start in self._gathers)
         if self.stage is not None:
             self.stage.cut_into(self.net.graph, segments)
         if self.collectives is not None:
@@ -220,10 +228,13 @@ class SegmentOperator:
             if block is not None:
                 assert self.collectives is not None
                 self.collectives.forward(self._block_pass(block, index, state, grad))
+            elif self.leads and micro is not None and index in self.gathers:
+                self._run_gathered(index, self._states(index, micro), grad)
             elif self.leads:
                 self._run_whole(index, state, grad)
         if micro is not None and self.leads:
-            self._outputs.add(state, self.segments[index].outputs)
+            for each in self._states(index, micro):
+                self._outputs.add(each, [edge for edge in self.segments[index].outputs if edge in each.values])
 
     def _prepare(self, micro: int, grad: bool) -> None:
         """The first forward of a micro-batch here."""
@@ -264,6 +275,27 @@ class SegmentOperator:
         )
         state.values.update(tops)
         state.diffs.update(diffs)
+
+    def _states(self, index: int, micro: int) -> list[MicroBatchState]:
+        """Those that a segment runs at a time, from ``micro`` on: one, or those of a pass."""
+        parts = self.micro_batches if index in self.gathers else 1
+        return [self._turn_to(micro + part) for part in range(parts)]
+
+    def _run_gathered(self, index: int, states: Sequence[MicroBatchState], grad: bool) -> None:
+        segment = self.segments[index]
+        whole = whole_pass(states, segment.inputs, ())
+        self.net.enter(whole.context)
+        self._run_whole(index, whole, grad)
+        states[0].segments.update(whole.segments)
+        hand_out({edge: whole.values[edge] for edge in segment.outputs}, states, False, self._rows)
+
+    def _run_gathered_back(self, index: int, states: Sequence[MicroBatchState]) -> None:
+        segment = self.segments[index]
+        whole = whole_pass(states, (), segment.outputs)
+        whole.segments[index] = states[0].segments.pop(index)
+        self.net.enter(whole.context)
+        self._run_whole_back(index, whole)
+        hand_out({edge: whole.diffs[edge] for edge in segment.inputs if edge in whole.diffs}, states, True, self._rows)
 
     def _compute(
         self, index: int, state: MicroBatchState, bottoms: Mapping[int, Tensor], grad: bool
@@ -316,18 +348,23 @@ class SegmentOperator:
             if block is not None:
                 assert self.collectives is not None
                 self.collectives.backward(self._block_pass(block, index, state, True))
+            elif self.leads and micro is not None and index in self.gathers:
+                self._run_gathered_back(index, self._states(index, micro))
             elif self.leads:
-                tops = state.segments[index].tops
-                starts = {edge: self._starting_diff(state, edge, top) for edge, top in tops.items()}
-                for edge, diff in self._compute_back(index, state, starts, update).items():
-                    state.diffs[edge] = diff
+                self._run_whole_back(index, state, update)
         add_gradients(self.net, state.weights)
-        if micro is not None:
+        for done in [] if micro is None else self._states(index, micro):
             for edge in self.segments[index].inputs:
                 if not self.net.graph.edges[edge].loss_weight:  # it tells the shape of a diff that starts there
-                    state.values.pop(edge, None)
+                    done.values.pop(edge, None)
             for edge in self.segments[index].outputs:
-                state.diffs.pop(edge, None)
+                done.diffs.pop(edge, None)
+
+    def _run_whole_back(self, index: int, state: MicroBatchState, update: Update | None = None) -> None:
+        tops = state.segments[index].tops
+        starts = {edge: self._starting_diff(state, edge, top) for edge, top in tops.items()}
+        for edge, diff in self._compute_back(index, state, starts, update).items():
+            state.diffs[edge] = diff
 
     def _compute_back(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -50,6 +50,11 @@ def whole(graph: LayerGraph) -> tuple[Segment, ...]:
 def per_layer(graph: LayerGraph) -> tuple[Segment, ...]:
     """One segment a layer: every blob and diff can be seen and every layer timed."""
     return cut(graph, range(len(graph))) if len(graph) else ()
+
+
+def apart(graph: LayerGraph, layers: Iterable[int]) -> set[int]:
+    """Where to cut so that each of these layers is a segment alone."""
+    return {start for layer in layers for start in (layer, layer + 1) if start < len(graph)}
 
 
 def starts_by_size(graph: LayerGraph, parameters: int) -> list[int]:

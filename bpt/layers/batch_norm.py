@@ -31,7 +31,8 @@ class BatchNorm(Layer):
     their weight, or 0 if that is 0. A batch without elements changes nothing.
 
     With many ranks, the batch is a rank's own samples, as in Caffe; or under ``sync`` (by default what
-    ``parallel_param { sync_batch_norm }`` says) the whole batch.
+    ``parallel_param { sync_batch_norm }`` says) the whole batch. In micro-batches it is a micro-batch, of its rank or
+    of all, unless ``pipeline_param { batch_norm_over: BATCH }`` lets the layer gather them.
     """
 
     numbers = Autocast.WIDEST

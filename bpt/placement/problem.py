@@ -181,6 +181,7 @@ class Problem:
         blocks: runs like ``together``, of layers that are to stay on one device because they belong together.
         adds: whether gradients add up over micro-batches or passes: the one that is added needs room of its own.
         replicas: among so many pipelines the net's batch is divided; costs and crossings are those of one.
+        gathers: layers that run once for all micro-batches.
     """
 
     costs: tuple[Cost, ...]
@@ -195,6 +196,7 @@ class Problem:
     blocks: tuple[tuple[int, int], ...] = ()
     adds: bool = False
     replicas: int = 1
+    gathers: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         assert self.costs and self.devices and self.micro_batches >= 1
@@ -237,6 +239,7 @@ def problem_of(
     together: Iterable[tuple[int, int]] = (),
     passes: int = 1,
     replicas: int = 1,
+    gathers: frozenset[int] = frozenset(),
 ) -> Problem:
     """The problem of a net.
 
@@ -250,6 +253,8 @@ def problem_of(
             runs on slices of shards).
         passes: of an iteration (iter_size).
         replicas: among so many pipelines the net's batch is divided evenly.
+        gathers: layers that run once for all micro-batches of a batch. If there are any, all micro-batches go forward
+            before one goes backward, and so GPIPE is the schedule that there is.
     """
     sources = tuple(node.index for node in graph.nodes if is_source(node))
     micro_batches = 1 if param.schedule == pb.PipelineParameter.DELAYED else param.micro_batches
@@ -259,13 +264,14 @@ def problem_of(
         tuple(devices),
         link,
         (*bound_together(graph), *together),
-        param.schedule,
+        pb.PipelineParameter.GPIPE if gathers else param.schedule,
         micro_batches,
         sources,
         tuple(_beside_sources(graph)),
         _blocks(graph, param),
         micro_batches > 1 or passes > 1,
         replicas,
+        gathers,
     )
 
 

@@ -13,7 +13,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.violation import PARALLEL, Violation
 
 if TYPE_CHECKING:
-    from bpt.plan.spec import ParallelSpec, RunPlan
+    from bpt.plan.spec import ParallelSpec, PipelineSpec, RunPlan
 
 
 def is_dividable(graph: LayerGraph) -> bool:
@@ -78,42 +78,35 @@ def violations_in_training(plan: RunPlan, graph: LayerGraph, replicas: int = 1) 
         settings.append("set parallel_param { batch_scope: REPLICA }")
     if parallel.balance != pb.ParallelParameter.UNIFORM:
         settings.append("leave out balance")
-    yield from _divided(graph, settings + _within_replica(parallel, pb.TRAIN), "trains", replicas)
+    yield from _divided(graph, settings + _within_replica(parallel), "trains", replicas)
 
 
 def violations_in_test(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Iterator[Violation]:
     """Layers of a test net that want whole batches, unless each replica can test all of them."""
-    yield from _divided(graph, _within_replica(plan.parallel_param, pb.TEST), "tests", replicas)
+    yield from _divided(graph, _within_replica(plan.parallel_param), "tests", replicas)
 
 
-def violations_in_micro_batches(graph: LayerGraph, sync_batch_norm: bool) -> Iterator[Violation]:
-    """Layers that need all samples of a batch at the same time."""
+def gathering(graph: LayerGraph, param: PipelineSpec) -> frozenset[int]:
+    """The layers of a training net that run once for all micro-batches of a pass: they need all samples at once.
+
+    These are those whose samples belong together, those that count something in the data before they divide by it and,
+    if that is asked for, those that normalise by the batch. None where batches travel whole.
+    """
+    if param.micro_batches == 1 or param.schedule == pb.PipelineParameter.DELAYED:
+        return frozenset()
+    whole = {node.index for node, _ in _mixing(graph)}
+    over_batch = param.batch_norm_over == pb.PipelineParameter.BATCH
     for node in graph.nodes:
         layer = LAYERS[node.type]
-        if layer.syncs(node.spec, sync_batch_norm):
-            yield _of_layer(
-                node,
-                "is to normalise by the whole batch (sync), whose micro-batches are never there together",
-                "set pipeline_param { micro_batches: 1 }, or leave sync out: then each micro-batch is normalised by "
-                "itself",
-            )
-        if counts := layer.counts_by_data(node.spec):
-            yield _of_layer(
-                node,
-                f"{counts}, so what a micro-batch counts for is known only when all of them are there",
-                "set pipeline_param { micro_batches: 1 }",
-            )
+        if layer.counts_by_data(node.spec) or (over_batch and layer.normalises_by_batch(node.spec)):
+            whole.add(node.index)
+    return frozenset(whole)
 
 
-def _within_replica(parallel: ParallelSpec, phase: int) -> list[str]:
+def _within_replica(parallel: ParallelSpec) -> list[str]:
     """What to do about the settings by which the ranks of a replica divide a batch; nothing if they do not."""
-    pipeline, settings = parallel.pipeline_param, []
-    if parallel.num_shards > 1 and parallel.fc_param.scheme == pb.FcParameter.PEER:
-        settings.append("set fc_param { scheme: MASTER_SLAVE }")
-    in_micro_batches = pipeline.schedule != pb.PipelineParameter.DELAYED and pipeline.micro_batches > 1
-    if parallel.num_stages > 1 and phase == pb.TRAIN and in_micro_batches:
-        settings.append("set pipeline_param { micro_batches: 1 }")
-    return settings
+    splits = parallel.num_shards > 1 and parallel.fc_param.scheme == pb.FcParameter.PEER
+    return ["set fc_param { scheme: MASTER_SLAVE }"] if splits else []
 
 
 def _divided(graph: LayerGraph, settings: Sequence[str], does: str, replicas: int) -> Iterator[Violation]:

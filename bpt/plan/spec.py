@@ -100,6 +100,7 @@ class PipelineSpec:
     partition_by: int = _Pipeline.LAYERS
     capacity: tuple[float, ...] = ()
     gabra_param: GabraSpec = GabraSpec()
+    batch_norm_over: int = _Pipeline.MICRO_BATCH
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from bpt.placement.allocate import LittleCapacityError, LittleMemoryError, alloc
 from bpt.placement.loads import idle_stages
 from bpt.placement.partition import TooManyStagesError
 from bpt.placement.problem import Placement, Problem, problem_of
+from bpt.plan.dividing import gathering
 from bpt.plan.spec import RunPlan
 from bpt.plan.staging import Staging
 from bpt.predict.devices import devices_of
@@ -45,7 +46,7 @@ def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Staging | None
     for remark in idle_stages(problem, placement.starts, placement.stages):
         LOG.warning("Pipeline: %s", remark)
     of_layers = spread_over(graph, placement.starts, placement.stages)
-    return Staging(tuple(node.name for node in graph.nodes), of_layers, param.schedule, cuts)
+    return Staging(tuple(node.name for node in graph.nodes), of_layers, problem.rule, cuts, problem.gathers)
 
 
 def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem, Placement]:
@@ -64,7 +65,10 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
     moments = UPDATE_RULES[plan.optim.type].moments
     shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
     costs, passes = measured_costs(plan, graph), plan.optim.iter_size
-    problem = problem_of(graph, devices, link, param, plan.precision, costs, moments, passes=passes, replicas=shares)
+    gathers = gathering(graph, param)
+    problem = problem_of(
+        graph, devices, link, param, plan.precision, costs, moments, passes=passes, replicas=shares, gathers=gathers
+    )
     try:
         return problem, allocate(problem, param, manual_stages(graph), clock_of(plan, graph, problem))
     except LayerError as error:

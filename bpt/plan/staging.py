@@ -21,18 +21,21 @@ class Staging:
         rule: of ``pb.PipelineParameter.Schedule``.
         cuts: in training, a rank's share is cut into so many micro-batches, that travel one behind the other; several
             numbers: see PassContext.
+        gathers: the layers of the training net that run once for all micro-batches of a pass.
     """
 
     layers: tuple[str, ...]
     of_layers: tuple[int, ...]
     rule: int
     cuts: tuple[int, ...]
+    gathers: frozenset[int] = frozenset()
 
     @classmethod
-    def alone(cls, graph: LayerGraph, cuts: tuple[int, ...]) -> Staging:
+    def alone(cls, graph: LayerGraph, cuts: tuple[int, ...], gathers: frozenset[int] = frozenset()) -> Staging:
         """One process that runs all layers of ``graph``, micro-batch by micro-batch."""
         names = tuple(node.name for node in graph.nodes)
-        return cls(names, (0,) * len(graph), pb.PipelineParameter.SEQUENTIAL, cuts)
+        rule = pb.PipelineParameter.GPIPE if gathers else pb.PipelineParameter.SEQUENTIAL
+        return cls(names, (0,) * len(graph), rule, cuts, gathers)
 
     @property
     def micro_batches(self) -> int:

@@ -25,8 +25,6 @@ from bpt.schedule.outer import outer_rules
 from bpt.schedule.pipeline import pipeline_rules
 from bpt.violation import PARALLEL, Unused, Violation, beyond
 
-_DELAYED = pb.PipelineParameter.DELAYED
-
 
 def violations(plan: RunPlan) -> list[Violation]:
     """Why nobody can run ``plan``, whatever its nets, ranks and devices; no file is looked at."""
@@ -109,9 +107,6 @@ def violations_of_net(
     if parallel.num_shards > 1:
         for net in (graph, *tests):
             found += model_parallel.violations(net)
-    pipeline = parallel.pipeline_param
-    if trains and parallel.num_stages > 1 and pipeline.schedule != _DELAYED and pipeline.micro_batches > 1:
-        found += dividing.violations_in_micro_batches(graph, parallel.sync_batch_norm)
     return found
 
 

@@ -12,11 +12,10 @@ from bpt.errors import FileError
 from bpt.execute.engine_choice import LayoutChoice
 from bpt.graph.segments import cut
 from bpt.layers.base import batch_of
-from bpt.plan.dividing import violations_in_micro_batches
+from bpt.plan.dividing import gathering
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.plan.stage_placement import DELAYED
 from bpt.plan.staging import Staging
-from bpt.plan.violations import refuse
 from bpt.predict.costs_file import Costs, LayerCost, write_costs
 from bpt.runtime.rank_facts import model_of
 from bpt.runtime.runtime import bind
@@ -43,9 +42,8 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
         raise FileError(path, problem)
     alone = replace(plan.measured(), parallel_param=ParallelSpec(), notes=())
     micro_batches = _micro_batches(plan)
-    if micro_batches > 1:
-        refuse(alone, violations_in_micro_batches(alone.train.graph(), plan.parallel_param.sync_batch_norm))
-    staging = Staging.alone(alone.train.graph(), (micro_batches,))
+    graph = alone.train.graph()
+    staging = Staging.alone(graph, (micro_batches,), gathering(graph, plan.parallel_param.pipeline_param))
     with bind(alone, None, None, device, staging=staging) as runtime:
         graph, operator = runtime.net.graph, runtime.train.operator
 

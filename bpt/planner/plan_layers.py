@@ -12,9 +12,9 @@ from bpt.graph.spec import Shape
 from bpt.layers.base import batch_of
 from bpt.placement.allocate import allocate
 from bpt.placement.problem import Device, Placement, Problem
-from bpt.plan.dividing import violations_in_micro_batches, violations_in_training
+from bpt.plan.dividing import violations_in_training
 from bpt.plan.spec import PipelineSpec, RunPlan
-from bpt.plan.stage_placement import DELAYED, place
+from bpt.plan.stage_placement import place
 from bpt.plan.violations import refuse, violations
 from bpt.planner.plan_report import Alone, Outlook, Plan, outlook
 from bpt.predict.costs_file import Costs
@@ -46,8 +46,6 @@ def plan_solver(run: RunPlan, shape: Shape = ()) -> Plan:
     graph = (without_data(run.train, shape) if shape else run.train).graph()
     if parallel.num_stages > 1:
         refuse(run, violations_in_training(run, graph))
-    if param.micro_batches > 1 and param.schedule != DELAYED:
-        refuse(run, violations_in_micro_batches(graph, parallel.sync_batch_norm))
     costs = read_costs_of(run, graph)
     problem, placement = place(run, graph)
     update = 0.0 if costs is None else costs.update

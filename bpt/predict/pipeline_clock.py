@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
-from bpt.graph.segments import Segment, cut
+from bpt.graph.segments import Segment, apart, cut
 from bpt.graph.spec import count
 from bpt.graph.stages import borders, spread_over
 from bpt.graph.transfers import Transfer, transfers
@@ -33,6 +33,7 @@ class StageTimes:
     Args:
         update: seconds of the update of all parameters at speed 1.
         itemsizes: bytes of an element of each edge's blob.
+        gathers: the segments that run once for all micro-batches.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class StageTimes:
         flows: Sequence[Transfer],
         itemsizes: Sequence[int],
         update: float = 0.0,
+        gathers: Set[int] = frozenset(),
     ) -> None:
         self._problem = problem
+        self._gathers = gathers
         self._segments = segments
         self._flows = flows
         self._update = update
@@ -59,10 +62,10 @@ class StageTimes:
         return self
 
     def forward(self, stage: int, segment: int) -> float:
-        return self._compute(stage, sum(cost.forward for cost in self._costs(segment)))
+        return self._compute(stage, segment, sum(cost.forward for cost in self._costs(segment)))
 
     def backward(self, stage: int, segment: int) -> float:
-        return self._compute(stage, sum(cost.backward for cost in self._costs(segment)))
+        return self._compute(stage, segment, sum(cost.backward for cost in self._costs(segment)))
 
     def transfer(self, flow: int, diff: bool) -> float:
         parts = self._problem.replicas * self._problem.micro_batches
@@ -78,8 +81,9 @@ class StageTimes:
     def _costs(self, segment: int) -> Sequence[Cost]:
         return self._problem.costs[self._segments[segment].start : self._segments[segment].end]
 
-    def _compute(self, stage: int, work: float) -> float:
-        return work / self._problem.devices[stage].speed / self._problem.micro_batches
+    def _compute(self, stage: int, segment: int, work: float) -> float:
+        parts = 1 if segment in self._gathers else self._problem.micro_batches
+        return work / self._problem.devices[stage].speed / parts
 
 
 def size_of(transfer: Transfer, itemsizes: Sequence[int]) -> int:
@@ -92,7 +96,7 @@ class Run:
     """Layers on devices, and what the clock shows.
 
     Attributes:
-        segments: runs of layers on one stage, in order of the net; neighbours are on different stages.
+        segments: runs of layers on one stage, in order of the net; neighbours are on different stages, or gather.
         flows: what travels between stages.
         pipeline: both, as schedules know them.
         times: what they take.
@@ -137,13 +141,14 @@ class Clock:
         """
         problem = self.problem
         of_layer = spread_over(self.graph, starts, stages)
-        segments = cut(self.graph, sorted(borders(of_layer)))
+        segments = cut(self.graph, sorted(borders(of_layer) | apart(self.graph, problem.gathers)))
+        gathers = frozenset(segment.index for segment in segments if segment.start in problem.gathers)
         own = tuple(of_layer[segment.start] for segment in segments)
         flows = transfers(self.graph, segments, own)
-        pipeline = Pipeline(own, flows, self.passes, problem.micro_batches)
+        pipeline = Pipeline(own, flows, self.passes, problem.micro_batches, gathers=gathers)
         delayed = problem.rule == DELAYED
         itemsizes = blob_itemsizes(self.graph, self.precision)
-        times = StageTimes(problem, segments, flows, itemsizes, self.update).own(own)
+        times = StageTimes(problem, segments, flows, itemsizes, self.update, gathers).own(own)
         depth = len(pipeline.blocks)
         trace = simulate(streams(problem.rule, pipeline, 2 * WARM * depth if delayed else 1), times)
         seconds = trace.time

@@ -671,7 +671,7 @@ class FcParameter(_message.Message):
     def __init__(self, scheme: _Optional[_Union[FcParameter.Scheme, str]] = ...) -> None: ...
 
 class PipelineParameter(_message.Message):
-    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity")
+    __slots__ = ("allocator", "schedule", "micro_batches", "objective", "devices", "costs", "partitions", "gabra_param", "partition_by", "capacity", "batch_norm_over")
     class Allocator(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         BLOCK: _ClassVar[PipelineParameter.Allocator]
@@ -704,6 +704,12 @@ class PipelineParameter(_message.Message):
         CONV_BLOCKS: _ClassVar[PipelineParameter.Unit]
     LAYERS: PipelineParameter.Unit
     CONV_BLOCKS: PipelineParameter.Unit
+    class BatchNormOver(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        MICRO_BATCH: _ClassVar[PipelineParameter.BatchNormOver]
+        BATCH: _ClassVar[PipelineParameter.BatchNormOver]
+    MICRO_BATCH: PipelineParameter.BatchNormOver
+    BATCH: PipelineParameter.BatchNormOver
     ALLOCATOR_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     MICRO_BATCHES_FIELD_NUMBER: _ClassVar[int]
@@ -714,6 +720,7 @@ class PipelineParameter(_message.Message):
     GABRA_PARAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_BY_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    BATCH_NORM_OVER_FIELD_NUMBER: _ClassVar[int]
     allocator: PipelineParameter.Allocator
     schedule: PipelineParameter.Schedule
     micro_batches: int
@@ -724,7 +731,8 @@ class PipelineParameter(_message.Message):
     gabra_param: GabraParameter
     partition_by: PipelineParameter.Unit
     capacity: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ..., capacity: _Optional[_Iterable[float]] = ...) -> None: ...
+    batch_norm_over: PipelineParameter.BatchNormOver
+    def __init__(self, allocator: _Optional[_Union[PipelineParameter.Allocator, str]] = ..., schedule: _Optional[_Union[PipelineParameter.Schedule, str]] = ..., micro_batches: _Optional[int] = ..., objective: _Optional[_Union[PipelineParameter.Objective, str]] = ..., devices: _Optional[str] = ..., costs: _Optional[str] = ..., partitions: _Optional[int] = ..., gabra_param: _Optional[_Union[GabraParameter, _Mapping]] = ..., partition_by: _Optional[_Union[PipelineParameter.Unit, str]] = ..., capacity: _Optional[_Iterable[float]] = ..., batch_norm_over: _Optional[_Union[PipelineParameter.BatchNormOver, str]] = ...) -> None: ...
 
 class GabraParameter(_message.Message):
     __slots__ = ("population", "generations", "crossover", "seed")

@@ -28,7 +28,7 @@ from bpt.execute.status import Status
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
-from bpt.graph.segments import Segment, cut, starts_by_chunks, starts_by_size
+from bpt.graph.segments import Segment, apart, cut, starts_by_chunks, starts_by_size
 from bpt.graph.stages import borders, part_of
 from bpt.layers.base import batch_of
 from bpt.net import Net
@@ -151,6 +151,7 @@ class Parallel:
         """
         scheme, stages = self.param.fc_param.scheme, self.staging.stages(graph) if self.staging else ()
         starts = borders(stages) if stages else {0}
+        starts |= apart(graph, self._gathers(graph))
         if self.grid.shards > 1:
             starts |= set(model_parallel.starts(graph, scheme, stages))
         if overlap and not self.is_alone:
@@ -186,8 +187,13 @@ class Parallel:
             collectives=self._collectives(net, device),
             stage=stage,
             splits=splits,
+            gathers=self._gathers(net.graph),
             delay=delay,
         )
+
+    def _gathers(self, graph: LayerGraph) -> frozenset[int]:
+        """The layers of a net that run once for all micro-batches of a pass."""
+        return self.staging.gathers if self.staging and graph.phase == pb.TRAIN else frozenset()
 
     def _collectives(self, net: Net, device: torch.device) -> Collectives | None:
         """What exchanges blobs of split layers."""

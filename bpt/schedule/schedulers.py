@@ -136,7 +136,8 @@ def staged(pipeline: Pipeline, stage: int, rule: int) -> Scheduler:
 
 
 def forward_only(pipeline: Pipeline, stage: int, first: int = 0) -> Iterator[Instruction]:
-    """A pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the net.
+    """A pass of one stage without backward: micro-batch by micro-batch through its blocks, in the order of the net;
+    block by block where one of them gathers micro-batches.
 
     Args:
         first: the number of the first micro-batch.
@@ -145,6 +146,11 @@ def forward_only(pipeline: Pipeline, stage: int, first: int = 0) -> Iterator[Ins
     micros = range(first, first + pipeline.micro_batches)
     if stage == 0:
         yield from steps.draw(micros)
-    for micro in micros:
-        for number in pipeline.blocks_on(stage):
-            yield from steps.forward(pipeline.blocks[number].segments, micro)
+    own = pipeline.blocks_on(stage)
+    rounds = [(number,) for number in own] if pipeline.gathers else [own]
+    for numbers in rounds:
+        for micro in micros:
+            for number in numbers:
+                parts = pipeline.parts(number)
+                if not (micro - first) % parts:
+                    yield from steps.forward(pipeline.blocks[number].segments, micro, parts)

@@ -18,6 +18,9 @@ import torch
 from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import Node
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.instructions import Backward, Forward
+from bpt.schedule.pipeline import Pipeline, instructions
 
 WARM_UP = 2  # passes that are not counted: allocation, kernel choice, filling of the prefetch queue
 
@@ -137,17 +140,28 @@ def choose_layout(operator: SegmentOperator, choice: LayoutChoice, update: Calla
         if operator.net.sources_apart:  # draws a batch first, of which micro-batches are parts
             operator.begin(0, operator.micro_batches)
             operator.draw(0)
-        for micro in range(operator.micro_batches) if operator.net.sources_apart else (None,):
-            operator.forward(0, micro)
-            operator.backward(0, micro)
-        if operator.net.sources_apart:
+            for step in one_stage(operator):
+                run = operator.backward if isinstance(step, Backward) else operator.forward
+                run(step.segment, step.micro)
             operator.finish()
+        else:
+            operator.forward(0)
+            operator.backward(0)
         if update is not None:
             update()
         stopwatch.mark()
         choice.record(sum(stopwatch.laps()))
         operator.net.zero_grad(set_to_none=True)
         operator.engine = choice.engine
+
+
+def one_stage(operator: SegmentOperator) -> list[Forward | Backward]:
+    """A pass in micro-batches on the one stage that there is: each forward and at once backward, unless layers gather
+    them."""
+    stages = (0,) * len(operator.segments)
+    pipeline = Pipeline(stages, (), 1, operator.micro_batches, gathers=operator.gathers)
+    rule = pb.PipelineParameter.GPIPE if operator.gathers else pb.PipelineParameter.SEQUENTIAL
+    return [step for step in instructions(rule, pipeline, 0) if isinstance(step, Forward | Backward)]
 
 
 def repeat(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bpt.execute.operator import SegmentOperator
-from bpt.timing.layer_times import Times, repeat
+from bpt.schedule.instructions import Backward, Forward
+from bpt.timing.layer_times import Times, one_stage, repeat
 
 
 @dataclass(frozen=True)
@@ -27,25 +28,27 @@ class PartTimes:
 def time_parts(operator: SegmentOperator, iterations: int, update: Callable[[], object]) -> PartTimes:
     """Time the segments over ``iterations`` batches, after a warm-up.
 
-    A micro-batch runs forward and at once backward. Drawing a batch is not in the times: data are read ahead.
+    Drawing a batch is not in the times: data are read ahead.
 
     Args:
         operator: of one stage, with all layers; cut as times are wanted.
         update: what a solver does after backward; it must clear the gradients.
     """
-    order = range(len(operator.segments))
-    micros = range(operator.micro_batches)
-    draw = partial(_draw, operator)
-    steps: list[Callable[[], object]] = [draw]
-    for micro in micros:
-        steps += [partial(operator.forward, segment, micro) for segment in order]
-        steps += [partial(operator.backward, segment, micro) for segment in reversed(order)]
-    steps += [operator.finish, update]
-    laps = repeat(steps, operator, iterations)
-    count = len(order)
-    forward = [_sum([laps[1 + 2 * count * micro + segment] for micro in micros]) for segment in order]
-    backward = [_sum([laps[2 * count * (micro + 1) - segment] for micro in micros]) for segment in order]
-    return PartTimes(tuple(forward), tuple(backward), Times(laps[-1]))
+    steps = one_stage(operator)
+    runs = [
+        partial(operator.backward if isinstance(step, Backward) else operator.forward, step.segment, step.micro)
+        for step in steps
+    ]
+    _, *laps, _, update_laps = repeat([partial(_draw, operator), *runs, operator.finish, update], operator, iterations)
+
+    def of(kind: type[Forward] | type[Backward]) -> tuple[Times, ...]:
+        taken = list(zip(steps, laps, strict=True))
+        return tuple(
+            _sum([lap for step, lap in taken if isinstance(step, kind) and step.segment == segment])
+            for segment in range(len(operator.segments))
+        )
+
+    return PartTimes(of(Forward), of(Backward), Times(update_laps))
 
 
 def _draw(operator: SegmentOperator) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from bpt.errors import FileError, PrototxtError
 from bpt.placement.partition import TooManyStagesError
-from bpt.plan.dividing import violations_in_micro_batches
-from bpt.plan.spec import RunPlan
+from bpt.plan.dividing import gathering
+from bpt.plan.spec import PipelineSpec
 from bpt.plan.stage_placement import described, manual_stages, stage
 from bpt.plan.staging import Staging
 from bpt.plan.violations import refuse, violations_of_net
@@ -174,32 +174,30 @@ def test_the_stages_that_layers_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("param", "parallel", "fits"),
+    ("param", "pipeline", "gathers"),
     [
-        ("", "", True),  # each micro-batch by itself
-        ("", "sync_batch_norm: true ", False),
-        ("batch_norm_param { sync: true }", "", False),
-        ("batch_norm_param { sync: false }", "sync_batch_norm: true ", True),
-        ("batch_norm_param { use_global_stats: true }", "sync_batch_norm: true ", True),
+        ("", "micro_batches: 2", False),  # each micro-batch by itself
+        ("", "micro_batches: 2 batch_norm_over: BATCH", True),
+        ("", "micro_batches: 2 batch_norm_over: BATCH schedule: ONE_F_ONE_B", True),
+        ("", "micro_batches: 1 batch_norm_over: BATCH", False),
+        ("", "schedule: DELAYED batch_norm_over: BATCH", False),
+        ("batch_norm_param { use_global_stats: true }", "micro_batches: 2 batch_norm_over: BATCH", False),
     ],
 )
-def test_batch_norm(param: str, parallel: str, fits: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parallel", ["", "sync_batch_norm: true "])
+def test_batch_norm(param: str, pipeline: str, gathers: bool, parallel: str, tmp_path: Path) -> None:
     net = normalised(param)
-    assert staged(tmp_path, parallel + "num_stages: 2 pipeline_param { micro_batches: 1 }", net)
-    assert staged(tmp_path, parallel + "num_stages: 2 pipeline_param { schedule: DELAYED }", net)
-    divided = parallel + "num_stages: 2 pipeline_param { micro_batches: 2 }"
-    if fits:
-        assert staged(tmp_path, divided, net)
-    else:
-        with pytest.raises(PrototxtError, match=r'prototxt:\d+:\d+: layer "bn": is to normalise by the whole'):
-            staged(tmp_path, divided, net)
+    found = staged(tmp_path, f"{parallel}num_stages: 2 pipeline_param {{ {pipeline} }}", net)
+    assert found is not None
+    assert [found.layers[layer] for layer in found.gathers] == ["bn"] * gathers
+    assert not gathers or found.rule == pb.PipelineParameter.GPIPE  # there is no other order
 
 
 LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss"'
 
 
 @pytest.mark.parametrize(
-    ("param", "fits"),
+    ("param", "apart"),
     [
         ("loss_param { ignore_label: 1 }", False),  # the normaliser is VALID unless the text says otherwise
         ("loss_param { ignore_label: 1 normalization: VALID }", False),
@@ -210,31 +208,28 @@ LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" to
         ("", True),
     ],
 )
-def test_losses_that_leave_labels_out(param: str, fits: bool) -> None:
-    graph = graph_of(NET.replace(LOSS, f"{LOSS} {param}"))
-    if fits:
-        assert not list(violations_in_micro_batches(graph, False))
-    else:
-        with pytest.raises(PrototxtError, match=r'layer "loss": loss_param \{ ignore_label \} leaves labels out'):
-            refuse(RunPlan(), violations_in_micro_batches(graph, False))
+def test_losses_that_leave_labels_out(param: str, apart: bool) -> None:
+    assert gathering_in(NET.replace(LOSS, f"{LOSS} {param}")) == [] if apart else ["loss"]
 
 
 @pytest.mark.parametrize(
-    ("tops", "param", "message"),
+    ("tops", "param", "gathers"),
     [
-        ('top: "a"', "", ""),
-        ('top: "a"', "accuracy_param { ignore_label: 1 }", "ignore_label } leaves labels out"),
-        ('top: "a" top: "b"', "", "its second top counts the labels of each class"),
+        ('top: "a"', "", []),
+        ('top: "a"', "accuracy_param { ignore_label: 1 }", ["acc"]),
+        ('top: "a" top: "b"', "", ["acc"]),  # the second one counts the labels of each class
     ],
 )
-def test_accuracies(tops: str, param: str, message: str) -> None:
+def test_accuracies(tops: str, param: str, gathers: list[str]) -> None:
     """In the training net; tests are not divided into micro-batches."""
-    graph = graph_of(f'{NET} layer {{ name: "acc" type: "Accuracy" bottom: "ip" bottom: "y" {tops} {param} }}')
-    if not message:
-        assert not list(violations_in_micro_batches(graph, False))
-    else:
-        with pytest.raises(PrototxtError, match=f'layer "acc": .*{message}.* set pipeline_param .* 1'):
-            refuse(RunPlan(), violations_in_micro_batches(graph, False))
+    accuracy = f'layer {{ name: "acc" type: "Accuracy" bottom: "ip" bottom: "y" {tops} {param} }}'
+    assert gathering_in(f"{NET} {accuracy}") == gathers
+
+
+def gathering_in(net: str) -> list[str]:
+    """The layers that wait for all micro-batches."""
+    graph = graph_of(net)
+    return [graph.nodes[layer].name for layer in gathering(graph, PipelineSpec())]
 
 
 def test_one_process_in_micro_batches() -> None:

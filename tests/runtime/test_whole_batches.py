@@ -117,6 +117,8 @@ MASTER = "parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }"
         (2, [STAGES.format(2, "GPIPE")]),
         (3, [STAGES.format(3, "SEQUENTIAL")]),
         (2, [STAGES.format(2, "ONE_F_ONE_B"), "iter_size: 2"]),
+        (2, [STAGES.format(2, "GPIPE").replace("batches: 1", "batches: 3")]),  # what gathers them has the whole batch
+        (3, [STAGES.format(3, "ONE_F_ONE_B").replace("batches: 1", "batches: 2"), "iter_size: 2"]),
         (3, [MASTER]),
         (6, [MASTER, STAGES.format(2, "GPIPE")]),
     ],

@@ -34,7 +34,8 @@ class Flow(Protocol):
 
 
 class Block(NamedTuple):
-    """A maximal run of consecutive segments on one stage; they run one right after the other."""
+    """A maximal run of consecutive segments on one stage; they run one right after the other. A segment that gathers
+    micro-batches is a block alone."""
 
     stage: int
     segments: range
@@ -54,6 +55,7 @@ class Pipeline:
         micro_batches: parts of the batch of each pass.
         broadcast: an iteration starts by taking over the weights.
         overlap: a segment's gradients are exchanged right after its last backward; else after that of all segments.
+        gathers: the segments that run once for all micro-batches of a pass, forward and backward.
     """
 
     stages: tuple[int, ...]
@@ -62,6 +64,7 @@ class Pipeline:
     micro_batches: int = 1
     broadcast: bool = False
     overlap: bool = True
+    gathers: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         assert self.stages and set(self.stages) == set(range(max(self.stages) + 1)), self.stages
@@ -88,11 +91,16 @@ class Pipeline:
     def blocks(self) -> tuple[Block, ...]:
         """The maximal runs of segments on one stage, in the order of the net."""
         blocks, start = [], 0
-        for stage, run in groupby(self.stages):
+        keys = [(stage, index if index in self.gathers else -1) for index, stage in enumerate(self.stages)]
+        for (stage, _), run in groupby(keys):
             length = sum(1 for _ in run)
             blocks.append(Block(stage, range(start, start + length)))
             start += length
         return tuple(blocks)
+
+    def parts(self, block: int) -> int:
+        """How many micro-batches a block runs at a time."""
+        return self.micro_batches if self.blocks[block].segments[0] in self.gathers else 1
 
     def blocks_on(self, stage: int) -> tuple[int, ...]:
         """The numbers of the blocks of ``stage``."""

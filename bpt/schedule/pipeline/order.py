@@ -16,7 +16,8 @@ from bpt.schedule.pipeline.model import Pipeline
 
 
 class Task(NamedTuple):
-    """All segments of a block, forward or backward, for a micro-batch."""
+    """All segments of a block, forward or backward, for a micro-batch; or for all of a pass, of which it is the first.
+    """
 
     block: int
     micro: int
@@ -74,11 +75,14 @@ class Progress:
         """What a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
         tasks = []
         for block in self.on[stage]:
+            parts = self.pipeline.parts(block)
             micro = self.forward[block]
-            if micro < self.pipeline.micros and all(self.forward[below] > micro for below in self._below[block]):
+            behind = micro + parts
+            if micro < self.pipeline.micros and all(self.forward[below] >= behind for below in self._below[block]):
                 tasks.append(Task(block, micro, backward=False))
             micro = self.backward[block]
-            if self.in_flight(block) and all(self.backward[above] > micro for above in self._above[block]):
+            behind = micro + parts
+            if self.in_flight(block) and all(self.backward[above] >= behind for above in self._above[block]):
                 tasks.append(Task(block, micro, backward=True))
         return tasks
 
@@ -90,7 +94,7 @@ class Progress:
         """Note that ``task`` has run."""
         counts = self.backward if task.backward else self.forward
         assert counts[task.block] == task.micro, task
-        counts[task.block] += 1
+        counts[task.block] += self.pipeline.parts(task.block)
 
 
 class Rule(Protocol):

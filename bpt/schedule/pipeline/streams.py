@@ -66,23 +66,34 @@ class Steps:
         for micro in micros:
             yield from (Send(flow.index, micro) for flow in self._out_of[None])
 
-    def forward(self, segments: Iterable[int], micro: int) -> Iterator[Instruction]:
-        """Segments run forward, from the bottom up."""
-        for segment in segments:
-            yield from (Recv(flow.index, micro) for flow in self._into[segment])
-            yield Forward(segment, micro)
-            yield from (Send(flow.index, micro) for flow in self._out_of[segment])
+    def forward(self, segments: Iterable[int], micro: int, parts: int = 1) -> Iterator[Instruction]:
+        """Segments run forward, from the bottom up.
 
-    def backward(self, segments: range, micro: int, last: bool) -> Iterator[Instruction]:
+        Args:
+            parts: so many micro-batches at a time, from ``micro`` on.
+        """
+        micros = range(micro, micro + parts)
+        for segment in segments:
+            yield from (Recv(flow.index, each) for each in micros for flow in self._into[segment])
+            yield Forward(segment, micro)
+            yield from (Send(flow.index, each) for each in micros for flow in self._out_of[segment])
+
+    def backward(self, segments: range, micro: int, last: bool, parts: int = 1) -> Iterator[Instruction]:
         """Segments run backward, from the top down.
 
         Args:
             last: this is their last micro-batch, after which their gradients may be exchanged.
+            parts: as of ``forward``.
         """
+        micros = range(micro, micro + parts)
         for segment in reversed(segments):
-            yield from (Recv(flow.index, micro, diff=True) for flow in self._out_of[segment] if flow.diff)
+            yield from (
+                Recv(flow.index, each, diff=True) for each in micros for flow in self._out_of[segment] if flow.diff
+            )
             yield Backward(segment, micro)
-            yield from (Send(flow.index, micro, diff=True) for flow in self._into[segment] if flow.diff)
+            yield from (
+                Send(flow.index, each, diff=True) for each in micros for flow in self._into[segment] if flow.diff
+            )
             if last and self._overlap:
                 yield Exchange(segment)
 
@@ -137,11 +148,12 @@ def _yield_iteration(pipeline: Pipeline, stage: int, order: Order) -> Iterator[I
     for task in order:
         if isinstance(task, DrawTask):
             yield from steps.draw(range(task.micro, task.micro + pipeline.micro_batches))
-        elif task.backward:
-            last = task.micro == pipeline.micros - 1
-            yield from steps.backward(pipeline.blocks[task.block].segments, task.micro, last)
+            continue
+        segments, parts = pipeline.blocks[task.block].segments, pipeline.parts(task.block)
+        if task.backward:
+            yield from steps.backward(segments, task.micro, task.micro + parts == pipeline.micros, parts)
         else:
-            yield from steps.forward(pipeline.blocks[task.block].segments, task.micro)
+            yield from steps.forward(segments, task.micro, parts)
     yield from steps.exchange(segment for segment, its in enumerate(pipeline.stages) if its == stage)
     yield Wait()
     yield Update()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -82,6 +83,30 @@ def test_textbook_orders_of_four_micro_batches(stages: int) -> None:
             assert text(instructions(rule, pipeline, stage), messages=False) == begin + order.format(stage)
 
 
+def test_a_segment_that_gathers_runs_once_for_all_micro_batches() -> None:
+    """Segment 1, on the second of two stages: it waits for both micro-batches, forward and backward."""
+    pipeline = Pipeline((0, 1, 1), chain((0, 1, 1)).flows, 1, 2, gathers=frozenset([1]))
+    assert [text(instructions(GPIPE, pipeline, stage)) for stage in range(2)] == [
+        "D0 F0.0 S0.0 F0.1 S0.1 r0.0 B0.0 r0.1 B0.1 X0 W U",
+        "R0.0 R0.1 F1.0 F2.0 F2.1 B2.0 B2.1 X2 B1.0 s0.0 s0.1 X1 W U",
+    ]
+
+
+@settings(deadline=None)
+@given(pipelines(), st.data())
+def test_any_segments_may_gather(pipeline: Pipeline, data: st.DataObject) -> None:
+    """GPIPE comes to an end, whatever gathers; such segments run once a pass, the others once a micro-batch."""
+    gathers = data.draw(st.frozensets(st.integers(0, len(pipeline.stages) - 1)))
+    gathering = replace(pipeline, gathers=gathers)
+    every = streams(GPIPE, gathering, 2)
+    simulate(every, EqualTimes())
+    for segment in range(len(pipeline.stages)):
+        runs = 2 * pipeline.passes * (1 if segment in gathers else pipeline.micro_batches)
+        for kind in (Forward, Backward):
+            assert sum(isinstance(its, kind) and its.segment == segment for stream in every for its in stream) == runs
+
+
+@settings(deadline=None)
 @given(stages=st.integers(1, 6), micros=st.integers(1, 12))
 def test_order_of_1f1b(stages: int, micros: int) -> None:
     """Some forward passes, then backward and forward in turn, then the rest of the backward passes."""

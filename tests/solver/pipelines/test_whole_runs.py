@@ -99,6 +99,56 @@ def test_undivided_batches(ranks: int, stages: int, schedule: str, exchange: str
     assert_same_run(ranks, pipeline(stages, schedule), exchange)
 
 
+OVER_BATCH = "parallel_param { pipeline_param { batch_norm_over: BATCH } }"
+
+
+@pytest.mark.usefixtures("normalised")
+@pytest.mark.parametrize(
+    ("ranks", "stages", "schedule", "micro_batches", "exchange"),
+    [
+        (2, 2, "GPIPE", 3, ""),
+        (3, 3, "ONE_F_ONE_B", 2, ""),
+        (4, 4, "SEQUENTIAL", 4, ""),
+        (2, 2, "GPIPE", 8, ""),  # micro-batches without samples
+        (4, 2, "GPIPE", 2, RING),
+        (6, 3, "ONE_F_ONE_B", 3, CGDP),
+        (4, 2, "GPIPE", 2, "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"),
+    ],
+)
+def test_batch_norm_over_all_micro_batches(
+    ranks: int, stages: int, schedule: str, micro_batches: int, exchange: str
+) -> None:
+    """``sync_batch_norm`` is on, and ``iter_size`` is 2."""
+    assert_same_run(ranks, pipeline(stages, schedule, micro_batches), exchange, OVER_BATCH)
+
+
+@pytest.mark.usefixtures("normalised")
+def test_a_micro_batch_is_normalised_over_replicas() -> None:
+    """By ``sync_batch_norm``: a curve of its own, that of however many stages."""
+    train(4, "snapshot: 5", pipeline(2, "GPIPE", 2))
+    two = Saved.read(9)
+    remove_snapshots()
+    train(6, "snapshot: 5", pipeline(3, "ONE_F_ONE_B", 2))
+    Saved.read(9).check(two)
+    remove_snapshots()
+    train(4, "snapshot: 5", pipeline(2, "GPIPE", 2), "parallel_param { sync_batch_norm: false }")
+    with pytest.raises(AssertionError):
+        Saved.read(9).check(two)
+
+
+@pytest.mark.usefixtures("branched")
+@pytest.mark.parametrize(("ranks", "schedule"), [(3, "GPIPE"), (3, "ONE_F_ONE_B"), (6, "SEQUENTIAL")])
+def test_losses_that_count_labels_wait_for_all_micro_batches(ranks: int, schedule: str) -> None:
+    """Of one head near the bottom, whose scores are read again above, and of that at the top."""
+    net = Path("net.prototxt")
+    text = net.read_text()
+    for name, label in (("early", 1), ("loss", 2)):
+        text = text.replace(f'name: "{name}" type', f'name: "{name}" loss_param {{ ignore_label: {label} }} type')
+    net.write_text(text)
+    place_all(BRANCHED)
+    assert_same_run(ranks, pipeline(3, schedule, 3))
+
+
 @pytest.mark.usefixtures("branched")
 @pytest.mark.parametrize(
     ("ranks", "stages", "schedule", "micro_batches", "exchange"),
