@@ -18,6 +18,7 @@ from bpt.check import comparison
 from bpt.check.comparison import Compared, compare
 from bpt.comm.base import Communicator
 from bpt.device import CPU
+from bpt.errors import LayerError
 from bpt.exchange import Bucket
 from bpt.exchange.tree import Tree
 from bpt.net import Net
@@ -102,6 +103,14 @@ def test_batch_norm_of_micro_batches_on_shards(tmp_path: Path) -> None:
         shards = f"num_shards: 2 fc_param {{ scheme: {scheme} }}"
         text = f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: 2 }} {shards} }}"
         assert differing(compared(tmp_path, 4, text, net=net)) == [], scheme
+
+
+def test_batch_norm_over_replicas_and_micro_batches(tmp_path: Path) -> None:
+    """All of them together is what one process does; some of each rank's samples are no micro-batch of its."""
+    sync = "parallel_param {{ num_stages: 2 sync_batch_norm: true pipeline_param {{ micro_batches: 2 {} }} }}"
+    assert differing(compared(tmp_path, 4, sync.format("batch_norm_over: BATCH"), net=WITH_BATCH_NORM)) == []
+    with pytest.raises(LayerError, match=r'layer "bn": it normalises each micro-batch .*batch_norm_over: BATCH'):
+        compared(tmp_path, 4, sync.format(""), net=WITH_BATCH_NORM)
 
 
 def test_what_is_not_trained_is_left_out(tmp_path: Path) -> None:
