@@ -239,7 +239,7 @@ SMALL_SOLVER = """\
     test_interval: 27
     test_initialization: false
 
-    base_lr: 0.005
+    base_lr: {rate}
     lr_policy: "multistep"
     gamma: 0.1
     stepvalue: {drop}
@@ -281,18 +281,18 @@ def hybrid(depth: int, folder: str, alone: str, shape: str, text: str) -> dict[s
         text: what both have in common.
     """
     name = f"{alone}_hybrid.prototxt"
-    but = "" if alone == "solver" else ", but for 15 epochs: delayed gradients take longer"
+    but = "" if alone == "solver" else ", but for 15 epochs at half the rate: gradients are stale"
     about = ABOUT_HYBRID.format(
         depth=depth, folder=folder, name=name, alone=f"as {alone}.prototxt", but=but, shape=shape
     )
     prefix = "hybrid" if alone == "solver" else "small_hybrid"
-    return {name: solver(about, text.format(folder=folder, prefix=prefix, drop=270, last=405), HYBRID)}
+    return {name: solver(about, text.format(folder=folder, prefix=prefix, rate=0.0025, drop=324, last=405), HYBRID)}
 
 
 def small() -> Network:
     build_it = partial(build, depth=18, width=4, strides=(1, 1, 1, 1), classifier=BALANCED)
     data = Brains(32, {"mirror": True, "shift": 1})
-    text = solver(ABOUT_SMALL_SOLVER, SMALL_SOLVER.format(prefix="small", drop=108, last=162), ALIKE)
+    text = solver(ABOUT_SMALL_SOLVER, SMALL_SOLVER.format(prefix="small", rate=0.005, drop=108, last=162), ALIKE)
     return Network(
         "resattnet18_3d",
         "3D-ResAttNet-18_small",
