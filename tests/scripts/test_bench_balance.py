@@ -193,7 +193,7 @@ def test_a_job_and_what_it_leaves(
     monkeypatch.setattr(bench, "images_to_learn", lambda *_: (tmp_path / "digits", 32, 8))
     words = ["--shape", "1x28x28", "--train", "32", "--test", "8"]
     nets.call(nets.ROOT / "scripts" / "make_synthetic.py", str(tmp_path / "digits"), *words)
-    monkeypatch.setattr(bench, "BATCH_TO_LEARN", 8)
+    monkeypatch.setattr(bench, "SMALL_BATCH", 8)
     bench.learn("staticlb_mnist", place, arguments, tmp_path, tables)
 
     told = capsys.readouterr().out

@@ -82,7 +82,8 @@ HELP = (
 )
 BANDWIDTH = "1gbit"
 FEW = 5  # replicas at most, with --quick
-BATCH_TO_LEARN, EPOCHS = 128, {"staticlb_mnist": 50, "staticlb_cifar10": 30}
+BATCH_TO_LEARN, SMALL_BATCH, FEW_TESTS = 128, 32, 100  # the others with --quick
+EPOCHS = {"staticlb_mnist": 50, "staticlb_cifar10": 30}
 WAYS = {  # balance, and fields of balance_param
     "UNIFORM": ("UNIFORM", ""),
     "STATIC": ("STATIC", ""),
@@ -197,7 +198,7 @@ def order_of(solvers: Sequence[Path], profile: Path, rounds: int, arguments: arg
 def learn(name: str, place: Place, arguments: argparse.Namespace, folder: Path, tables: Tables) -> None:
     """Train one net in all ways, some times each, and tell its accuracy."""
     data, train, test = images_to_learn(name, arguments.data, folder, arguments.quick)
-    batch = BATCH_TO_LEARN
+    batch, test = (SMALL_BATCH, min(test, FEW_TESTS)) if arguments.quick else (BATCH_TO_LEARN, test)
     iterations = 0 if arguments.quick else EPOCHS[name] * train // batch
     solver, profile = (folder / f"{name}_to_learn.{kind}" for kind in ("prototxt", "json"))  # of these images' size
     curves: dict[str, list[list[curve.Point]]] = {}

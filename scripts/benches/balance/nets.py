@@ -41,13 +41,13 @@ SMALL = ("staticlb_mnist", "staticlb_cifar10")  # Tables 1 and 2
 # Such that an iteration takes half a second or more. A host of a quarter of a core needs 10 to 20 ms for the exchange,
 # and stands still for 7.5 ms at a time, so that shorter iterations are uneven.
 NETS = {
-    "staticlb_mnist": Setting(*MNIST, (1024, 2048, 4096, 8192), (256, 512)),
-    "staticlb_cifar10": Setting(*CIFAR, (512, 1024, 2048, 4096), (128,)),
-    "resnet20": Setting(*CIFAR, (256, 512), (32,)),
-    "resnet32": Setting(*CIFAR, (384,), (16,)),
-    "resnet44": Setting(*CIFAR, (256,), (16,)),
-    "resnet56": Setting(*CIFAR, (256,), (8,)),
-    "resnet110": Setting(*CIFAR, (192,), (8,)),
+    "staticlb_mnist": Setting(*MNIST, (1024, 2048, 4096, 8192), (64, 128)),
+    "staticlb_cifar10": Setting(*CIFAR, (512, 1024, 2048, 4096), (64,)),
+    "resnet20": Setting(*CIFAR, (256, 512), (16,)),
+    "resnet32": Setting(*CIFAR, (384,), (8,)),
+    "resnet44": Setting(*CIFAR, (256,), (8,)),
+    "resnet56": Setting(*CIFAR, (256,), (4,)),
+    "resnet110": Setting(*CIFAR, (192,), (4,)),
 }
 
 
