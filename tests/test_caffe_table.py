@@ -267,12 +267,6 @@ def _program(name: str) -> str:
     return file if "." in file else f"{file}.py"
 
 
-def test_the_guide_leads_somewhere() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "docs" / "caffe.md").read_text())
-    assert links
-    assert all((ROOT / "docs" / link).is_file() for link in links)
-
-
 # --- pycaffe
 
 

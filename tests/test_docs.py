@@ -55,3 +55,21 @@ def test_what_the_guide_says(guide: Path) -> None:
             promise = re.match(r"print\(.*\)  # (.*)", lines[statement.lineno - 1])
             if promise:
                 assert printed.getvalue().strip() == promise[1], f"{guide.name}:{statement.lineno}"
+
+
+def anchors(guide: Path) -> set[str]:
+    """What a heading is linked by: its words in small letters, with dashes between."""
+    headings = re.findall(r"^#+ (.*)$", guide.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+def test_links_lead_somewhere(guide: Path) -> None:
+    """To a file of the repository and, in a guide, to a heading that it has."""
+    text = re.sub(r"^```.*?^```$", "", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"https?:|mailto:", link):
+            name, _, anchor = link.partition("#")
+            target = guide.parent / name if name else guide
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link

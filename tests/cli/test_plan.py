@@ -64,12 +64,12 @@ def test_the_flag_counts_more_than_the_solver(bpt: Bpt) -> None:
 
 
 def test_what_training_would_refuse_is_not_planned(inputs: Path, bpt: Bpt) -> None:
-    """Nets whose batches stay whole have no stages yet."""
+    """A blob that is learned has no samples, which stages could divide into micro-batches."""
     train = (inputs / "lenet_train_test.prototxt").read_text()
     (inputs / "lenet_train_test.prototxt").write_text(
-        train + 'layer { name: "turned" type: "Permute" bottom: "ip2" top: "t" permute_param { order: 1 } }'
+        train + 'layer { name: "learned" type: "Parameter" top: "t" parameter_param { shape { dim: 2 } } }'
     )
-    assert "turned" in bpt(*PLAN, "--devices=2").error
+    assert "learned" in bpt(*PLAN, "--devices=2").error
 
 
 @pytest.mark.usefixtures("inputs")
@@ -137,11 +137,6 @@ def test_measured_costs(bpt: Bpt, cluster: Path) -> None:
 @pytest.mark.parametrize(
     ("devices", "text", "message"),
     [
-        (
-            "2",
-            "allocator: EXACT objective: PROFIT schedule: DELAYED",
-            "schedule: DELAYED needs consecutive layers on each",
-        ),
         ("2", "allocator: MANUAL", "no layer runs on stage 1 (device 1)"),
         ("40", "", "--devices 40: the net can be cut into 8 stages at most"),
         ("tiny.prototxt", "", "tiny.prototxt: allocator: BLOCK finds no cut that fits"),
@@ -241,5 +236,5 @@ def test_the_guides_commands_run(bpt: Bpt, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "data" / "digits" / "train_lmdb").symlink_to(GOLDEN / "lmdb" / "digits_train_lmdb")
     monkeypatch.chdir(tmp_path)
     outcomes = [bpt(*words) for words in examples()]
-    assert [outcome.status for outcome in outcomes] == [0] * 6
+    assert outcomes and not any(outcome.status for outcome in outcomes)
     assert outcomes[0].out.rstrip() in GUIDE.read_text()

@@ -360,11 +360,14 @@ layer { name: "unread" type: "Silence" bottom: "mixed" include { phase: TRAIN } 
         outer(3, "exchange: ASGD agwu_param { ranks: 2 }")
 
 
-def test_what_cannot_go_through_in_micro_batches_is_refused() -> None:
-    normalised = 'type: "BatchNorm" bottom: "conv" top: "conv"'
-    put(NET.replace(normalised, f"{normalised} batch_norm_param {{ sync: true }}"), "fc")
-    with pytest.raises(LayerError, match=r'layer "bn": is to normalise by the whole batch \(sync\)'):
-        outer(3, f"exchange: ASGD {GPIPE}")
+@pytest.mark.parametrize("exchange", ["AGWU", "ASGD"])
+def test_micro_batches_are_gathered_to_normalise_by_the_batch(exchange: str) -> None:
+    put(NET, "fc")
+    alone()
+    expected = weights()
+    over_batch = "parallel_param { pipeline_param { batch_norm_over: BATCH } }"
+    outer(3, f"exchange: {exchange} agwu_param {{ {UNWEIGHED} }} {GPIPE}", over_batch)
+    assert_equal(weights(), expected, 1e-6)
 
 
 @pytest.mark.parametrize(
