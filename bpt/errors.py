@@ -96,7 +96,12 @@ class FileError(UserError):
 
     def __init__(self, path: object, message: str) -> None:
         self.path = str(path)
+        self.reason = message
         super().__init__(f"{path}: {message}")
+
+    def about(self, path: str) -> FileError:
+        """The same error of another file: that which this one was to become."""
+        return FileError(path, self.reason)
 
 
 class RunError(BptError, RuntimeError):
@@ -112,7 +117,12 @@ class WriteError(RunError):
 
     def __init__(self, path: object, reason: object) -> None:
         self.path = str(path)
+        self.reason = str(reason)
         super().__init__(f"{path}: could not be written: {reason}")
+
+    def about(self, path: str) -> WriteError:
+        """The same error of another file: that which this one was to become."""
+        return WriteError(path, self.reason)
 
 
 class LostRankError(RunError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 
 import torch
@@ -49,23 +49,24 @@ def train(
 
         outcome_of_first(world, None if world.rank else partial(check_file, trace))
     keep_memory(plan.parallel_param)
-    if plan.is_outer:
-        from bpt.server import train as train_outer  # noqa: PLC0415  as above
-
-        with _tracing(trace, world):
-            outcome = train_outer(plan, world, device, signals, resume, replay)
-    elif replay:
+    if replay and not plan.is_outer:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         raise UserError(
             f"--replay repeats a run of exchange: SGWU, AGWU or ASGD, and the solver says {exchange}, which needs no "
             "log to be repeated: random_seed does it"
         )
-    else:
-        with _tracing(trace, world):
+    with _tracing(trace, world), ExitStack() as stack:
+        lock = snapshot.held_for(plan)
+        outcome_of_first(world, None if world.rank else lambda: bool(stack.enter_context(lock)))
+        if plan.is_outer:
+            from bpt.server import train as train_outer  # noqa: PLC0415  as above
+
+            outcome = train_outer(plan, world, device, signals, resume, replay)
+        else:
             outcome = _together(plan, world, device, signals, resume)
     if outcome.terminated:
         state, saved = snapshot.state_path(plan, outcome.iterations), ""
-        if plan.snapshot_after_train:  # "auto" might find one of an older run that came further
+        if plan.snapshot_after_train:
             saved = f"; wrote {state}; --snapshot {state} goes on from there"
         raise RunError(f"stopped by SIGTERM after {outcome.iterations} iterations{saved}")
     if outcome.short:

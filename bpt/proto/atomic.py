@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bpt.errors import FileError, WriteError
+
+_STEM = 100  # characters of a file's name that its temporary one has, too
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
@@ -83,11 +86,59 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         yield file
 
 
+@contextlib.contextmanager
+def atomic_paths(*paths: str) -> Iterator[list[str]]:
+    """Gives the names of empty files to write; once the block ends, they become the files at ``paths``: one commit.
+
+    The last one vouches for the others: what stood in its place is gone before any of these is replaced, so whatever
+    happens in between, nobody ever sees it beside what it does not belong to. If the block raises anything, the old
+    files stay. Links are replaced, not followed.
+
+    Raises:
+        WriteError: a file could not be written, whether by the block or on its way to its place; it names the one of
+            ``paths``.
+    """
+    temporary: dict[str, Path] = {}
+    path = paths[-1]
+    try:
+        for path in paths:
+            temporary[path] = _create_beside(Path(path))
+        yield [os.fspath(made) for made in temporary.values()]
+        for path in paths:
+            _sync(temporary[path])
+        Path(path).unlink(missing_ok=True)
+        for path in paths:
+            os.replace(temporary[path], path)
+        _sync_folder(Path(path).parent)
+    except (FileError, WriteError) as error:
+        named = {os.fspath(made): name for name, made in temporary.items()}
+        raise (error.about(named[error.path]) if error.path in named else error) from None
+    except OSError as error:
+        raise WriteError(path, _reason(Path(path), error)) from error
+    finally:
+        for made in temporary.values():
+            made.unlink(missing_ok=True)
+
+
+def leftovers(prefix: str) -> list[str]:
+    """Temporary files of writers that were killed, of files whose names start with ``prefix``.
+
+    To be asked where nobody else writes any: a writer that lives has such files, too.
+    """
+    folder, name = os.path.split(prefix)
+    pattern = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp(?:\.\w+)?")
+    try:
+        found = [match for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match]
+    except OSError:
+        return []
+    return [os.path.join(folder, match[0]) for match in found if match[1].lstrip(".").startswith(name[:_STEM])]
+
+
 def _create_beside(target: Path) -> Path:
     """Creates an empty file beside ``target``, with the permissions that ``target`` has or would get."""
     if target.is_dir():
         raise OSError("there is a folder of that name")
-    temporary = target.with_name(f".{target.stem[:100]}.{secrets.token_hex(6)}.tmp{target.suffix}")
+    temporary = target.with_name(f".{target.stem[:_STEM]}.{secrets.token_hex(6)}.tmp{target.suffix}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     with contextlib.suppress(FileNotFoundError):
         os.chmod(temporary, target.stat().st_mode & 0o7777)

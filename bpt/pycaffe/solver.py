@@ -22,6 +22,7 @@ from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
 from bpt.solver import solver as core
+from bpt.state import held_for
 
 
 class Solver(Single):
@@ -84,7 +85,7 @@ class Solver(Single):
         """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""
         if path is not None:
             self.restore(path)
-        with self._training():
+        with self._training(), held_for(self._loop.plan):
             self._loop.solve()
 
     def snapshot(self) -> str:

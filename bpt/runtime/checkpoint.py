@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+import secrets
+from dataclasses import dataclass, field, replace
 
 from bpt import state as snapshot
 from bpt.events.event import Activity
@@ -31,12 +32,14 @@ class Checkpoint:
         net: the net that is trained.
         rule: updates it.
         parallel: which rank holds what.
+        run: tells this start of training from all others; of the rank that writes.
     """
 
     plan: RunPlan
     net: Net
     rule: UpdateRule
     parallel: Parallel
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def write(self, state: TrainState) -> str:
         """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
@@ -49,6 +52,7 @@ class Checkpoint:
         """
         saved = pb.SolverState(
             iter=state.iteration,
+            run=self.run,
             loss_history=state.losses,
             random_seed=state.seed,
             solver_type=self.plan.optim.type,
@@ -79,13 +83,15 @@ class Checkpoint:
             state: as it is now. Its seed stays; its tensors, the net's and the rule's own, take the file's values.
 
         Raises:
-            FileError: a file is missing, damaged, of another kind, or of another net.
+            FileError: a file is missing, damaged, of another kind, or of another net, or the weights are not those that
+                the state was written with.
             UserError: ranks have different files of this name.
         """
         LOG.info("Resuming from %s", path)
         world = self.parallel.grid.world
         if world.size > 1:
             check_same(world, {f"the snapshot {os.path.basename(path)}": file_digest(path)})
+        snapshot.verify(path)
         saved = snapshot.restore(path, self.net, self.rule)
         if saved.HasField("random_seed") and saved.random_seed != state.seed:
             LOG.warning(

@@ -26,7 +26,7 @@ FEWEST = 3  # runs that there are at least, however long they take
 REFINEMENTS = 5  # times at most that the division found is measured, and corrected
 SHOWN = 8  # ranks in a log line
 WORTH_A_WORD = 2  # so many times as uncertain as it should be, a time is remarked on
-TOLERANCE = 0.03  # a measured time may be so far from the one that was interpolated
+TOLERANCE = 0.03  # a measured time may be so far from the one that was interpolated, or as it is uncertain
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,9 @@ class _Survey:
             mine = min(mine, mine if own.cap is None else own.cap)  # a stage may have more than fits with the whole net
             predicted = own.seconds(mine)
             self._step(mine, self._limits)
-            error_of_mine = abs(self._points[mine].seconds / predicted - 1) if mine else 0.0
-            if max(self._comm.allgather(error_of_mine)) <= TOLERANCE:
+            found = self._points[mine] if mine else None
+            missed = abs(found.seconds / predicted - 1) - max(TOLERANCE, found.relative) if found else 0.0
+            if max(self._comm.allgather(missed)) <= 0:
                 return
 
     def _fits(self, size: int) -> bool:

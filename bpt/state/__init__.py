@@ -5,11 +5,12 @@
 kept apart, as tensors of the update rule.
 """
 
-from bpt.state.resuming import find_newest, read_state, restore
+from bpt.state.prefix_lock import held_for
+from bpt.state.resuming import find_newest, read_state, restore, verify
 from bpt.state.weights import load_weights, save_weights, weight_files
 from bpt.state.writing import check_names, state_path, violations, write
 
 __all__ = [
-    "check_names", "find_newest", "load_weights", "read_state", "restore", "save_weights", "state_path",
-    "violations", "weight_files", "write",
+    "check_names", "find_newest", "held_for", "load_weights", "read_state", "restore", "save_weights", "state_path",
+    "verify", "violations", "weight_files", "write",
 ]  # fmt: skip

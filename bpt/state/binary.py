@@ -15,7 +15,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary, write_binary
 from bpt.proto.blobs import FloatArray, array_to_blob, blob_shape, blob_to_array, is_legacy
 from bpt.state.gathering import BlobValues, Gathered, Layers
-from bpt.state.stored import StoredBlob, StoredLayers
+from bpt.state.stored import StoredBlob, StoredLayers, check_finite
 
 LOG = logging.getLogger("bpt")
 
@@ -95,12 +95,12 @@ class _BlobOfMessage(StoredBlob):
         return values[part.index(len(shape))] if part else values
 
     def check(self) -> None:
-        self._guarded(blob_to_array)
+        self._guarded(lambda blob: check_finite(blob_to_array(blob)))
 
     def _guarded(self, get: Callable[[pb.BlobProto], T]) -> T:
         try:
             return get(self._blob)
-        except BptError as error:
+        except (BptError, ValueError) as error:
             raise FileError(self._path, f"{self._what}: {error}") from None
 
 

@@ -26,7 +26,7 @@ from bpt.proto.blobs import FloatArray
 from bpt.proto.fields import without
 from bpt.state.gathering import PIECE, Gathered, Layers
 from bpt.state.hdf5_names import ByForm, check_names
-from bpt.state.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, runs_of_rows, shape_string
+from bpt.state.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, check_finite, runs_of_rows, shape_string
 
 if TYPE_CHECKING:
     import h5py
@@ -234,7 +234,11 @@ class _BlobOfFile(StoredBlob):
         if count(self.shape) > stored * _MOST_VALUES_A_BYTE:
             raise FileError(self._path, f"holds {stored} bytes of a blob of shape {shape_string(self.shape)}")
         for start, stop in runs_of_rows(self.shape or (1,), PIECE):  # a number is one row
-            self._read((slice(start, stop),) if self.shape else ())
+            values = self._read((slice(start, stop),) if self.shape else ())
+            try:
+                check_finite(values)
+            except ValueError as error:
+                raise FileError(self._path, f"{self._dataset.name}: {error}") from None
 
     def _read(self, place: tuple[slice, ...]) -> FloatArray:
         with _explained(self._path), np.errstate(over="ignore"):  # of doubles

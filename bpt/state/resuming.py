@@ -13,7 +13,7 @@ from bpt.graph.layer_graph import Param
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
-from bpt.state import binary, hdf5
+from bpt.state import binary, hdf5, integrity
 from bpt.state.stored import NO_STATE, StoredBlob, StoredLayers, shape_string
 from bpt.state.weights import Copy, copy_blobs, kind_of_file, match_layers, open_weights
 
@@ -57,9 +57,10 @@ def read_state(path: str) -> pb.SolverState:
 
 
 def find_newest(prefix: str) -> str | None:
-    """The solver state of the newest good snapshot under ``prefix``: the one after the most iterations.
+    """The solver state of the newest good snapshot under ``prefix``.
 
-    A snapshot is good if all of its state and its weights can be read. One that is not is skipped with a warning.
+    That is, of the run that wrote last, the one after the most iterations; else the next. What is not good, by
+    ``verify``, is skipped with a warning.
     """
     folder, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.solverstate(\.h5)?")
@@ -67,25 +68,60 @@ def find_newest(prefix: str) -> str | None:
         found = [match for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match]
     except OSError:
         return None
-    for match in sorted(found, key=lambda match: (int(match[1]), match[0]), reverse=True):
+    told = []
+    for match in found:
         path = os.path.join(folder, match[0])
         try:
-            _read_through(path)
+            state = read_state(path)
         except BptError as error:
             LOG.warning("Skipping snapshot %s: %s", path, error)
         else:
+            told.append((state.run, state.written or os.path.getmtime(path), int(match[1]), path))
+    last = {run: max(written for other, written, *_ in told if other == run) for run, *_ in told}
+    for run, _, _, path in sorted(told, key=lambda each: (last[each[0]], *each[2:]), reverse=True):
+        try:
+            verify(path)
+        except BptError as error:
+            LOG.warning("Skipping snapshot %s: %s", path, error)
+        else:
+            others = len(last) - 1
+            if others:
+                which = f"run {run}, which wrote last" if run else "a run without a name, which wrote last"
+                LOG.info("%s is of %s; there are snapshots of %d other%s", path, which, others, "s" * (others > 1))
             return path
     return None
 
 
-def _read_through(path: str) -> None:
+def verify(path: str) -> None:
+    """Read the snapshot with the solver state at ``path``, and keep nothing.
+
+    Raises:
+        FileError: a file is missing or damaged, the weights are not those that the state was written with, or values
+            are not finite.
+    """
+    has_checksum = integrity.has_checksum(path)
     with _open_state(path) as (state, history):
+        if state.HasField("run") and not has_checksum:
+            raise FileError(path, "is damaged: it has lost its checksum")
         for blob in history:
             blob.check()
-    with open_weights(learned_net(state, path)) as layers:
+    if not state.HasField("learned_net"):
+        return
+    model = learned_net(state, path)
+    with open_weights(model) as layers:
+        if not _are_of(state, model):
+            raise FileError(model, f"is damaged, or of another run: these are not the weights that {path} belongs to")
         for blobs in layers.values():
             for blob in blobs.values():
                 blob.check()
+
+
+def _are_of(state: pb.SolverState, model: str) -> bool:
+    """Whether these are a state's weights, as far as it tells."""
+    try:
+        return not state.HasField("weights_digest") or integrity.file_digest(model) == state.weights_digest
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
@@ -102,10 +138,16 @@ def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
 
 
 def learned_net(state: pb.SolverState, path: str) -> str:
-    """Where the weights of the state at ``path`` are: as written, which is relative, or beside the state."""
+    """Where the weights of the state at ``path`` are: beside the state, or as written, which is relative.
+
+    Files are moved and copied, so what is beside the state comes first, unless the other one has its digest.
+    """
     name = os.fsdecode(state.learned_net)  # protobuf gives bytes that are not UTF-8 as they are
     beside = os.path.join(os.path.dirname(path), os.path.basename(name))
-    return beside if not os.path.exists(name) and os.path.exists(beside) else name
+    there = [each for each in (beside, name) if os.path.exists(each)]
+    if len(there) > 1 and not _are_of(state, beside) and _are_of(state, name):
+        return name
+    return there[0] if there else name
 
 
 def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:

@@ -6,6 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
+import numpy as np
+
 from bpt.graph.part import Slice
 from bpt.graph.spec import Shape, count
 from bpt.proto.blobs import FloatArray, fits
@@ -43,8 +45,15 @@ class StoredBlob(ABC):
         """Read all values once and keep none of them.
 
         Raises:
-            FileError: the values cannot be read.
+            FileError: the values cannot be read, or are not all finite.
         """
+
+
+def check_finite(values: FloatArray) -> None:
+    """Raise a ValueError if they are not all finite: nothing can be trained from them."""
+    infinite = values.size - int(np.isfinite(values).sum())
+    if infinite:
+        raise ValueError(f"{infinite} of {values.size} values are NaN or infinite; the run had diverged before")
 
 
 StoredLayers = dict[str, dict[int, StoredBlob]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,9 @@ from bpt.net import Net
 from bpt.optim.lr_policy import current_step
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.atomic import creates_nothing
-from bpt.state import binary, hdf5, hdf5_names
-from bpt.state.gathering import history_of, write_together
-from bpt.state.weights import save_weights
+from bpt.proto.atomic import atomic_paths, creates_nothing
+from bpt.state import binary, hdf5, hdf5_names, integrity
+from bpt.state.gathering import blobs_of, history_of, layers_of, write_together
 from bpt.violation import Violation
 
 if TYPE_CHECKING:
@@ -61,16 +61,17 @@ def write(
     comm: Communicator | None = None,
     parts: Sequence[Part] | None = None,
 ) -> str:
-    """Write a snapshot after ``state.iter`` iterations: the weights, then the state. Returns the state's path.
+    """Write a snapshot after ``state.iter`` iterations: weights and state, as one commit. Returns the state's path.
 
-    Either file is written all or not at all, and a state stands for weights that are there. A collective call: rank
+    Both files are written or none, and a state stands for weights that are there, A collective call: rank
     0 writes whole blobs, to which the others send what they hold. So a snapshot does not tell how many ranks made it.
 
     Args:
         plan: says where, in which format, and whether with diffs.
         net: the net that is trained.
         rule: its history is saved. ``snapshot_diff`` saves its last updates, which is what Caffe's diffs hold then.
-        state: ``iter``, the same on all ranks, and rank 0's own fields; the others are filled in.
+        state: ``iter``, the same on all ranks, and rank 0's own fields; the others are filled in: those of Caffe, and
+            those by which ``verify`` finds damage if it names its ``run``.
         comm: the ranks that hold the net; by default this one has all of it.
         parts: what each rank of ``comm`` holds.
 
@@ -82,19 +83,28 @@ def write(
     in_hdf5 = plan.snapshot_format == pb.SolverParameter.HDF5
     words = "HDF5" if in_hdf5 else "binary proto"
     model, path = (_path(plan, state.iter, kind) for kind in ("caffemodel", "solverstate"))
-    write_together(comm, (), lambda: _make_folder(model))
-    if comm.rank == 0:
-        LOG.info("Snapshotting to %s file %s", words, model)
-    save_weights(net, model, rule.updates if plan.snapshot_diff else None, comm, parts)
-    full = pb.SolverState()
-    full.CopyFrom(state)
-    full.learned_net = model
-    full.current_step = current_step(plan.optim, state.iter - 1)
-    if comm.rank == 0:
-        LOG.info("Snapshotting solver state to %s file %s", words, path)
     history = history_of(net, rule.history, rule.moments, comm, parts)
-    write_state = (hdf5 if in_hdf5 else binary).write_state
-    write_together(comm, history, lambda: write_state(full, history, path))
+    layers = layers_of(net, rule.updates if plan.snapshot_diff else None, comm, parts)
+    of_format = hdf5 if in_hdf5 else binary
+
+    def write_both() -> None:
+        _make_folder(model)
+        with atomic_paths(model, path) as (new_model, new_state):
+            LOG.info("Snapshotting to %s file %s", words, model)
+            of_format.write_weights(net.graph.name, layers, new_model)
+            full = pb.SolverState()
+            full.CopyFrom(state)
+            full.learned_net = model
+            full.current_step = current_step(plan.optim, state.iter - 1)
+            if state.run:
+                full.written = time.time()
+                full.weights_digest = integrity.file_digest(new_model)
+            LOG.info("Snapshotting solver state to %s file %s", words, path)
+            of_format.write_state(full, history, new_state)
+            if state.run:
+                integrity.add_checksum(new_state)
+
+    write_together(comm, (*blobs_of(layers), *history), write_both)
     return path
 
 

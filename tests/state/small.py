@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from bpt import state as snapshot
 from bpt.context import PassContext
 from bpt.net import Net
@@ -48,10 +46,10 @@ class Small:
         made = net_of(net, seed)
         return cls(plan, made, make_rule(plan.optim, made, plan.snapshot_diff))
 
-    def snap(self, iteration: int) -> str:
+    def snap(self, iteration: int, run: str | None = None, history: float | None = None) -> str:
         for moment in self.rule.history:
-            moment.copy_(torch.full_like(moment, iteration))
-        return snapshot.write(self.plan, self.net, self.rule, pb.SolverState(iter=iteration))
+            moment.fill_(iteration if history is None else history)
+        return snapshot.write(self.plan, self.net, self.rule, pb.SolverState(iter=iteration, run=run))
 
     def restore(self, path: str) -> pb.SolverState:
         return snapshot.restore(path, self.net, self.rule)
