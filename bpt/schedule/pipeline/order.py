@@ -16,7 +16,7 @@ from bpt.schedule.pipeline.model import Pipeline
 
 
 class Task(NamedTuple):
-    """All segments of a block, forward or backward, for a micro-batch; or for all of a pass: the first stands for it."""
+    """All segments of a block, forward or backward, for a micro-batch; or for all of a pass: the first is named."""
 
     block: int
     micro: int
