@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 from scripts.make_synthetic import images
@@ -19,6 +21,7 @@ SGD = "momentum: 0.9 weight_decay: 0.0005 "
 CHUNKS = ["chunk_size: 1", "chunk_size: 2", "chunk_size: 5", "chunk_size: 1000", "interval: 1"]
 
 
+@pytest.mark.slow
 def test_two_hosts_give_the_weights_of_one_process(tmp_path: Path) -> None:
     with LmdbWriter(tmp_path / "lenet_lmdb") as writer:
         for image, label in images(23, (1, 28, 28), 10, seed=1, part=0):

@@ -43,6 +43,7 @@ def assert_same_weights(one: str, other: str) -> None:
         assert (mine - other_one).abs().max() <= 1e-5 * mine.abs().max(), name
 
 
+@pytest.mark.slow
 def test_train_and_resume_on_other_numbers_of_ranks() -> None:
     with bpt.get_solver("solver.prototxt", 'snapshot_prefix: "alone"') as solver:
         solver.solve()

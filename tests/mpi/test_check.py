@@ -56,7 +56,6 @@ ROWS: dict[int, list[Row]] = {
         ("lenet", 10, SGD + "iter_size: 2", PEERS.format(3)),
         ("lenet", 10, SGD + "iter_size: 2", MASTER.format(3)),
         ("lenet", 10, ADAM, UNEVEN + PEERS.format(3)),
-        ("cifar10_quick", 10, SGD, ""),
         ("alexnet", 7, SGD, ""),
         ("googlenet", 4, SGD, PEERS.format(3)),
         ("resnet20", 7, SGD, SYNC + TREE),
@@ -136,7 +135,7 @@ def test_many_ranks_give_the_weights_of_one(ranks: int, rows: list[Row], data: P
 
 
 @needs_mpi
-@pytest.mark.parametrize(("ranks", "rows"), jobs(CGDP_ROWS, (3,)))
+@pytest.mark.parametrize(("ranks", "rows"), jobs(CGDP_ROWS, ()))
 def test_cgdp_gives_the_weights_of_one(ranks: int, rows: list[Row], data: Path) -> None:
     check(ranks, rows, data)
 

@@ -163,6 +163,7 @@ def test_runs() -> None:
     assert [node.bytes_sent for node in both] == [0, 6 * C_W]
 
 
+@pytest.mark.slow
 def test_a_replay_of_another_run() -> None:
     """All ranks learn so before training, and leave in good order."""
     another = f"3 {TRAIN} --replay=digits_run/replay.jsonl --set 'parallel_param {{ exchange: SGWU }}'"
@@ -196,7 +197,7 @@ def test_signals() -> None:
 
 def test_a_worker_that_is_killed() -> None:
     """Its samples go to the other two, and the run to its end."""
-    with running(4, f"4 {TRAIN} --set 'max_iter: 1500'", options=("--with-ft", "ulfm")) as run:
+    with running(4, f"4 {TRAIN} --set 'max_iter: 500'", options=("--with-ft", "ulfm")) as run:
         run.until("Version 4:")
         run.signal(2, signal.SIGKILL)
         assert run.end() == 0, "\n".join(run.log)
@@ -213,7 +214,7 @@ def test_a_worker_that_is_killed() -> None:
     assert abs(nodes[0].passes - nodes[2].passes) <= 2  # each ends within a pass of the others
     assert nodes[1].lost > 0 and nodes[1].idle_at_end_seconds == 0
     assert any(re.match(r"Report: worker 1 .* lost after [\d.]+ s$", line) for line in run.log)
-    assert Path("digits_iter_1500.caffemodel").exists()
+    assert Path("digits_iter_500.caffemodel").exists()
 
 
 def test_data_that_the_server_ships(tmp_path: Path) -> None:
@@ -260,6 +261,7 @@ def test_data_that_one_worker_misses(tmp_path: Path) -> None:
     assert "digits_train_lmdb: no such folder" in error
 
 
+@pytest.mark.slow
 def test_a_net_that_differs_on_one_worker(tmp_path: Path) -> None:
     done, error = fail(write(tmp_path / "there", net=NET.replace("num_output: 10", "num_output: 11")))
     assert done.returncode == 2
@@ -267,6 +269,7 @@ def test_a_net_that_differs_on_one_worker(tmp_path: Path) -> None:
     assert "MPI_ABORT" not in done.stderr
 
 
+@pytest.mark.slow
 def test_data_that_differ_on_one_worker(tmp_path: Path) -> None:
     """Its samples would not be those that the others do not have."""
     there = write(tmp_path / "there")

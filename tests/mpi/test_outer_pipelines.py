@@ -51,6 +51,7 @@ def test_two_pipelines(tmp_path: Path) -> None:
         assert (node.bytes_sent, node.bytes_received) == (6 * C_W, 6 * C_W)
 
 
+@pytest.mark.slow
 def test_two_workers_of_shards_and_of_replicas(tmp_path: Path) -> None:
     """AGWU, and ASGD with chunks; only the server has the data, and every rank of a worker needs its records."""
     write(Path.cwd(), data=False, net=DEEPER)
@@ -76,7 +77,7 @@ def test_two_workers_of_shards_and_of_replicas(tmp_path: Path) -> None:
 def test_a_rank_of_a_pipeline_that_is_killed() -> None:
     """Its whole pipeline is lost; the other one gets the samples, and the run goes on to its end."""
     write(Path.cwd(), data=False, net=DEEPER)
-    line = f"5 {TRAIN} --set 'max_iter: 800 parallel_param {{ {PIPELINES} }}'"
+    line = f"5 {TRAIN} --set 'max_iter: 300 parallel_param {{ {PIPELINES} }}'"
     with running(5, line, options=("--with-ft", "ulfm")) as run:
         run.until("Version 4:")
         run.signal(4, signal.SIGKILL)
@@ -92,4 +93,4 @@ def test_a_rank_of_a_pipeline_that_is_killed() -> None:
     assert "Optimization Done." in run.log
     nodes = read_csv("digits_run").nodes
     assert nodes[0].samples_allocated == SAMPLES and nodes[1].passes < nodes[0].passes
-    assert Path("digits_iter_800.caffemodel").exists()
+    assert Path("digits_iter_300.caffemodel").exists()

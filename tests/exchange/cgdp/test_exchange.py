@@ -107,13 +107,13 @@ def test_what_goes_wrong_in_a_stream_is_raised_by_wait(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("apart", [False, True], ids=["", "streams apart"])
 @pytest.mark.parametrize("hosts", [None, ["a", "a", "b"]], ids=["one host", "two hosts"])
 def test_delays_change_nothing(hosts: list[str] | None, apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1000 iterations of 3 ranks, every stage of every stream delayed at random: always the numbers of one process.
+    """300 iterations of 3 ranks, every stage of every stream delayed at random: always the numbers of one process.
 
     Gradients are whole numbers, and so are their sums, exactly; they depend on the weights, so one wrong number in one
     iteration would show in all later ones.
     """
     delay_streams(monkeypatch, apart)
-    iterations = 1000
+    iterations = 300
 
     def gradient(iteration: int, rank: int, name: str, weights: torch.Tensor) -> torch.Tensor:
         return (weights * (rank + 2) + iteration * (rank + 1) + ord(name)) % 97

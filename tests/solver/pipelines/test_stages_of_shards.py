@@ -63,9 +63,10 @@ def assert_same_run(ranks: int, *overrides: str, alone: tuple[str, ...] = (DOUBL
     [
         (4, (2, 2, "SEQUENTIAL", 1), PEER, ""),
         (4, (2, 2, "GPIPE", 3), MASTER, TREE),
-        (8, (2, 2, "GPIPE", 2), PEER, RING),  # of a replica's 3 samples the peers have 2 and 1, in 2 micro-batches
-        (8, (2, 2, "ONE_F_ONE_B", 2), MASTER, ""),
-        (8, (4, 2, "ONE_F_ONE_B", 3), PEER, ""),
+        # Of a replica's 3 samples the peers have 2 and 1, in 2 micro-batches.
+        pytest.param(8, (2, 2, "GPIPE", 2), PEER, RING, marks=pytest.mark.slow),
+        pytest.param(8, (2, 2, "ONE_F_ONE_B", 2), MASTER, "", marks=pytest.mark.slow),
+        pytest.param(8, (4, 2, "ONE_F_ONE_B", 3), PEER, "", marks=pytest.mark.slow),
         (6, (3, 2, "ONE_F_ONE_B", 2), PEER, CGDP),  # the first stage has no layer that is split
         (6, (3, 2, "GPIPE", 2), MASTER, ""),  # nothing to do for a slave there
         # Slices without features, micro-batches without samples.
@@ -129,7 +130,13 @@ ONCE = "iter_size: 1 clip_gradients: -1 base_lr: 0.01"
 @pytest.mark.usefixtures("branched", "small_tasks")
 @pytest.mark.parametrize(
     ("ranks", "shape", "more"),
-    [(4, (2, 2), PEER), (4, (2, 2), MASTER), (6, (3, 2), CGDP), (3, (3, 1), TASKS), (8, (2, 2), TASKS)],
+    [
+        (4, (2, 2), PEER),
+        (4, (2, 2), MASTER),
+        (6, (3, 2), CGDP),
+        (3, (3, 1), TASKS),
+        pytest.param(8, (2, 2), TASKS, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_delayed(ranks: int, shape: tuple[int, int], more: str) -> None:

@@ -137,7 +137,9 @@ def test_a_micro_batch_is_normalised_over_replicas() -> None:
 
 
 @pytest.mark.usefixtures("branched")
-@pytest.mark.parametrize(("ranks", "schedule"), [(3, "GPIPE"), (3, "ONE_F_ONE_B"), (6, "SEQUENTIAL")])
+@pytest.mark.parametrize(
+    ("ranks", "schedule"), [(3, "GPIPE"), (3, "ONE_F_ONE_B"), pytest.param(6, "SEQUENTIAL", marks=pytest.mark.slow)]
+)
 def test_losses_that_count_labels_wait_for_all_micro_batches(ranks: int, schedule: str) -> None:
     """Of one head near the bottom, whose scores are read again above, and of that at the top."""
     net = Path("net.prototxt")
@@ -155,12 +157,12 @@ def test_losses_that_count_labels_wait_for_all_micro_batches(ranks: int, schedul
     [
         (2, 2, "GPIPE", 2, ""),
         (3, 3, "GPIPE", 3, ""),
-        (4, 4, "ONE_F_ONE_B", 6, ""),
+        pytest.param(4, 4, "ONE_F_ONE_B", 6, "", marks=pytest.mark.slow),
         (2, 2, "ONE_F_ONE_B", 8, ""),  # micro-batches without samples
         (4, 2, "GPIPE", 4, TREE),  # a rank has 3 samples, and a micro-batch none
-        (4, 2, "ONE_F_ONE_B", 3, RING),
+        pytest.param(4, 2, "ONE_F_ONE_B", 3, RING, marks=pytest.mark.slow),
         (6, 3, "ONE_F_ONE_B", 2, CGDP),
-        (3, 3, "SEQUENTIAL", 4, ""),
+        pytest.param(3, 3, "SEQUENTIAL", 4, "", marks=pytest.mark.slow),
     ],
 )
 def test_micro_batches(ranks: int, stages: int, schedule: str, micro_batches: int, exchange: str) -> None:
@@ -168,7 +170,9 @@ def test_micro_batches(ranks: int, stages: int, schedule: str, micro_batches: in
 
 
 @pytest.mark.usefixtures("branched")
-@pytest.mark.parametrize(("ranks", "schedule"), [(3, "SEQUENTIAL"), (3, "GPIPE"), (6, "ONE_F_ONE_B")])
+@pytest.mark.parametrize(
+    ("ranks", "schedule"), [(3, "SEQUENTIAL"), (3, "GPIPE"), pytest.param(6, "ONE_F_ONE_B", marks=pytest.mark.slow)]
+)
 def test_stages_that_are_not_contiguous(ranks: int, schedule: str) -> None:
     """Stage 0 has the first and the last layers, and data go to all."""
     place(conv=0, head=2, left=1, sum=2, both=1, point=2, all=0)
