@@ -20,6 +20,7 @@ message may be sent to a dead rank without an error.
 from __future__ import annotations
 
 import socket
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -100,6 +101,8 @@ class Communicator(ABC):
         self.events = events or EventBus(rank)
         self._identity = 0  # the same on all ranks here, and another one than that of any other communicator of theirs
         self._made = 0  # communicators of this one
+        self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that there still are
+        self._made_of: Communicator | None = None  # kept, so that it leads to this one
         self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
 
     @property
@@ -260,6 +263,16 @@ class Communicator(ABC):
         so does all that is called here afterwards, but for ``Agree`` and ``Shrink``. Without fault tolerance a ``Dup``.
         """
 
+    def Revoke(self) -> None:
+        """End with a LostRankError, on all ranks, what anybody waits for in this communicator or those made from it.
+
+        Not a collective: a rank that cannot go on so lets the others know. Afterwards only ``Agree`` and ``Shrink`` can
+        be called here. Without fault tolerance nothing happens.
+        """
+        for made in list(self._of_this):
+            made.Revoke()
+        self._Revoke()
+
     @abstractmethod
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         """These ranks as a grid, the last axis fastest; ``dims`` multiply to ``size``."""
@@ -288,6 +301,8 @@ class Communicator(ABC):
 
     @abstractmethod
     def _Agree(self, flag: int) -> int: ...
+    @abstractmethod
+    def _Revoke(self) -> None: ...
     @abstractmethod
     def _Barrier(self) -> None: ...
     @abstractmethod
@@ -337,6 +352,8 @@ class Communicator(ABC):
     def _adopt(self, made: C) -> C:
         """Let ``made``, which all ranks here have made now, be told apart from all other communicators."""
         self._made += 1
+        self._of_this.add(made)
+        made._made_of = self
         made._identity = hash((self._identity, self._made))
         return made
 

@@ -83,6 +83,10 @@ class MpiCommunicator(Communicator):
             self._mpi.Revoke()
             return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Shrink()))
 
+    def _Revoke(self) -> None:
+        if _is_tolerant() and self._mpi != MPI.COMM_NULL:
+            self._mpi.Revoke()
+
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         with self._translated("Create_cart"):
             cart = self._mpi.Create_cart(dims, periods=[False] * len(dims), reorder=False)
@@ -103,7 +107,16 @@ class MpiCommunicator(Communicator):
             raise RunError(room.refusal(sum(sizes), self.host, room.folder()))
         parts = [aligned(whole, size) for whole, size in zip(memory, sizes, strict=True)]
         peers = Peers({rank: process for rank, (_, process, _) in enumerate(ranks) if process != identity()})
-        return ProcessWindow(parts, self._call, win, peers, partial(self._loss, "wait"))
+        return ProcessWindow(parts, self._call, win, peers, self._loss_in_window)
+
+    def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
+        """Why a wait is in vain: these ranks are gone, or nobody may wait here any more."""
+        if not gone and _is_tolerant():
+            try:
+                self._mpi.Iprobe()
+            except MPI.Exception as error:
+                return self._loss("wait", self._failed()) if _is_loss(error) else None
+        return self._loss("wait", gone) if gone else None
 
     def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
         """A window with so many bytes, and SLACK, for each rank; where Open MPI has no room, some ranks would hang."""

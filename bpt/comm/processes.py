@@ -102,7 +102,8 @@ class ProcessWindow(Window):
 
     Args:
         peers: the other ranks' processes.
-        explain: the error that says that those ranks are gone.
+        explain: the error that says that those ranks are gone or, of none, why nobody need be waited for; ``None``:
+            there is no such reason.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class ProcessWindow(Window):
         call: Call,
         win: Win,
         peers: Peers,
-        explain: Callable[[Sequence[int]], LostRankError],
+        explain: Callable[[Sequence[int]], LostRankError | None],
     ) -> None:
         super().__init__(parts, call)
         self._win = win
@@ -128,8 +129,7 @@ class ProcessWindow(Window):
         self._win.Free()
 
     def _lost(self) -> LostRankError | None:
-        gone = self._peers.gone()
-        return self._explain(gone) if gone else None
+        return self._explain(self._peers.gone())
 
 
 def identity() -> tuple[int, int]:

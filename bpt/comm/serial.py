@@ -60,6 +60,9 @@ class SerialCommunicator(Communicator):
     def _Agree(self, flag: int) -> int:
         return flag
 
+    def _Revoke(self) -> None:
+        pass
+
     def _Barrier(self) -> None:
         pass
 

@@ -93,6 +93,8 @@ def _tracing(path: str, world: Communicator) -> AbstractContextManager[None]:
 
 
 def _together(plan: RunPlan, world: Communicator, device: torch.device, signals: SignalActions, resume: str) -> Outcome:
+    if world.size > 1 and world.describe()["fault tolerance"] == "on":
+        world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
     solver = Solver(plan, device=device, world=world, signals=signals, resume=resume)
     # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
     with signals, solver:

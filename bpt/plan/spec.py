@@ -70,6 +70,21 @@ class TreeSpec:
 
 
 @dataclass(frozen=True)
+class FaultSpec:
+    """What becomes of a run in step when a rank is lost."""
+
+    on_loss: int = pb.FaultParameter.HEAL
+    min_ranks: int = 1
+    copies: int = 0
+    copy_interval: int = 1
+
+    @property
+    def heals(self) -> bool:
+        """Whether the run goes on."""
+        return self.on_loss == pb.FaultParameter.HEAL
+
+
+@dataclass(frozen=True)
 class FcSpec:
     """How ranks that share a fully connected layer trade its activations."""
 
@@ -131,6 +146,7 @@ class ParallelSpec:
     ship_data: bool = False
     servers: int = 0
     tree_param: TreeSpec = TreeSpec()
+    fault_param: FaultSpec = FaultSpec()
 
     @property
     def replica_ranks(self) -> int:

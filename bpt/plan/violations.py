@@ -17,7 +17,7 @@ from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph
 from bpt.optim import lr_policy
 from bpt.optim import rules as update_rules
-from bpt.plan import dividing
+from bpt.plan import dividing, fault_rules
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import nvidia
@@ -34,6 +34,7 @@ def violations(plan: RunPlan) -> list[Violation]:
         *outer_rules.violations(plan),
         *pipeline_rules.violations(plan),
         *exchange_rules.violations(plan),
+        *fault_rules.violations(plan),
         *balance_rules.violations(plan),
         *compute_rules.violations(plan),
         *lr_policy.violations(plan.optim),
@@ -119,6 +120,7 @@ def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None)
     """
     found = [
         *exchange_rules.unused(plan),
+        *fault_rules.unused(plan),
         *outer_rules.unused(plan),
         *compute_rules.unused(plan, on_gpu),
         *pipeline_rules.unused(plan),

@@ -493,7 +493,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -546,6 +546,7 @@ class ParallelParameter(_message.Message):
     SHIP_DATA_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     TREE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    FAULT_PARAM_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
     batch_scope: ParallelParameter.BatchScope
@@ -562,7 +563,26 @@ class ParallelParameter(_message.Message):
     ship_data: bool
     servers: int
     tree_param: TreeParameter
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ...) -> None: ...
+    fault_param: FaultParameter
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ...) -> None: ...
+
+class FaultParameter(_message.Message):
+    __slots__ = ("on_loss", "min_ranks", "copies", "copy_interval")
+    class OnLoss(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        HEAL: _ClassVar[FaultParameter.OnLoss]
+        STOP: _ClassVar[FaultParameter.OnLoss]
+    HEAL: FaultParameter.OnLoss
+    STOP: FaultParameter.OnLoss
+    ON_LOSS_FIELD_NUMBER: _ClassVar[int]
+    MIN_RANKS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    COPY_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    on_loss: FaultParameter.OnLoss
+    min_ranks: int
+    copies: int
+    copy_interval: int
+    def __init__(self, on_loss: _Optional[_Union[FaultParameter.OnLoss, str]] = ..., min_ranks: _Optional[int] = ..., copies: _Optional[int] = ..., copy_interval: _Optional[int] = ...) -> None: ...
 
 class TreeParameter(_message.Message):
     __slots__ = ("sends",)

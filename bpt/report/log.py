@@ -45,6 +45,12 @@ def start_logging(level: int = logging.INFO, first: bool = True) -> None:
     LOG.propagate = False
 
 
+def take_over_logging() -> None:
+    """Log from now on, on a rank that ``start_logging`` keeps silent: the first one is gone."""
+    if LOG.level > logging.CRITICAL:
+        LOG.setLevel(logging.INFO)
+
+
 def number(value: float) -> str:
     """A number as Caffe prints it: six significant digits."""
     return f"{value:g}"

@@ -36,6 +36,7 @@ from bpt.runtime.chunks.tuner import Chunks
 from bpt.runtime.ending import Ending
 from bpt.runtime.half_precision import HalfLayers, precision_here
 from bpt.runtime.loss_scaling import loss_scale
+from bpt.runtime.recovery import Border, Copies, Known, Record, passed
 from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
 from bpt.runtime.tuned_settings import Engine, Inner
@@ -115,6 +116,7 @@ class Runtime:
         rule: updates the training net.
         losses: the smoothed loss.
         scale: by what losses are multiplied, and gradients divided again.
+        heals: whether the run goes on when a rank is lost; see ``healing``.
         on_loss: called with the loss of each iteration.
         before_update: likewise, when the gradients are those of all ranks and no parameter has been updated by them.
     """
@@ -180,6 +182,8 @@ class Runtime:
         self._half = HalfLayers(list(self.nets.values()), precision, world, device)
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
         self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel)
+        tolerant = world.size > 1 and world.describe()["fault tolerance"] == "on"
+        self.heals = tolerant and plan.parallel_param.fault_param.heals
         self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
         if self.observed is not None:
             ending.add_own(self.observed.close)
@@ -201,6 +205,11 @@ class Runtime:
         self._ending.add_own(self.chunks.close)
         self.tuner = Autotuner(self._tuned, self.chunks, self.device)
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
+        self._border: Border | None = None
+        fault = self.plan.parallel_param.fault_param
+        self._copies = Copies(self.world.Dup(), fault.copy_interval) if self.heals and fault.copies else None
+        if self._copies:
+            self._ending.add(self._copies.close)
         self.status = parallel.status(signals)
         self._ending.add(self.status.close)
         passes = self.plan.optim.iter_size
@@ -219,6 +228,8 @@ class Runtime:
             self.load(self._checkpoint.read(self._resume, self.state()))
         self._half.settle()
         self._share_weights()
+        self._come_to_border(self.iteration)
+        self._copy(self.iteration)
 
     def _exchange(self, operator: SegmentOperator) -> Exchange:
         exchange = self.parallel.exchange(self.net, operator.segments, self.device)
@@ -255,6 +266,7 @@ class Runtime:
             observed: all blobs and diffs, and what was subtracted from each parameter, can be looked at afterwards.
         """
         lr_policy.log_step(self.plan.optim, self.iteration)
+        self._come_to_border(self.iteration)
         observed = observed and self.observed is not None
         self.rule.keep_updates(observed or self.plan.debug_info or self.plan.snapshot_diff)
         if observed:
@@ -266,6 +278,7 @@ class Runtime:
             with self.events.during(Activity.BETWEEN):
                 self.tuner.end()
         self.iteration += 1
+        self._copy(self.iteration)
         return self.loss
 
     def run(self, iterations: int) -> None:
@@ -297,8 +310,10 @@ class Runtime:
             self.observed.divide_diffs()
         for call in (*self.on_loss, *self.before_update):
             call(loss)
+        self._border = None  # until it is complete, there is no state that this rank knows of
         for each, members in applied if finite else ():
             self.rule.update(lr_policy.learning_rate(self.plan.optim, each.iteration), each.iteration, members)
+        self._come_to_border(self.iteration + 1)
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
         """The indices of those parameters that layers have; ``None``: of all."""
@@ -369,6 +384,36 @@ class Runtime:
             loss_scale=self.scale.state(),
             extras={type(self.exchange).__name__: own} if (own := self.exchange.state()) else {},
         )
+
+    def records(self) -> list[Record]:
+        """What this rank knows of the state of the run, without asking others."""
+        own = self._record()
+        return [*([own] if own else ()), *(self._copies.records if self._copies else ())]
+
+    def _record(self) -> Record | None:
+        """Of this rank's part at the last border between iterations; ``None``: it is in the middle of an update."""
+        if self._border is None:
+            return None
+        values = {id(self.net.value(param)): blob_of(self.net.graph, param) for param in self.net.held}
+        frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
+        return Record(Known(self._border.iteration, self.net.part, frozen), self._border.of(self.state()))
+
+    def _come_to_border(self, iteration: int) -> None:
+        """Between two iterations, of which so many are complete: note what the next one changes before its end."""
+        if self.heals:
+            graph, held = self.net.graph, self.net.held
+            self._border = Border(
+                iteration,
+                starting_point.positions_of(self.nets),
+                passed((blob_of(graph, param), self.net.value(param)) for param in held),
+                self.losses.history,
+                self.scale.state(),
+            )
+
+    def _copy(self, iteration: int) -> None:
+        if self._copies and iteration % self._copies.interval == 0 and (own := self._record()):
+            with self.events.during(Activity.BETWEEN):
+                self._copies.take(own)
 
     def load(self, state: TrainState) -> None:
         """Go on from this rank's part of a state.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 import torch
 
 from bpt.comm.base import Communicator
 from bpt.device import CPU
+from bpt.errors import LostRankError, RunError
 from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim import lr_policy
@@ -20,11 +23,13 @@ from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.runtime.balancing import SeenBalance
 from bpt.runtime.built_nets import MakeOperator
-from bpt.runtime.runtime import bind
+from bpt.runtime.healing import heal
+from bpt.runtime.runtime import Runtime, bind
 from bpt.runtime.testing import Scores
 from bpt.signals import Action, SignalActions
 from bpt.solver.display import Lap, output_lines
 from bpt.solver.tester import Tester
+from bpt.state import held_for
 
 LOG = logging.getLogger("bpt")
 
@@ -71,22 +76,26 @@ class Solver:
         make_operator: MakeOperator | None = None,
     ) -> None:
         self.plan = plan_of(run)
-        self.runtime = bind(
-            self.plan,
-            None,
-            world,
-            device,
-            signals=signals,
-            resume=resume,
-            observer=observer,
-            make_operator=make_operator,
-        )
-        self.runtime.on_loss.append(self._show_if_due)
-        self._tester = Tester(self.plan, self.runtime.tests, self._interrupted)
-        self._seen = SeenBalance(self.runtime.parallel, self.net.graph)
+        self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
+        self._attach(self._bind(self.plan, world=world, resume=resume))
+        world = self.runtime.world
+        self._hosts = dict(zip(world.world_ranks, world.allgather(world.host), strict=True)) if self._heals else {}
         self._lap = Lap(0)
         self._stopped = False
         self._debug = False
+        self._tested = -1  # the iteration after which all tests are done
+        self._first, self._redoes = self.iter, False
+        self._lock = ExitStack()
+
+    def _attach(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        runtime.on_loss.append(self._show_if_due)
+        self._tester = Tester(self.plan, runtime.tests, self._interrupted)
+        self._seen = SeenBalance(runtime.parallel, self.net.graph)
+
+    @property
+    def _heals(self) -> bool:
+        return self.runtime.heals
 
     @property
     def net(self) -> Net:
@@ -118,6 +127,7 @@ class Solver:
 
     def close(self, failed: bool = False) -> None:
         """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
+        self._lock.close()
         self.runtime.close(failed)
 
     def restore(self, path: str) -> None:
@@ -143,11 +153,51 @@ class Solver:
         LOG.info("Solving %s", self.net.graph.name)
         LOG.info("Learning Rate Policy: %s", plan.optim.lr_policy)
         self._stopped = False
+        self._first, self._redoes = self.iter, False
         if self.iter >= plan.max_iter:
             LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, plan.max_iter)
             return
         self._seen.start(self.iter)
         with Progress(plan.max_iter, self.iter, "training", runtime.world.rank == 0) as progress:
+            while True:
+                try:
+                    self._solve(progress)
+                    if not self._heals or self.runtime.world.Agree(1):
+                        return
+                    raise LostRankError("another rank was lost at the end")
+                except LostRankError as loss:
+                    if not self._heals:
+                        raise
+                    self._heal(loss)
+
+    def _heal(self, loss: LostRankError) -> None:
+        """Go on with the ranks that are left, from the same point on all of them."""
+        while True:
+            was_first = self.runtime.world.rank == 0
+            runtime = heal(self.runtime, loss, self._hosts, self._bind)
+            try:
+                if runtime.world.rank == 0 and not was_first:
+                    self._lock.enter_context(held_for(self.plan))
+                self._attach(runtime)
+                facts = runtime.world.allgather((self._tested, self._stopped))
+                break
+            except LostRankError as another:
+                self.runtime, loss = runtime, another
+        tested = {iteration for iteration, _ in facts}
+        self._tested = tested.pop() if len(tested) == 1 else -1
+        self._stopped = any(stopped for _, stopped in facts)
+        self._redoes = True
+        least = self.plan.parallel_param.fault_param.min_ranks
+        if runtime.world.size < least:
+            path = self.snapshot()
+            raise RunError(f"{loss}; {runtime.world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
+
+    def _solve(self, progress: Progress) -> None:
+        plan, runtime = self.plan, self.runtime
+        if self._redoes and plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first:
+            self.snapshot()  # that, or less, may have been under way when a rank was lost
+        self._redoes = False
+        if not self._stopped:
             self.step(plan.max_iter - self.iter, progress)
         self._seen.log(self.iter)
         runtime.tuner.finish()
@@ -172,19 +222,21 @@ class Solver:
         last = self.iter + iterations
         self._lap = Lap(self.iter)
         while self.iter < last:
-            testing = plan.test_interval and self.iter % plan.test_interval == 0
+            testing = plan.test_interval and self.iter % plan.test_interval == 0 and self.iter != self._tested
             if testing and (self.iter > 0 or plan.test_initialization):
                 self.test_all()
                 if self._stopped:
                     return
+                self._tested = self.iter
             self._debug = self._displays and plan.debug_info
             tuning = not runtime.tuner.settled
             loss = runtime.iterate(self._debug, observed=self.iter == last - 1)
+            self._tested = -1
             with runtime.events.during(Activity.BETWEEN):
                 if tuning and runtime.tuner.settled:
                     self._seen.start(self.iter)
                 if progress:
-                    progress.advance(loss)
+                    progress.to(self.iter, loss)
             action = runtime.status.action
             if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()

@@ -132,6 +132,13 @@ class ThreadCommunicator(Communicator):
         )
         return self._adopt(ThreadCommunicator(living.index(self.rank), shrunk, self.events))
 
+    def _Revoke(self) -> None:
+        if not hasattr(self, "_group"):
+            return  # it has been freed
+        with self._group.job.change:
+            self._group.revoked = True
+            self._group.job.change.notify_all()
+
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))
 

@@ -1,0 +1,94 @@
+"""Healing: a run in step goes on without the ranks that it has lost, with the same batches and the same curve.
+
+Under fault tolerance a rank's death ends nothing but what needs that rank. Whoever comes upon it lets all others know
+(``Revoke``), wherever they wait; those that live find each other (``Shrink``), agree upon a state (see ``recovery``),
+and bind the plan to it anew, on as many ranks as there are. What an iteration has done that was not complete on all of
+them is forgotten, and repeated. As samples, masks and orders do not depend on ranks, the curve is that of the
+undisturbed run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from bpt.comm.base import Communicator
+from bpt.comm.connectivity import name_of
+from bpt.comm.grid import arrangement, indivisible
+from bpt.errors import LostRankError
+from bpt.plan.spec import RunPlan
+from bpt.report.log import take_over_logging
+from bpt.runtime.recovery import Record, recovered
+from bpt.runtime.runtime import Runtime
+from bpt.state.train_state import TrainState
+
+LOG = logging.getLogger("bpt")
+
+Rebind = Callable[[RunPlan, TrainState, Communicator], Runtime]
+
+_REMEDY = "; what it held nobody else has: fault_param { copies: 1 } keeps a copy in the memory of another rank"
+
+
+def heal(runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind) -> Runtime:
+    """The run on the ranks that are left; a collective call of these.
+
+    Args:
+        runtime: of before; it is closed.
+        loss: what it has met.
+        hosts: of the ranks of the job.
+        rebind: binds a plan to a state.
+
+    Raises:
+        LostRankError: the ranks that are left do not have all of the state.
+    """
+    start = time.monotonic()
+    plan, graph, world = runtime.plan, runtime.net.graph, runtime.world
+    before = list(world.world_ranks)
+    records = runtime.records()
+    world.Revoke()
+    world.Agree(0)  # those that were at the end already learn here that it is not the end
+    runtime.close(failed=True)
+    while True:
+        try:
+            world = world.Shrink()
+            agreed = time.monotonic()
+            state = recovered(world, graph, records)
+            if state is None:
+                raise _UnrecoverableError
+            records = [*records, Record.whole(state)]
+            lost = [rank for rank in before if rank not in world.world_ranks]
+            if world.rank == 0:
+                take_over_logging()
+                _tell(plan, lost, hosts, state.iteration, world)
+            healed = rebind(_arranged(plan, world), state, world)
+        except _UnrecoverableError:
+            raise LostRankError(f"{loss}{_REMEDY}", loss.ranks) from loss
+        except LostRankError:  # another one, meanwhile
+            world.Revoke()
+            continue
+        LOG.info("Healed: %.3g s to find each other, %.3g s to go on", agreed - start, time.monotonic() - agreed)
+        return healed
+
+
+class _UnrecoverableError(Exception):
+    """No state can be made of what the ranks know: all of them find so."""
+
+
+def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, world: Communicator) -> None:
+    names = ", ".join(name_of(rank, hosts[rank]) for rank in lost) or "a connection"
+    parallel = _arranged(plan, world).parallel_param
+    grid = arrangement(world.size, parallel.num_stages, parallel.num_shards)
+    LOG.warning("Lost: %s; going on after iteration %d on %s", names, iteration, grid)
+
+
+def _arranged(plan: RunPlan, world: Communicator) -> RunPlan:
+    """The plan on as many ranks as there are: with fewer stages or shards, where they do not divide into its own."""
+    parallel = plan.parallel_param
+    stages, shards = parallel.num_stages, parallel.num_shards
+    for some_stages, some_shards in ((stages, shards), (stages, 1), (1, shards), (1, 1)):
+        if not indivisible(world.size, some_stages, some_shards):
+            if (some_stages, some_shards) == (stages, shards):
+                return plan
+            return plan.with_parallel(num_stages=some_stages, num_shards=some_shards)
+    return plan

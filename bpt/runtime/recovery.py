@@ -1,0 +1,217 @@
+"""Recovery: what the ranks that are left know of the state of a run, and the state that they make of it.
+
+A rank holds the state that it trains, as of the last update that is complete in it: what an iteration that broke off
+has changed is put back. Where each of several ranks holds all of the net, that is enough, and the one that came
+furthest has the state: an update is made only of gradients to which all ranks have given theirs. What only the lost
+ranks held comes from copies in the memory of others, and all go back to where these were made.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bpt.comm.base import Communicator
+from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.part import WHOLE, Part
+from bpt.state.train_state import Blob, TrainState, blob_of
+
+_KEPT = 2  # copies of a rank: another rank may be one ahead, never more
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one rank's part of the state at one iteration.
+
+    Attributes:
+        iteration: updates that are in it.
+        part: of the net, that the rank holds.
+        frozen: blobs whose weights and moments another rank keeps.
+    """
+
+    iteration: int
+    part: Part
+    frozen: frozenset[Blob] = frozenset()
+
+
+@dataclass(frozen=True)
+class Record:
+    """The state of one rank's part."""
+
+    known: Known
+    state: TrainState
+
+    @classmethod
+    def whole(cls, state: TrainState) -> Record:
+        """Of a rank that has all of it."""
+        return cls(Known(state.iteration, WHOLE), state)
+
+
+class Copies:
+    """This rank's last states, and those of a rank on another host, in this rank's memory.
+
+    Args:
+        comm: all ranks of the run, at least two, in a communicator of its own.
+        interval: iterations from one copy to the next.
+
+    Attributes:
+        records: of this rank and of the other one, oldest first.
+    """
+
+    def __init__(self, comm: Communicator, interval: int) -> None:
+        self.interval = interval
+        self.records: list[Record] = []
+        self._comm = comm
+        self._to, self._source = neighbours(comm.allgather(comm.host), comm.rank)
+
+    def take(self, own: Record) -> None:
+        """Copy this rank's state, and let the next rank on another host have it; a collective call.
+
+        Args:
+            own: its tensors may change afterwards.
+        """
+        kept = replace(own, state=own.state.copy())
+        self.records += [kept, self._exchanged(kept)]
+        newest = sorted({record.known.iteration for record in self.records})[-_KEPT:]
+        self.records = [record for record in self.records if record.known.iteration in newest]
+
+    def close(self, failed: bool = False) -> None:
+        """Give the communicator back; a collective call, unless something ``failed``."""
+        if not failed:
+            self._comm.Free()
+
+    def _exchanged(self, own: Record) -> Record:
+        """The record of another rank, for this one's."""
+        comm = self._comm
+        sent = np.frombuffer(pickle.dumps(own, protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
+        length = np.zeros(1, np.int64)
+        announced = comm.Isend(np.array([sent.size]), self._to)
+        comm.Recv(length, self._source)
+        announced.Wait()
+        received = np.empty(int(length[0]), np.uint8)
+        sending = comm.Isend(sent, self._to)
+        comm.Recv(received, self._source)
+        sending.Wait()
+        record: Record = pickle.loads(received.tobytes())
+        return record
+
+
+def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
+    """To whom this rank's copies go, and whose it gets: ranks sorted by host, a host's number of ranks apart."""
+    order = sorted(range(len(hosts)), key=lambda each: (hosts[each], each))
+    step = max(hosts.count(host) for host in hosts) % len(hosts) or 1
+    place = order.index(rank)
+    return order[(place + step) % len(order)], order[(place - step) % len(order)]
+
+
+def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record]) -> TrainState | None:
+    """The newest whole state that the records of all ranks together hold, on all ranks; a collective call.
+
+    ``None``: they do not hold one.
+    """
+    everybody: list[list[Known]] = world.allgather([record.known for record in records])
+    offers = [(rank, place) for rank, known in enumerate(everybody) for place in range(len(known))]
+    for iteration in sorted({known.iteration for of_rank in everybody for known in of_rank}, reverse=True):
+        at = [(rank, place) for rank, place in offers if everybody[rank][place].iteration == iteration]
+        chosen = _providers(graph, [everybody[rank][place] for rank, place in at])
+        if chosen is not None:
+            states = []
+            for rank, place in (at[number] for number in chosen):
+                states.append(world.bcast(records[place] if rank == world.rank else None, rank))
+            return _assembled(graph, states)
+    return None
+
+
+def _providers(graph: LayerGraph, offers: Sequence[Known]) -> list[int] | None:
+    """Which offers together hold all of the net, as few as that takes; ``None``: all of them do not."""
+    chosen: dict[int, None] = {}
+    for param in graph.learnable:
+        blob = blob_of(graph, param)
+        able = [place for place, known in enumerate(offers) if known.part.holds(param) and blob not in known.frozen]
+        whole = [place for place in able if offers[place].part.slice_of(param) is None]
+        if whole:
+            chosen[next((place for place in whole if place in chosen), whole[0])] = None
+            continue
+        slices = {}
+        for place in able:
+            own = offers[place].part.slice_of(param)
+            assert own is not None
+            if place in chosen or (own.start, own.stop) not in slices:
+                slices[own.start, own.stop] = place, own.axis
+        end = 0
+        for (start, stop), (place, _) in sorted(slices.items()):
+            if start != end and stop > start:
+                return None
+            end = max(end, stop)
+            chosen[place] = None
+        if not slices or end != param.shape[next(axis for _, axis in slices.values())]:
+            return None
+    if not chosen and offers:
+        chosen[0] = None  # a net without parameters
+    return list(chosen) or None
+
+
+def _assembled(graph: LayerGraph, records: Sequence[Record]) -> TrainState:
+    """The whole state that records hold together."""
+    weights: dict[Blob, Tensor] = {}
+    moments: dict[Blob, tuple[Tensor, ...]] = {}
+    for param in graph.learnable:
+        blob = blob_of(graph, param)
+        for record in records:
+            part, state = record.known.part, record.state
+            if not part.holds(param) or blob in record.known.frozen:
+                continue
+            own = part.slice_of(param)
+            if own is None:
+                weights[blob], moments[blob] = state.weights[blob], state.moments.get(blob, ())
+                break
+            if blob not in weights:
+                weights[blob] = state.weights[blob].new_empty(param.shape)
+                moments[blob] = tuple(value.new_empty(param.shape) for value in state.moments.get(blob, ()))
+            index = own.index(len(param.shape))
+            weights[blob][index] = state.weights[blob]
+            for whole, value in zip(moments[blob], state.moments.get(blob, ()), strict=True):
+                whole[index] = value
+    positions = {place: samples for record in records for place, samples in record.state.positions.items()}
+    tuned = {name: value for name, value in records[0].state.tuned.items() if name != "chunks"}  # of as many ranks
+    return replace(records[0].state, weights=weights, moments=moments, positions=positions, tuned=tuned, extras={})
+
+
+@dataclass(frozen=True)
+class Border:
+    """A run at the border between two iterations: what of its state changes before an iteration is complete.
+
+    Attributes:
+        iteration: updates that are made.
+        positions: see TrainState; those that data layers have come to then.
+        passed: values of the blobs that passes change, and no update: a BatchNorm's statistics.
+        losses, loss_scale: see TrainState.
+    """
+
+    iteration: int
+    positions: Mapping[tuple[str, str], int]
+    passed: Mapping[Blob, Tensor]
+    losses: tuple[float, ...]
+    loss_scale: tuple[float, int] | None
+
+    def of(self, state: TrainState) -> TrainState:
+        """The state there, of one that may be in the middle of the next iteration."""
+        return replace(
+            state,
+            iteration=self.iteration,
+            weights={**state.weights, **self.passed},
+            positions=self.positions,
+            losses=self.losses,
+            loss_scale=self.loss_scale,
+        )
+
+
+def passed(blobs: Iterable[tuple[Blob, Tensor]]) -> dict[Blob, Tensor]:
+    """Copies of the blobs that no update changes."""
+    with torch.no_grad():
+        return {blob: value.detach().clone() for blob, value in blobs if not value.requires_grad}
