@@ -6,10 +6,12 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from bpt.check.faults import Kill, inject
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.layers import LAYERS
@@ -19,6 +21,7 @@ from bpt.plan.staging import Staging
 from bpt.precision import FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
+from bpt.runtime.healing import hosts_of, outlive
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.runtime import Runtime, bind
 from bpt.state.train_state import Blob, TrainState, blob_of
@@ -66,8 +69,13 @@ class Compared:
 
 
 def compare(
-    plan: RunPlan, device: torch.device, world: Communicator, iterations: int, precision: Precision = FLOAT64
-) -> list[Compared]:
+    plan: RunPlan,
+    device: torch.device,
+    world: Communicator,
+    iterations: int,
+    precision: Precision = FLOAT64,
+    kills: Sequence[Kill] = (),
+) -> tuple[list[Compared], Communicator]:
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
     Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise. ``schedule:
@@ -78,19 +86,30 @@ def compare(
         precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
             the batch, grow from iteration to iteration as fast as the net is unstable, and look like mistakes; in
             float64 only mistakes do.
+        kills: ranks that are lost on the way; the others go on, and are compared.
 
     Returns:
-        A line a trained parameter, on rank 0; nothing on the others.
+        A line a trained parameter, on the first rank that is left, nothing on the others; and the ranks that are left.
     """
     plan = replace(plan.training_only(), asked_precision=precision)
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
-    with bind(plan, None, world, device) as runtime:
-        staging = runtime.parallel.staging if stages > 1 else _one_behind_the_other(runtime.parallel, runtime.net.graph)
-        spread = _train(runtime, iterations)
-        seed, replicas = runtime.seed, runtime.parallel.batch_factor
+    rebind = partial(bind, device=device)
+    runtime = rebind(plan, None, world)
+    staging = runtime.parallel.staging if stages > 1 else _one_behind_the_other(runtime.parallel, runtime.net.graph)
+    seed, replicas = runtime.seed, runtime.parallel.batch_factor
+    spread: Tensors = {}, {}
+
+    def work(runtime: Runtime) -> None:
+        nonlocal spread
+        inject(runtime, kills)
+        gradients, weights = _train(runtime, iterations)
+        spread = gradients or spread[0], weights
+
+    with outlive(runtime, hosts_of(world), rebind, work) as runtime:
+        world = runtime.world
     few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
     if world.rank >= stages:
-        return []
+        return [], world
     pipeline = ParallelSpec(num_stages=stages, pipeline_param=plan.parallel_param.pipeline_param)
     LOG.info("Now the same on %s", f"a pipeline of {stages} ranks" if stages > 1 else "one process")
     if staging and stages == 1 < plan.parallel_param.num_stages:
@@ -98,7 +117,7 @@ def compare(
     reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
     with bind(reference, None, few, device, batch_factor=replicas, staging=staging) as runtime:
         alone = _train(runtime, iterations)
-        return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else []
+        return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else [], world
 
 
 def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:
@@ -152,7 +171,7 @@ def _train(runtime: Runtime, iterations: int) -> Tensors:
             gradients.update(_whole(runtime, own))
 
     runtime.before_update.append(note)
-    runtime.run(iterations)
+    runtime.run(iterations - runtime.iteration)
     return gradients, _whole(runtime, runtime.state().weights)
 
 
@@ -175,7 +194,10 @@ def trained(graph: LayerGraph) -> list[Param]:
 def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Compared]:
     for param in trained(graph):
         blob = blob_of(graph, param)
-        gradient, weight = (Difference.of(a[blob], b[blob]) for a, b in zip(spread, alone, strict=True))
+        # The rank that had the gradients of the first iteration may be lost.
+        gradient, weight = (
+            Difference.of(a[blob], b[blob]) if a else Difference(0.0, 0.0) for a, b in zip(spread, alone, strict=True)
+        )
         yield Compared(f"{blob[0]}/{blob[1]}", gradient, weight, _excepted(graph, param))
 
 

@@ -10,6 +10,7 @@ from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_o
 from bpt.errors import RunError
 
 if TYPE_CHECKING:
+    from bpt.check.faults import Kill
     from bpt.commands.job import Job
 
 LOG = logging.getLogger("bpt")
@@ -24,6 +25,11 @@ schedule: DELAYED, which one process cannot follow, is compared with a pipeline 
 
   mpirun -n 4 bpt check --solver prototxt/lenet/solver.prototxt
   mpirun -n 3 bpt check --solver S --set 'parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }'
+
+Under fault tolerance, ranks can be killed on the way, as they come to an instruction (the letter that a trace shows,
+such as F, B2, X or U; without one, as the iteration begins): the others go on, and must come to the same weights.
+
+  mpirun --with-ft ulfm -n 4 bpt check --solver S --kill 2@5 --kill 0@7:W
 
 Exit status 1 if a relative difference is larger than the tolerance.
 """
@@ -45,8 +51,23 @@ def add_arguments(parser: Parser) -> None:
     )
     help = "the largest relative difference that is only rounding; default 1e-5"
     parser.flag("tolerance", help, metavar="X", type=tolerance, default=1e-5)
+    parser.flag(
+        "kill",
+        "let this rank be killed in this iteration, from 0 on, as it comes to this instruction; once for each rank",
+        metavar="RANK@ITERATION[:INSTRUCTION]",
+        type=killed,
+        action="append",
+        default=[],
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
+
+
+def killed(text: str) -> Kill:
+    """``RANK@ITERATION[:INSTRUCTION]``, for argparse."""
+    from bpt.check.faults import Kill
+
+    return Kill.parse(text)
 
 
 def tolerance(text: str) -> float:
@@ -64,16 +85,22 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "solver", "the text file that says what to train and how")
 
     # Imported here so that --help does not wait for torch.
+    from bpt.check import faults
     from bpt.check.comparison import compare, result_lines
     from bpt.precision import FLOAT32, FLOAT64
 
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)
     precision = FLOAT64 if arguments.precision == "double" else FLOAT32
-    compared = compare(plan, device, job.world, arguments.iterations, precision)
-    for line in result_lines(compared, arguments.tolerance) if job.is_first else ():
+    world = job.world
+    tolerant = world.describe()["fault tolerance"] == "on"
+    faults.check(arguments.kill, world.size, arguments.iterations, tolerant)
+    if tolerant:
+        world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
+    compared, world = compare(plan, device, world, arguments.iterations, precision, arguments.kill)
+    for line in result_lines(compared, arguments.tolerance) if world.rank == 0 else ():
         print(line)
-    wrong = job.world.bcast([line.name for line in compared if not line.within(arguments.tolerance)])
+    wrong = world.bcast([line.name for line in compared if not line.within(arguments.tolerance)])
     if not wrong:
         LOG.info("All ranks and one process agree: no relative difference is above %g", arguments.tolerance)
         if job.world.size == 1:

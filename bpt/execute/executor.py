@@ -48,6 +48,9 @@ class Executor:
         rule: of a pipeline, of ``pb.PipelineParameter.Schedule``.
 
     An executor that only evaluates needs no ``exchange`` and no ``status``.
+
+    Attributes:
+        before: called with the iteration and an instruction before it is executed.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Executor:
         self._iterations: dict[int, int] = {}  # of batches whose gradients may be to come
         self._exchanging = False
         self._made: tuple[object, Scheduler] | None = None
+        self.before: Callable[[int, Instruction], object] = lambda iteration, instruction: None
         self._handlers: Mapping[type[Instruction], Handler] = {
             do.Broadcast: self._broadcast,
             do.Draw: self._draw,
@@ -204,6 +208,7 @@ class Executor:
         self._loss = torch.zeros((), dtype=torch.float64, device=self.operator.device)
 
     def _execute(self, instruction: Instruction) -> None:
+        self.before(self._iteration, instruction)
         with self._events.during(instruction, self.operator.layers_of):
             self._handlers[type(instruction)](instruction)
 

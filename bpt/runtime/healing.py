@@ -30,6 +30,40 @@ Rebind = Callable[[RunPlan, TrainState, Communicator], Runtime]
 _REMEDY = "; what it held nobody else has: fault_param { copies: 1 } keeps a copy in the memory of another rank"
 
 
+def outlive(runtime: Runtime, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]) -> Runtime:
+    """Do ``work`` with a run, and again with what is left of it after ranks were lost; a collective call.
+
+    Args:
+        hosts: of the ranks of the job.
+        rebind: binds a plan to a state.
+        work: goes on from wherever the run stands, and returns at its end.
+
+    Returns:
+        The run with which the work was done.
+
+    Raises:
+        LostRankError: a rank was lost, and the run does not heal, or cannot: the others do not have all of its state.
+    """
+    while True:
+        try:
+            work(runtime)
+            if not runtime.heals or runtime.world.Agree(1):
+                return runtime
+            raise LostRankError("another rank was lost at the end")
+        except LostRankError as loss:
+            if not runtime.heals:
+                raise
+            runtime = heal(runtime, loss, hosts, rebind)
+        except BaseException:
+            runtime.close(failed=True)
+            raise
+
+
+def hosts_of(world: Communicator) -> dict[int, str]:
+    """The hosts of the ranks of the job that are in ``world``; a collective call."""
+    return dict(zip(world.world_ranks, world.allgather(world.host), strict=True))
+
+
 def heal(runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind) -> Runtime:
     """The run on the ranks that are left; a collective call of these.
 

@@ -12,7 +12,7 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.device import CPU
-from bpt.errors import LostRankError, RunError
+from bpt.errors import RunError
 from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim import lr_policy
@@ -23,7 +23,7 @@ from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.runtime.balancing import SeenBalance
 from bpt.runtime.built_nets import MakeOperator
-from bpt.runtime.healing import heal
+from bpt.runtime.healing import hosts_of, outlive
 from bpt.runtime.runtime import Runtime, bind
 from bpt.runtime.testing import Scores
 from bpt.signals import Action, SignalActions
@@ -78,13 +78,12 @@ class Solver:
         self.plan = plan_of(run)
         self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
         self._attach(self._bind(self.plan, world=world, resume=resume))
-        world = self.runtime.world
-        self._hosts = dict(zip(world.world_ranks, world.allgather(world.host), strict=True)) if self._heals else {}
+        self._hosts = hosts_of(self.runtime.world) if self.runtime.heals else {}
         self._lap = Lap(0)
         self._stopped = False
         self._debug = False
         self._tested = -1  # the iteration after which all tests are done
-        self._first, self._redoes = self.iter, False
+        self._first = self.iter
         self._lock = ExitStack()
 
     def _attach(self, runtime: Runtime) -> None:
@@ -92,10 +91,6 @@ class Solver:
         runtime.on_loss.append(self._show_if_due)
         self._tester = Tester(self.plan, runtime.tests, self._interrupted)
         self._seen = SeenBalance(runtime.parallel, self.net.graph)
-
-    @property
-    def _heals(self) -> bool:
-        return self.runtime.heals
 
     @property
     def net(self) -> Net:
@@ -153,50 +148,35 @@ class Solver:
         LOG.info("Solving %s", self.net.graph.name)
         LOG.info("Learning Rate Policy: %s", plan.optim.lr_policy)
         self._stopped = False
-        self._first, self._redoes = self.iter, False
+        self._first = self.iter
         if self.iter >= plan.max_iter:
             LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, plan.max_iter)
             return
         self._seen.start(self.iter)
         with Progress(plan.max_iter, self.iter, "training", runtime.world.rank == 0) as progress:
-            while True:
-                try:
-                    self._solve(progress)
-                    if not self._heals or self.runtime.world.Agree(1):
-                        return
-                    raise LostRankError("another rank was lost at the end")
-                except LostRankError as loss:
-                    if not self._heals:
-                        raise
-                    self._heal(loss)
+            outlive(runtime, self._hosts, self._bind, partial(self._solve, progress))
 
-    def _heal(self, loss: LostRankError) -> None:
-        """Go on with the ranks that are left, from the same point on all of them."""
-        while True:
-            was_first = self.runtime.world.rank == 0
-            runtime = heal(self.runtime, loss, self._hosts, self._bind)
-            try:
-                if runtime.world.rank == 0 and not was_first:
-                    self._lock.enter_context(held_for(self.plan))
-                self._attach(runtime)
-                facts = runtime.world.allgather((self._tested, self._stopped))
-                break
-            except LostRankError as another:
-                self.runtime, loss = runtime, another
+    def _go_on(self, runtime: Runtime) -> None:
+        """With what is left of the run after a loss, from the same point on all ranks."""
+        plan, world = self.plan, runtime.world
+        if world.rank == 0 < self.runtime.world.rank:
+            self._lock.enter_context(held_for(plan))
+        self._attach(runtime)
+        facts = world.allgather((self._tested, self._stopped))
         tested = {iteration for iteration, _ in facts}
         self._tested = tested.pop() if len(tested) == 1 else -1
         self._stopped = any(stopped for _, stopped in facts)
-        self._redoes = True
-        least = self.plan.parallel_param.fault_param.min_ranks
-        if runtime.world.size < least:
+        least = plan.parallel_param.fault_param.min_ranks
+        if world.size < least:
             path = self.snapshot()
-            raise RunError(f"{loss}; {runtime.world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
+            raise RunError(f"{world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
+        if plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first:
+            self.snapshot()  # that, or less, may have been under way when the rank was lost
 
-    def _solve(self, progress: Progress) -> None:
-        plan, runtime = self.plan, self.runtime
-        if self._redoes and plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first:
-            self.snapshot()  # that, or less, may have been under way when a rank was lost
-        self._redoes = False
+    def _solve(self, progress: Progress, runtime: Runtime) -> None:
+        if runtime is not self.runtime:
+            self._go_on(runtime)
+        plan = self.plan
         if not self._stopped:
             self.step(plan.max_iter - self.iter, progress)
         self._seen.log(self.iter)

@@ -207,7 +207,7 @@ def outcome(combination: Combination, folder: Path, world: Communicator) -> tupl
             if trained.iterations < TRAINED:
                 return FAILED, f"training ended after {trained.iterations} iterations of {TRAINED}"
         else:
-            compared = compare(plan, CPU, world, CHECKED)
+            compared, _ = compare(plan, CPU, world, CHECKED)
             differ = [line.name for line in compared if not line.within(TOLERANCE)]
             if differ:
                 return FAILED, f"the ranks and one process differ in {', '.join(differ)}"

@@ -58,7 +58,7 @@ def test_what_is_compared(
     flags: list[str], iterations: int, precision: Precision, solver: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(comparison, "compare", lambda *args: asked.append(args[3:]) or [])
+    monkeypatch.setattr(comparison, "compare", lambda *args: (asked.append(args[3:5]) or [], args[2]))
     assert bpt("check", f"--solver={solver}", *flags).status == 0
     assert asked == [(iterations, precision)]
 
@@ -89,7 +89,7 @@ def line(name: str, relative: float, excepted: str = "") -> Compared:
 def test_past_the_tolerance(
     found: list[Compared], tolerance: list[str], error: str, solver: str, bpt: Bpt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "compare", lambda *args: found)
+    monkeypatch.setattr(comparison, "compare", lambda *args: (found, args[2]))
     outcome = bpt("check", f"--solver={solver}", *tolerance)
     assert outcome.status == (1 if error else 0)
     if error:

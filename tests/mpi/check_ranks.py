@@ -68,7 +68,7 @@ def run_case(
     source = replace(source, engine=pb.SolverParameter.CONTIGUOUS)
     if source.parallel_param.balance == pb.ParallelParameter.STATIC:
         source = uneven(source, comm, folder)
-    return compare(source, CPU, comm, 10 if precision is FLOAT64 else 1, precision)
+    return compare(source, CPU, comm, 10 if precision is FLOAT64 else 1, precision)[0]
 
 
 def main() -> None:

@@ -190,7 +190,7 @@ def test_delayed_gradients_of_sequences(delay: int) -> None:
 
 def compared(*overrides: str) -> list[Compared]:
     def run(comm: Communicator) -> list[Compared]:
-        return compare(read_plan("solver.prototxt", (REPLICA, *overrides)), CPU, comm, 4)
+        return compare(read_plan("solver.prototxt", (REPLICA, *overrides)), CPU, comm, 4)[0]
 
     return run_ranks(2, run)[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from bpt.errors import LostRankError, RunError
 from bpt.execute.executor import Executor
 from bpt.plan.resolve import read_plan
 from bpt.runtime.runtime import Runtime
-from bpt.solver.solver import Solver
 from bpt.solver import tester
+from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import Killed, run_ranks
 from tests.solver.spread_runs import Saved, remove_snapshots, set_up, train
 
@@ -186,5 +186,7 @@ def test_it_says_who_was_lost(kills: Kills, caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.INFO, "bpt"):
         solve(3)
     [lost] = [message for message in caplog.messages if message.startswith("Lost: ")]
-    assert lost.startswith("Lost: rank 0 (host ") and lost.endswith("; going on after iteration 5 on 2 ranks = 2 replicas")
+    assert lost.startswith("Lost: rank 0 (host ") and lost.endswith(
+        "; going on after iteration 5 on 2 ranks = 2 replicas"
+    )
     assert any(message.startswith("Healed: ") for message in caplog.messages)
