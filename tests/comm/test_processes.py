@@ -162,8 +162,8 @@ def window_with(process: subprocess.Popen[bytes], win: Win) -> ProcessWindow:
     part = np.zeros(1, np.uint8)
     peers = Peers({5: of(process)})
 
-    def explain(gone: Sequence[int]) -> LostRankError:
-        return LostRankError(f"ranks {gone} are gone", gone)
+    def explain(gone: Sequence[int]) -> LostRankError | None:
+        return LostRankError(f"ranks {gone} are gone", gone) if gone else None
 
     return ProcessWindow([part], lambda method: nullcontext(), win, peers, explain)
 

@@ -57,18 +57,18 @@ def test_train_and_resume_on_other_numbers_of_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "fault", "says"),
     [
         # Either mpirun on a hears of it first, or rank 0, whose connection breaks: Open MPI then ends the job by
         # itself, in words that may not name the killed rank. Only fault tolerance leaves the naming to us.
-        ([], r"rank 1 .*on node b exited on signal 9|Peer host: b|An error occurred in Socket closed"),
-        (["--with-ft", "ulfm"], r"rank 0 \(host a\): rank 1 \(host b\) is gone"),
+        ([], "", r"rank 1 .*on node b exited on signal 9|Peer host: b|An error occurred in Socket closed"),
+        (["--with-ft", "ulfm"], "parallel_param { fault_param { on_loss: STOP } }", r"rank 0 \(host a\): rank 1 \(host b\) is gone"),
     ],
     ids=["plain", "fault tolerance"],
 )
-def test_a_killed_rank_ends_the_job(options: list[str], says: str) -> None:
+def test_a_killed_rank_ends_the_job(options: list[str], fault: str, says: str) -> None:
     up("a:1.0,b:0.5", "--bandwidth", "1gbit")
-    setting = 'max_iter: 1000000 snapshot_prefix: "never"'
+    setting = f'max_iter: 1000000 snapshot_prefix: "never" {fault}'
     with started(*options, "--", *TRAIN, setting, ready="Iteration 1 ") as job:
         os.kill(rank_on("b", "bpt"), signal.SIGKILL)
         status, told = ended(job)

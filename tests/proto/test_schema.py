@@ -24,6 +24,7 @@ OWN_MESSAGES = {
     "Precision",
     "CgdpParameter",
     "TreeParameter",
+    "FaultParameter",
     "AgwuParameter",
     "BalanceParameter",
     "FcParameter",
