@@ -169,6 +169,10 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.half_layers": 1006,
         "SolverState.loss_scale": 1007,
         "SolverState.finite_iterations": 1008,
+        "SolverState.run": 1009,
+        "SolverState.written": 1010,
+        "SolverState.weights_digest": 1011,
+        "SolverState.checksum": 1012,
     }
     assert set(all_messages()) == OWN_MESSAGES | {row["scope"] for row in ROWS if row["kind"] == "field"}
 
