@@ -22,6 +22,7 @@ base_lr: 0.01 lr_policy: "fixed" momentum: 0.9 weight_decay: 0.0005
 max_iter: 8 snapshot: 4 display: 1 random_seed: 1 solver_mode: CPU
 test_iter: 1 test_interval: 100 test_initialization: false
 '''
+STOP = "parallel_param { fault_param { on_loss: STOP } }"
 TRAIN = ("bpt", "train", "--solver", "solver.prototxt", "--set")
 
 
@@ -62,7 +63,7 @@ def test_train_and_resume_on_other_numbers_of_ranks() -> None:
         # Either mpirun on a hears of it first, or rank 0, whose connection breaks: Open MPI then ends the job by
         # itself, in words that may not name the killed rank. Only fault tolerance leaves the naming to us.
         ([], "", r"rank 1 .*on node b exited on signal 9|Peer host: b|An error occurred in Socket closed"),
-        (["--with-ft", "ulfm"], "parallel_param { fault_param { on_loss: STOP } }", r"rank 0 \(host a\): rank 1 \(host b\) is gone"),
+        (["--with-ft", "ulfm"], STOP, r"rank 0 \(host a\): rank 1 \(host b\) is gone"),
     ],
     ids=["plain", "fault tolerance"],
 )
