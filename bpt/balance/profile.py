@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -113,6 +113,13 @@ class Profile:
     batch: int
     name: str
     bpt: str
+
+    def of_ranks(self, ranks: Sequence[int]) -> Profile:
+        """Of those ranks only, which are left of those that were measured."""
+        if not all(rank < len(self.speeds) for rank in ranks):
+            return self
+        facts = replace(self.facts, ranks=tuple(self.facts.ranks[rank] for rank in ranks))
+        return replace(self, facts=facts, speeds=tuple(self.speeds[rank] for rank in ranks))
 
 
 def check(profile: Profile, now: Facts, path: str, solver: str) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bpt.check.faults import Kill, inject
+from bpt.check.faults import Fault, inject
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.layers import LAYERS
@@ -74,7 +74,7 @@ def compare(
     world: Communicator,
     iterations: int,
     precision: Precision = FLOAT64,
-    kills: Sequence[Kill] = (),
+    faults: Sequence[Fault] = (),
 ) -> tuple[list[Compared], Communicator]:
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
@@ -86,7 +86,7 @@ def compare(
         precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
             the batch, grow from iteration to iteration as fast as the net is unstable, and look like mistakes; in
             float64 only mistakes do.
-        kills: ranks that are lost on the way; the others go on, and are compared.
+        faults: of ranks that are lost on the way; the others go on, and are compared.
 
     Returns:
         A line a trained parameter, on the first rank that is left, nothing on the others; and the ranks that are left.
@@ -101,7 +101,7 @@ def compare(
 
     def work(runtime: Runtime) -> None:
         nonlocal spread
-        inject(runtime, kills)
+        inject(runtime, faults)
         gradients, weights = _train(runtime, iterations)
         spread = gradients or spread[0], weights
 

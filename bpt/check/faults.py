@@ -1,4 +1,4 @@
-"""Faults by injection: ranks that end themselves at a named instruction of a named iteration, and not by luck."""
+"""Faults by injection: ranks that kill or stop themselves at a named instruction of an iteration, and not by luck."""
 
 from __future__ import annotations
 
@@ -16,57 +16,63 @@ from bpt.schedule.instructions import Instruction
 
 
 @dataclass(frozen=True)
-class Kill:
-    """A rank of the job, and where it dies.
+class Fault:
+    """What becomes of a rank of the job, and where.
 
     Attributes:
         rank: of the job.
         iteration: from 0.
         instruction: as a trace shows it, such as F0 or B2, or its letter alone: the first one of its kind; "": the
             first one of the iteration.
+        kind: SIGKILL, or SIGSTOP, by which it stands still.
     """
 
     rank: int
     iteration: int
     instruction: str = ""
+    kind: signal.Signals = signal.SIGKILL
 
     @classmethod
-    def parse(cls, text: str) -> Kill:
+    def parse(cls, text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
         """``RANK@ITERATION[:INSTRUCTION]``, for argparse."""
         found = re.fullmatch(r"(\d+)@(\d+)(?::([A-Za-z]\d*))?", text)
         if not found:
             raise argparse.ArgumentTypeError(f'takes RANK@ITERATION or RANK@ITERATION:INSTRUCTION, found "{text}"')
-        return cls(int(found[1]), int(found[2]), found[3] or "")
+        return cls(int(found[1]), int(found[2]), found[3] or "", kind)
+
+    def __str__(self) -> str:
+        return f"--{'kill' if self.kind == signal.SIGKILL else 'stop'} {self.rank}@{self.iteration}"
 
     def is_at(self, iteration: int, instruction: Instruction) -> bool:
-        """Whether it is there that the rank dies."""
+        """Whether it is there."""
         step = str(instruction.step)
         return iteration == self.iteration and self.instruction in ("", step, step.rstrip("0123456789"))
 
 
-def inject(runtime: Runtime, kills: Sequence[Kill]) -> None:
-    """Let this rank kill itself where it is to; nothing is told, as after a failure of the machine."""
+def inject(runtime: Runtime, faults: Sequence[Fault]) -> None:
+    """Let this rank fail where it is to; nothing is told, as after a failure of the machine."""
     own = runtime.world.world_ranks[runtime.world.rank]
-    mine = [kill for kill in kills if kill.rank == own]
+    mine = [fault for fault in faults if fault.rank == own]
 
     def look(iteration: int, instruction: Instruction) -> None:
-        if any(kill.is_at(iteration, instruction) for kill in mine):
-            sys.stderr.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
+        for fault in mine:
+            if fault.is_at(iteration, instruction):
+                sys.stderr.flush()
+                os.kill(os.getpid(), fault.kind)
 
     if mine:
         runtime.executor.before = look
 
 
-def check(kills: Sequence[Kill], ranks: int, iterations: int, tolerant: bool) -> None:
+def check(faults: Sequence[Fault], ranks: int, iterations: int, tolerant: bool) -> None:
     """Raise a UsageError unless all of these ranks and iterations are there, and others outlive them."""
-    for kill in kills:
-        name = f"--kill {kill.rank}@{kill.iteration}"
-        if kill.rank >= ranks:
-            raise UsageError(f"{name}: there are {ranks} ranks, from 0 to {ranks - 1}")
-        if kill.iteration >= iterations:
-            raise UsageError(f"{name}: there are {iterations} iterations, from 0 on; --iterations {kill.iteration + 1}")
-    if kills and len({kill.rank for kill in kills}) == ranks:
-        raise UsageError(f"--kill: all {ranks} ranks would be killed, and nobody be left to go on")
-    if kills and not tolerant:
-        raise UsageError("--kill: without fault tolerance the job ends with a rank: mpirun --with-ft ulfm …")
+    for fault in faults:
+        if fault.rank >= ranks:
+            raise UsageError(f"{fault}: there are {ranks} ranks, from 0 to {ranks - 1}")
+        if fault.iteration >= iterations:
+            more = fault.iteration + 1
+            raise UsageError(f"{fault}: there are {iterations} iterations, from 0 on; --iterations {more}")
+    if faults and len({fault.rank for fault in faults}) == ranks:
+        raise UsageError(f"{faults[-1]}: all {ranks} ranks would be lost, and nobody be left to go on")
+    if faults and not tolerant:
+        raise UsageError(f"{faults[0]}: without fault tolerance the job ends with a rank: mpirun --with-ft ulfm …")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_of, positive
 from bpt.errors import RunError
 
 if TYPE_CHECKING:
-    from bpt.check.faults import Kill
+    from bpt.check.faults import Fault
     from bpt.commands.job import Job
 
 LOG = logging.getLogger("bpt")
@@ -59,15 +60,28 @@ def add_arguments(parser: Parser) -> None:
         action="append",
         default=[],
     )
+    parser.flag(
+        "stop",
+        "likewise, but let it stand still (SIGSTOP): it is found by fault_param { timeout }",
+        metavar="RANK@ITERATION[:INSTRUCTION]",
+        type=stopped,
+        action="append",
+        default=[],
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
 
-def killed(text: str) -> Kill:
+def killed(text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
     """``RANK@ITERATION[:INSTRUCTION]``, for argparse."""
-    from bpt.check.faults import Kill
+    from bpt.check.faults import Fault
 
-    return Kill.parse(text)
+    return Fault.parse(text, kind)
+
+
+def stopped(text: str) -> Fault:
+    """Likewise, of a rank that stands still."""
+    return killed(text, signal.SIGSTOP)
 
 
 def tolerance(text: str) -> float:
@@ -85,8 +99,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "solver", "the text file that says what to train and how")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.check import faults
     from bpt.check.comparison import compare, result_lines
+    from bpt.check.faults import check
     from bpt.precision import FLOAT32, FLOAT64
 
     plan = plan_of(arguments)
@@ -94,10 +108,11 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     precision = FLOAT64 if arguments.precision == "double" else FLOAT32
     world = job.world
     tolerant = world.describe()["fault tolerance"] == "on"
-    faults.check(arguments.kill, world.size, arguments.iterations, tolerant)
+    faults = [*arguments.kill, *arguments.stop]
+    check(faults, world.size, arguments.iterations, tolerant)
     if tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
-    compared, world = compare(plan, device, world, arguments.iterations, precision, arguments.kill)
+    compared, world = compare(plan, device, world, arguments.iterations, precision, faults)
     for line in result_lines(compared, arguments.tolerance) if world.rank == 0 else ():
         print(line)
     wrong = world.bcast([line.name for line in compared if not line.within(arguments.tolerance)])

@@ -89,6 +89,7 @@ class Communicator(ABC):
     Attributes:
         rank: this process in the group, from 0.
         size: number of ranks.
+        lacks: whether ranks of those that it was made from were lost; see ``Shrink``.
         events: of this communicator and all those made from it or together with it.
         concurrent: whether several threads may be in calls at once (of different communicators).
     """
@@ -102,6 +103,7 @@ class Communicator(ABC):
         self._identity = 0  # the same on all ranks here, and another one than that of any other communicator of theirs
         self._made = 0  # communicators of this one
         self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that there still are
+        self.lacks = False
         self._made_of: Communicator | None = None  # kept, so that it leads to this one
         self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
 
@@ -255,13 +257,15 @@ class Communicator(ABC):
         What is left when the process ends goes with it. A run that fails does not come here.
         """
 
-    @abstractmethod
     def Shrink(self) -> Communicator:
         """The ranks that live, in order of their rank; a collective of those.
 
         Ranks may come to it from anywhere: what somebody waits for in this communicator ends with a LostRankError, and
         so does all that is called here afterwards, but for ``Agree`` and ``Shrink``. Without fault tolerance a ``Dup``.
         """
+        shrunk = self._Shrink()
+        shrunk.lacks |= shrunk.size < self.size
+        return shrunk
 
     def Revoke(self) -> None:
         """End with a LostRankError, on all ranks, what anybody waits for in this communicator or those made from it.
@@ -301,6 +305,8 @@ class Communicator(ABC):
 
     @abstractmethod
     def _Agree(self, flag: int) -> int: ...
+    @abstractmethod
+    def _Shrink(self) -> Communicator: ...
     @abstractmethod
     def _Revoke(self) -> None: ...
     @abstractmethod
@@ -354,6 +360,7 @@ class Communicator(ABC):
         self._made += 1
         self._of_this.add(made)
         made._made_of = self
+        made.lacks = self.lacks
         made._identity = hash((self._identity, self._made))
         return made
 

@@ -76,7 +76,7 @@ class MpiCommunicator(Communicator):
         with self._translated("Free"):
             self._mpi.Free()
 
-    def Shrink(self) -> MpiCommunicator:
+    def _Shrink(self) -> MpiCommunicator:
         if not _is_tolerant():
             return self.Dup()
         with self._translated("Shrink"):

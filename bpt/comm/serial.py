@@ -48,7 +48,7 @@ class SerialCommunicator(Communicator):
     def Split_type_shared(self) -> SerialCommunicator:
         return SerialCommunicator(self.events)
 
-    def Shrink(self) -> SerialCommunicator:
+    def _Shrink(self) -> SerialCommunicator:
         return SerialCommunicator(self.events)
 
     def Allocate_shared(self, nbytes: int) -> Window:

@@ -32,19 +32,20 @@ class Hdf5Source:
         path: the list, one file a line, relative to the working directory or else to the list's folder.
         datasets: names in each file. All of a file have as many rows; of one name all have rows of one
             shape; numbers of any kind, which become float32.
+        allow_external: also take datasets that have rows in other files than those that are listed.
 
     Raises:
         FileError: the list or a file is missing or not as above.
         UserError: the package h5py is missing.
     """
 
-    def __init__(self, path: str, datasets: Sequence[str]) -> None:
+    def __init__(self, path: str, datasets: Sequence[str], allow_external: bool = False) -> None:
         self._datasets = tuple(datasets)
         self.paths = _listed(path)
         counts = []
         self.row_shapes: list[Shape] = []
         for file in self.paths:
-            shapes = _shapes(file, self._datasets)
+            shapes = _shapes(file, self._datasets, allow_external)
             counts.append(shapes[0][0])
             rows = [shape[1:] for shape in shapes]
             self.row_shapes = self.row_shapes or rows
@@ -122,10 +123,10 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         raise FileError(path, f"is not an HDF5 file, or a damaged one: {reason}") from None
 
 
-def _shapes(path: Path, datasets: Sequence[str]) -> list[Shape]:
+def _shapes(path: Path, datasets: Sequence[str], allow_external: bool) -> list[Shape]:
     """The shape of each dataset, checked."""
     with _opened(path) as file:
-        shapes = [_shape(path, file, name) for name in datasets]
+        shapes = [_shape(path, file, name, allow_external) for name in datasets]
     if len({shape[0] for shape in shapes}) > 1:
         given = ", ".join(f'"{name}" {shape}' for name, shape in zip(datasets, shapes, strict=True))
         raise FileError(path, f"datasets have different numbers of rows: {given}")
@@ -134,7 +135,16 @@ def _shapes(path: Path, datasets: Sequence[str]) -> list[Shape]:
     return shapes
 
 
-def _shape(path: Path, file: h5py.File, name: str) -> Shape:
+def elsewhere(file: h5py.File, dataset: h5py.Dataset) -> str:
+    """Through what a dataset has its rows in other files than ``file``; "": all are there."""
+    if dataset.file.filename != file.filename:
+        return "an external link"
+    if dataset.external:
+        return "external storage"
+    return "a virtual dataset" if dataset.is_virtual else ""
+
+
+def _shape(path: Path, file: h5py.File, name: str, allow_external: bool) -> Shape:
     if name not in file:
         names = list(file)
         hint = did_you_mean(name, names) or f" (it has: {', '.join(names) or 'nothing'})"
@@ -142,6 +152,12 @@ def _shape(path: Path, file: h5py.File, name: str) -> Shape:
     dataset = file[name]
     if not isinstance(dataset, import_h5py().Dataset):
         raise FileError(path, f'"{name}" is a group, not a dataset')
+    if not allow_external and (way := elsewhere(file, dataset)):
+        raise FileError(
+            path,
+            f'dataset "{name}" has rows in other files, through {way}: whoever wrote this file chose which; set '
+            "allow_external: true if that is meant",
+        )
     if dataset.dtype.kind not in "fiu":
         raise FileError(path, f'dataset "{name}" holds {dataset.dtype}, not numbers')
     if not dataset.ndim:

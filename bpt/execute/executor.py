@@ -82,6 +82,7 @@ class Executor:
         self._iterations: dict[int, int] = {}  # of batches whose gradients may be to come
         self._exchanging = False
         self._made: tuple[object, Scheduler] | None = None
+        self._at: Instruction | None = None
         self.before: Callable[[int, Instruction], object] = lambda iteration, instruction: None
         self._handlers: Mapping[type[Instruction], Handler] = {
             do.Broadcast: self._broadcast,
@@ -160,6 +161,15 @@ class Executor:
             self._execute(instruction)
         return self._total
 
+    @property
+    def where(self) -> str:
+        """The last instruction that was begun, in words; another thread may ask."""
+        if self._at is None:
+            return "its start"
+        segment = getattr(self._at, "segment", None)
+        layers = "" if segment is None else f" ({self.operator.layers_of(segment)})"
+        return f"{self._at.step}{layers} in iteration {self._iteration}"
+
     def renumber(self, iteration: int) -> None:
         """The run that is under way, if one is, goes on with the iteration of this number."""
         if self._next is not None:
@@ -208,6 +218,7 @@ class Executor:
         self._loss = torch.zeros((), dtype=torch.float64, device=self.operator.device)
 
     def _execute(self, instruction: Instruction) -> None:
+        self._at = instruction
         self.before(self._iteration, instruction)
         with self._events.during(instruction, self.operator.layers_of):
             self._handlers[type(instruction)](instruction)

@@ -44,6 +44,6 @@ class HDF5Data(PrefetchingDataLayer):
 
 def _open(spec: LayerSpec) -> Hdf5Source:
     try:
-        return Hdf5Source(source_of(spec, FIELD), spec.tops)
+        return Hdf5Source(source_of(spec, FIELD), spec.tops, spec.param.hdf5_data_param.allow_external)
     except FileError as error:
         raise spec.error(str(error), FIELD, "source") from None

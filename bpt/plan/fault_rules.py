@@ -16,7 +16,7 @@ PARAM = "fault_param"
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Why ``plan`` cannot go on without a rank as it says."""
     fault = plan.parallel_param.fault_param
-    for field, least in (("min_ranks", 1), ("copies", 0), ("copy_interval", 1)):
+    for field, least in (("min_ranks", 1), ("copies", 0), ("copy_interval", 1), ("timeout", 0)):
         yield from beyond(fault, field, PARALLEL, PARAM, least=least)
     if fault.copies > 1:
         yield Violation(

@@ -77,6 +77,7 @@ class FaultSpec:
     min_ranks: int = 1
     copies: int = 0
     copy_interval: int = 1
+    timeout: float = 300.0
 
     @property
     def heals(self) -> bool:

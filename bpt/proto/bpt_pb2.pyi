@@ -567,7 +567,7 @@ class ParallelParameter(_message.Message):
     def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ...) -> None: ...
 
 class FaultParameter(_message.Message):
-    __slots__ = ("on_loss", "min_ranks", "copies", "copy_interval")
+    __slots__ = ("on_loss", "min_ranks", "copies", "copy_interval", "timeout")
     class OnLoss(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HEAL: _ClassVar[FaultParameter.OnLoss]
@@ -578,11 +578,13 @@ class FaultParameter(_message.Message):
     MIN_RANKS_FIELD_NUMBER: _ClassVar[int]
     COPIES_FIELD_NUMBER: _ClassVar[int]
     COPY_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     on_loss: FaultParameter.OnLoss
     min_ranks: int
     copies: int
     copy_interval: int
-    def __init__(self, on_loss: _Optional[_Union[FaultParameter.OnLoss, str]] = ..., min_ranks: _Optional[int] = ..., copies: _Optional[int] = ..., copy_interval: _Optional[int] = ...) -> None: ...
+    timeout: float
+    def __init__(self, on_loss: _Optional[_Union[FaultParameter.OnLoss, str]] = ..., min_ranks: _Optional[int] = ..., copies: _Optional[int] = ..., copy_interval: _Optional[int] = ..., timeout: _Optional[float] = ...) -> None: ...
 
 class TreeParameter(_message.Message):
     __slots__ = ("sends",)
@@ -1025,14 +1027,16 @@ class WindowDataParameter(_message.Message):
     def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: _Optional[bool] = ..., fg_threshold: _Optional[float] = ..., bg_threshold: _Optional[float] = ..., fg_fraction: _Optional[float] = ..., context_pad: _Optional[int] = ..., crop_mode: _Optional[str] = ..., cache_images: _Optional[bool] = ..., root_folder: _Optional[str] = ...) -> None: ...
 
 class HDF5DataParameter(_message.Message):
-    __slots__ = ("source", "batch_size", "shuffle")
+    __slots__ = ("source", "batch_size", "shuffle", "allow_external")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_EXTERNAL_FIELD_NUMBER: _ClassVar[int]
     source: str
     batch_size: int
     shuffle: bool
-    def __init__(self, source: _Optional[str] = ..., batch_size: _Optional[int] = ..., shuffle: _Optional[bool] = ...) -> None: ...
+    allow_external: bool
+    def __init__(self, source: _Optional[str] = ..., batch_size: _Optional[int] = ..., shuffle: _Optional[bool] = ..., allow_external: _Optional[bool] = ...) -> None: ...
 
 class VolumeDataParameter(_message.Message):
     __slots__ = ("source", "root_folder", "batch_size", "shuffle", "shape", "intensity", "mirror", "shift", "prefetch")

@@ -44,6 +44,8 @@ def static_balance(
 
     def read() -> Profile:
         profile = read_profile(path)
+        if grid.world.lacks:
+            profile = profile.of_ranks(grid.world.world_ranks)
         check(profile, now, path, plan.path)
         if threads := other_threads(profile, now):
             LOG.warning(

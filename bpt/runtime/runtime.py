@@ -35,6 +35,7 @@ from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
 from bpt.runtime.ending import Ending
 from bpt.runtime.half_precision import HalfLayers, precision_here
+from bpt.runtime.heartbeat import Heartbeat
 from bpt.runtime.loss_scaling import loss_scale
 from bpt.runtime.recovery import Border, Copies, Known, Record, passed
 from bpt.runtime.smoothed_loss import SmoothedLoss
@@ -219,6 +220,8 @@ class Runtime:
         if self.observed is not None:
             exchange = self._exchange(self.observed)
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
+        if self.world.size > 1 and self.world.concurrent and (timeout := self.plan.parallel_param.fault_param.timeout):
+            self._ending.add(Heartbeat(self.world, timeout, lambda: self.executor.where).close)
 
     def start_from(self, state: TrainState | None) -> None:
         """Go on from a state, which is whole, else from the one to resume, else anew; a collective call."""

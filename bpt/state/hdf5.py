@@ -221,6 +221,8 @@ class _BlobOfFile(StoredBlob):
     """A data set in an open file, of which only what is asked for is read."""
 
     def __init__(self, path: str, dataset: Any) -> None:
+        if dataset.external or dataset.is_virtual:
+            raise FileError(path, f"{dataset.name} has values in other files; copy it into one of its own (h5repack)")
         super().__init__(tuple(dataset.shape))
         self._path = path
         self._dataset = dataset

@@ -122,7 +122,7 @@ class ThreadCommunicator(Communicator):
         with self._group.together(self.rank, ("Free",), None):
             del self._group  # nothing can be called any more
 
-    def Shrink(self) -> ThreadCommunicator:
+    def _Shrink(self) -> ThreadCommunicator:
         group = self._group
         with group.job.change:
             group.revoked = True

@@ -134,3 +134,30 @@ def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(LayerError, match=r"pip install 'bpt\[hdf5\]'"):
         graph_of(text(source))
+
+
+def linked(folder: Path, file: h5py.File, way: str) -> None:
+    """Let the rows of "data" lie in another file."""
+    with h5py.File(folder / "other.h5", "w") as other:
+        other["data"] = np.arange(8.0).reshape(4, 2)
+    np.arange(8.0).tofile(folder / "raw")
+    if way == "an external link":
+        file["data"] = h5py.ExternalLink("other.h5", "/data")
+    elif way == "external storage":
+        file.create_dataset("data", (4, 2), np.float64, external=[(str(folder / "raw"), 0, 64)])
+    else:
+        layout = h5py.VirtualLayout((4, 2), np.float64)
+        layout[:] = h5py.VirtualSource(str(folder / "other.h5"), "data", (4, 2))
+        file.create_virtual_dataset("data", layout)
+
+
+@pytest.mark.parametrize("way", ["an external link", "external storage", "a virtual dataset"])
+def test_rows_in_other_files_are_taken_only_if_that_is_said(way: str, tmp_path: Path) -> None:
+    source = write(tmp_path, {"label": np.arange(4)})
+    with h5py.File(tmp_path / "0.h5", "a") as file:
+        linked(tmp_path, file, way)
+    with pytest.raises(LayerError, match=rf'dataset "data" has rows in other files, through {way}: .* allow_external'):
+        Net(graph_of(text(source)), PassContext())
+    net = Net(graph_of(text(source, "batch_size: 3 allow_external: true")), PassContext())
+    data, _ = net()
+    assert data.tolist() == [[0, 1], [2, 3], [4, 5]]

@@ -36,9 +36,30 @@ def test_the_others_come_to_the_same(ranks: int, kills: list[str], parallel: str
     set_up(tmp_path)
     words = ["check", "--solver=solver.prototxt", *(f"--kill={kill}" for kill in kills)]
     words += [f"--set=parallel_param {{ {parallel} }}"] if parallel else []
-    program = f"import os; os.chdir({str(tmp_path)!r}); from bpt.cli.main import main; raise SystemExit(main())"
-    done = mpirun(ranks, [sys.executable, "-c", program, *words], timeout=120, options=("--with-ft", "ulfm"))
+    done = mpirun(ranks, [sys.executable, "-c", program(tmp_path), *words], timeout=120, options=("--with-ft", "ulfm"))
     assert done.returncode == 0, done.stderr
     assert "All ranks and one process agree: no relative difference is above 1e-05" in done.stderr
-    lost = re.findall(r"rank (\d) \(host", " ".join(re.findall(r"Lost: (.*); going on", done.stderr)))
+    assert_lost(done.stderr, kills)
+
+
+def test_a_rank_that_stands_still_is_named_and_ended(tmp_path: Path) -> None:
+    set_up(tmp_path)
+    words = ["check", "--solver=solver.prototxt", "--stop=1@3:W", "--set=parallel_param { fault_param { timeout: 4 } }"]
+    argv = [sys.executable, "-c", program(tmp_path), *words]
+    done = mpirun(3, argv, timeout=120, options=("--with-ft", "ulfm"))
+    assert done.returncode == 0, done.stderr
+    assert "All ranks and one process agree" in done.stderr
+    # What it was at was heard up to a beat before.
+    still = r"error: rank 1 \(host .*\) stands still: nothing was heard of it for (.*) s; .*; it is killed"
+    told = re.search(still, done.stderr)
+    assert told and float(told[1]) >= 4
+    assert_lost(done.stderr, ["1"])
+
+
+def program(folder: Path) -> str:
+    return f"import os; os.chdir({str(folder)!r}); from bpt.cli.main import main; raise SystemExit(main())"
+
+
+def assert_lost(log: str, kills: list[str]) -> None:
+    lost = re.findall(r"rank (\d) \(host", " ".join(re.findall(r"Lost: (.*); going on", log)))
     assert sorted(lost) == sorted(kill[0] for kill in kills)

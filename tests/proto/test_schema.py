@@ -169,6 +169,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.half_layers": 1006,
         "SolverState.loss_scale": 1007,
         "SolverState.finite_iterations": 1008,
+        "HDF5DataParameter.allow_external": 1000,
         "SolverState.run": 1009,
         "SolverState.written": 1010,
         "SolverState.weights_digest": 1011,

@@ -1,0 +1,131 @@
+"""Files that break: kills while snapshots are written over an older run's, and bits that turn."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from bpt import state as snapshot
+from bpt.errors import FileError
+from bpt.plan.resolve import read_plan
+from bpt.proto import bpt_pb2 as pb
+from bpt.solver.solver import Solver
+from bpt.state.binary import read_state, read_weights
+from tests.solver.spread_runs import set_up
+
+Run = tuple[int, str, Callable[[], None]]
+
+OLDER, NEWER = "random_seed: 11 max_iter: 12", "random_seed: 12 max_iter: 9"
+ALWAYS = "snapshot: 1 test_interval: 100 test_initialization: false display: 0 iter_size: 1"
+
+
+def train(*overrides: str) -> None:
+    """A run that writes a snapshot every iteration, in the current folder."""
+    with Solver(read_plan("solver.prototxt", [ALWAYS, *overrides])) as solver:
+        solver.solve()
+
+
+def weights_of(path: str) -> str:
+    """What tells these weights from all others: their numbers, and not the file's own digest."""
+    content = hashlib.sha256()
+    for name, blobs in read_weights(path).items():
+        for blob in blobs.values():
+            content.update(name.encode() + blob.read(blob.shape).tobytes())
+    return content.hexdigest()
+
+
+def history_of(path: str) -> str:
+    """What tells a state's history from all others."""
+    content = hashlib.sha256()
+    for blob in read_state(path)[1]:
+        content.update(blob.read(blob.shape).tobytes())
+    return content.hexdigest()
+
+
+def kills(seed: int, first: int, runs: int) -> Iterator[Run]:
+    """Kills of a run that overwrites an older one, each in a process of its own, in the current folder."""
+    set_up(Path.cwd())
+    known: dict[str, tuple[str, int]] = {}
+    for name, texts in (("newer", NEWER), ("older", OLDER)):
+        train(texts)
+        for path in Path().glob("small_iter_*.solverstate"):
+            iteration = int(path.stem.split("_")[-1])
+            known[weights_of(str(path.with_suffix(".caffemodel")))] = name, iteration
+            known[history_of(str(path))] = name, iteration
+    kept = Path("older")
+    kept.mkdir()
+    for path in Path().glob("small_iter_*"):
+        shutil.move(path, kept)
+    seconds = _seconds_of_a_run()
+    for number in range(first, first + (runs or 1000)):
+        moment = random.Random(f"{seed} {number}").random() * seconds
+        yield number, f"killed after {moment * 1000:.1f} ms", partial(_kill, kept, moment, known)
+
+
+def _seconds_of_a_run() -> float:
+    start = time.monotonic()
+    train(NEWER)
+    return time.monotonic() - start
+
+
+def _kill(kept: Path, moment: float, known: dict[str, tuple[str, int]]) -> None:
+    for path in Path().glob("*small_iter_*"):
+        path.unlink()
+    for path in kept.iterdir():
+        shutil.copy2(path, ".")
+    process = os.fork()
+    if not process:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        with snapshot.held_for(read_plan("solver.prototxt", [NEWER])):
+            train(NEWER)
+        os._exit(0)
+    time.sleep(moment)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    found = snapshot.find_newest("small")
+    assert found, "none of the older run's snapshots is left"
+    state = pb.SolverState.FromString(Path(found).read_bytes())
+    model = str(Path(found).with_suffix(".caffemodel"))
+    of_weights, of_history = known.get(weights_of(model)), known.get(history_of(found))
+    assert of_weights and of_weights == of_history, f"{found}: weights of {of_weights}, history of {of_history}"
+    assert of_weights[1] == state.iter, f"{found}: says iteration {state.iter}, is of {of_weights[1]}"
+    with snapshot.held_for(read_plan("solver.prototxt", [NEWER])):
+        pass
+    left = [path.name for path in Path().iterdir() if ".tmp" in path.name]
+    assert not left, f"half-written files are left: {left}"
+
+
+def flips(seed: int, first: int, runs: int) -> Iterator[Run]:
+    """Single bits of weights and states in both formats, in the current folder."""
+    set_up(Path.cwd())
+    for form in ("BINARYPROTO", "HDF5"):
+        train(f"max_iter: 2 snapshot_format: {form}")
+    for number in range(first, first + (runs or 1000)):
+        chance = random.Random(f"{seed} {number}")
+        suffix = chance.choice(("", ".h5"))
+        path = Path(f"small_iter_2.{chance.choice(('caffemodel', 'solverstate'))}{suffix}")
+        place, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
+        name = f"bit {bit} of byte {place} of {path}"
+        yield number, name, partial(_flip, path, place, bit, f"small_iter_2.solverstate{suffix}")
+
+
+def _flip(path: Path, place: int, bit: int, state: str) -> None:
+    good = path.read_bytes()
+    bad = bytearray(good)
+    bad[place] ^= 1 << bit
+    path.write_bytes(bad)
+    try:
+        snapshot.verify(state)
+    except FileError:
+        return
+    finally:
+        path.write_bytes(good)
+    raise AssertionError("it was not found")

@@ -1,0 +1,176 @@
+"""Losses by injection: ranks that are threads die where a case says, and the run must end as an undisturbed one."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from bpt.comm.base import Communicator
+from bpt.execute.executor import Executor
+from bpt.plan.resolve import read_plan
+from bpt.runtime.runtime import Runtime
+from bpt.solver import tester
+from bpt.solver.solver import Solver
+from tests.doubles.thread_ranks import Killed, run_ranks
+from tests.runtime.test_many_ranks import write_speeds
+from tests.solver.spread_runs import Saved, remove_snapshots, set_up, train
+
+ALONE = "precision: FLOAT64 snapshot: 3"
+COPIES = "parallel_param { fault_param { copies: 1 } }"
+STAGES = "parallel_param { num_stages: 2 pipeline_param { micro_batches: 1 } }"
+SHARDS = "parallel_param { num_shards: 2 }"
+STATIC = 'parallel_param { balance: STATIC balance_param { profile: "speed.json" } }'
+
+EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP")
+ARRANGEMENTS: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "plain": (4, ()),
+    "STATIC": (4, (STATIC,)),
+    "2 stages": (4, (STAGES, COPIES)),
+    "2 shards": (4, (SHARDS, COPIES)),
+    "2 x 2": (4, (STAGES, SHARDS, COPIES)),
+}
+"""Ranks, and what the solver says."""
+
+PLACES = ("F", "B", "X", "W", "U", "test", "snapshot")
+WHO: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "the first": ((0, 0),),
+    "one between": ((2, 0),),
+    "the last": ((3, 0),),
+    "two at once": ((0, 0), (2, 0)),
+    "two in turn": ((1, 0), (0, 3)),
+}
+"""Ranks of 4, and how many iterations after the first loss they die."""
+
+
+class Kill(NamedTuple):
+    """A rank of the job dies when it comes to something in an iteration: an instruction's letter, test or snapshot."""
+
+    rank: int
+    iteration: int
+    place: str
+
+
+class Case(NamedTuple):
+    """A plan, and what befalls it."""
+
+    exchange: str
+    arrangement: str
+    who: str
+    place: str
+
+    @property
+    def kills(self) -> list[Kill]:
+        """The deaths, in iterations that have such a place: 4 is tested before, 3 and 6 are followed by snapshots."""
+        first = {"test": 4, "snapshot": 3}.get(self.place, 2)
+        later = {"test": 4, "snapshot": 3}.get(self.place, 3)
+        return [Kill(rank, first + (later if delay else 0), self.place) for rank, delay in WHO[self.who]]
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What the solver says."""
+        more = (COPIES,) if self.exchange == "TREE" and COPIES not in ARRANGEMENTS[self.arrangement][1] else ()
+        chunks = "cgdp_param { chunk_size: 1 } " if self.exchange == "CGDP" else ""
+        exchange = f"parallel_param {{ exchange: {self.exchange} {chunks}}}"
+        return (exchange, *ARRANGEMENTS[self.arrangement][1], *more)
+
+
+CASES = [Case(*each) for each in product(EXCHANGES, ARRANGEMENTS, WHO, PLACES)]
+
+
+def campaign(seed: int, first: int, runs: int) -> Iterator[tuple[int, str, Callable[[], None]]]:
+    """Cases by number, in an order of that seed, in the current folder; ``runs`` 0: all."""
+    set_up(Path.cwd())
+    write_speeds(0.1, 0.2, 0.3, 0.1)
+    expected = undisturbed()
+    order = random.Random(seed).sample(CASES, len(CASES))
+    for number in range(first, min(len(order), first + runs) if runs else len(order)):
+        case = order[number]
+        yield number, ", ".join(case), partial(check, case.kills, expected, 4, *case.overrides)
+
+
+class Kills:
+    """The deaths that are still to come."""
+
+    def __init__(self, left: Sequence[Kill] = ()) -> None:
+        self.left = list(left)
+        self._lock = threading.Lock()
+
+    def come(self, world: Communicator, iteration: int, place: str) -> None:
+        """Called by a rank that comes somewhere."""
+        kill = Kill(world.world_ranks[world.rank], iteration, place)
+        with self._lock:
+            due = kill in self.left
+            if due:
+                self.left.remove(kill)
+        if due:
+            raise Killed
+
+
+@contextmanager
+def injected(kills: Kills) -> Iterator[None]:
+    """Ranks come by ``kills`` with every instruction, before and after every test and snapshot."""
+    execute, test, snapshot = Executor._execute, tester.Tester.test, Runtime.snapshot
+
+    def executing(self: Executor, instruction: Any) -> None:
+        if self._status is not None:
+            kills.come(self._status._world, self._iteration, instruction.letter)
+        execute(self, instruction)
+
+    def testing(self: tester.Tester, index: int, iteration: int) -> Any:
+        world = self.stop.__self__.runtime.world  # type: ignore[attr-defined]
+        kills.come(world, iteration, "test")
+        found = test(self, index, iteration)
+        kills.come(world, iteration, "tested")
+        return found
+
+    def writing(self: Runtime) -> str:
+        kills.come(self.world, self.iteration, "snapshot")
+        path = snapshot(self)
+        kills.come(self.world, self.iteration, "written")
+        return path
+
+    with (
+        patch.object(Executor, "_execute", executing),
+        patch.object(tester.Tester, "test", testing),
+        patch.object(Runtime, "snapshot", writing),
+    ):
+        yield
+
+
+def solve(ranks: int, *overrides: str) -> list[tuple[int, int]]:
+    """Train on so many ranks that outlive each other; what each that is left comes to: its place, and iterations."""
+
+    def run(world: Communicator) -> tuple[int, int]:
+        plan = read_plan("solver.prototxt", [ALONE, *overrides])
+        with Solver(plan, world=world.Dup()) as solver:
+            solver.solve()
+            return solver.runtime.world.rank, solver.iter
+
+    return run_ranks(ranks, run, tolerant=True)
+
+
+def undisturbed() -> dict[int, Saved]:
+    """The snapshots of a run on one process, in the current folder, which are removed."""
+    train(1, ALONE)
+    saved = {iteration: Saved.read(iteration) for iteration in (3, 6, 9)}
+    remove_snapshots()
+    return saved
+
+
+def check(kills: Sequence[Kill], expected: Mapping[int, Saved], ranks: int, *overrides: str) -> None:
+    """That what is left after the kills ends as an undisturbed run, in the current folder."""
+    left = Kills(kills)
+    with injected(left):
+        assert solve(ranks, *overrides) == [(place, 9) for place in range(ranks - len(kills))]
+    assert not left.left, f"nobody came to {left.left}"
+    for iteration, saved in expected.items():
+        Saved.read(iteration).check(saved, 1e-5)
+    remove_snapshots()
+    assert not [path for path in Path().iterdir() if "tmp" in path.name], "half-written files are left"
