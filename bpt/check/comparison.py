@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bpt.check.faults import Fault, inject
+from bpt.check.faults import Fault, check_happened, inject
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.layers import LAYERS
@@ -56,16 +56,20 @@ class Difference:
 
 @dataclass(frozen=True)
 class Compared:
-    """A parameter: its gradient in the first iteration, its values after the last, and why it may differ."""
+    """A parameter: its gradient in the first iteration, its values after the last, and why it may differ.
+
+    The gradient is ``None`` where the rank that had it is lost.
+    """
 
     name: str
-    gradient: Difference
+    gradient: Difference | None
     weight: Difference
     excepted: str = ""
 
     def within(self, tolerance: float) -> bool:
         """Whether the many ranks agree with the one."""
-        return bool(self.excepted) or max(self.gradient.relative, self.weight.relative) <= tolerance
+        known = (each.relative for each in (self.gradient, self.weight) if each)
+        return bool(self.excepted) or max(known) <= tolerance
 
 
 def compare(
@@ -97,16 +101,17 @@ def compare(
     runtime = rebind(plan, None, world)
     staging = runtime.parallel.staging if stages > 1 else _one_behind_the_other(runtime.parallel, runtime.net.graph)
     seed, replicas = runtime.seed, runtime.parallel.batch_factor
-    spread: Tensors = {}, {}
+    gradients: dict[Blob, Tensor] = {}
+    weights: dict[Blob, Tensor] = {}
+    spread: Tensors = gradients, weights
 
     def work(runtime: Runtime) -> None:
-        nonlocal spread
         inject(runtime, faults)
-        gradients, weights = _train(runtime, iterations)
-        spread = gradients or spread[0], weights
+        weights.update(_train(runtime, iterations, gradients))
 
     with outlive(runtime, hosts_of(world), rebind, work) as runtime:
         world = runtime.world
+    check_happened(faults, world.world_ranks)
     few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
     if world.rank >= stages:
         return [], world
@@ -116,7 +121,8 @@ def compare(
         LOG.info("It runs the same %d micro-batches, since BatchNorm normalises by them", staging.micro_batches)
     reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
     with bind(reference, None, few, device, batch_factor=replicas, staging=staging) as runtime:
-        alone = _train(runtime, iterations)
+        noted: dict[Blob, Tensor] = {}
+        alone = noted, _train(runtime, iterations, noted)
         return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else [], world
 
 
@@ -157,11 +163,10 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
             )
 
 
-def _train(runtime: Runtime, iterations: int) -> Tensors:
-    """Whole gradients of the first iteration and whole weights after the last; on rank 0."""
+def _train(runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor]) -> Mapping[Blob, Tensor]:
+    """Whole weights after the last iteration, on rank 0; notes the whole gradients of the first one, too."""
     if runtime.plan.engine == pb.SolverParameter.AUTO:  # no trials: layouts round differently
         runtime.load(replace(runtime.state(), tuned={"engine": (pb.SolverParameter.CONTIGUOUS,)}))
-    gradients: dict[Blob, Tensor] = {}
 
     def note(loss: float) -> None:
         if not runtime.iteration:
@@ -172,7 +177,7 @@ def _train(runtime: Runtime, iterations: int) -> Tensors:
 
     runtime.before_update.append(note)
     runtime.run(iterations - runtime.iteration)
-    return gradients, _whole(runtime, runtime.state().weights)
+    return _whole(runtime, runtime.state().weights)
 
 
 def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor]:
@@ -195,9 +200,8 @@ def _compared(graph: LayerGraph, spread: Tensors, alone: Tensors) -> Iterator[Co
     for param in trained(graph):
         blob = blob_of(graph, param)
         # The rank that had the gradients of the first iteration may be lost.
-        gradient, weight = (
-            Difference.of(a[blob], b[blob]) if a else Difference(0.0, 0.0) for a, b in zip(spread, alone, strict=True)
-        )
+        gradient = Difference.of(spread[0][blob], alone[0][blob]) if spread[0] else None
+        weight = Difference.of(spread[1][blob], alone[1][blob])
         yield Compared(f"{blob[0]}/{blob[1]}", gradient, weight, _excepted(graph, param))
 
 
@@ -217,7 +221,10 @@ def result_lines(compared: Sequence[Compared], tolerance: float) -> Iterator[str
     head: tuple[str, ...] = ("parameter", "gradient: absolute", "relative", "weight: absolute", "relative", "")
     rows = [head]
     for line in compared:
-        numbers = (f"{value:.1e}" for d in (line.gradient, line.weight) for value in (d.absolute, d.relative))
+        both = (line.gradient, line.weight)
+        numbers = (
+            f"{value:.1e}" if d else "lost" for d in both for value in ((d.absolute, d.relative) if d else (0, 0))
+        )
         verdict = "excepted" if line.excepted else "ok" if line.within(tolerance) else "DIFFERS"
         rows.append((line.name, *numbers, verdict))
     yield from columns(rows, left=1)

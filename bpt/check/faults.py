@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bpt.errors import UsageError
+from bpt.errors import RunError, UsageError
+from bpt.plan.spec import FaultSpec
 from bpt.runtime.runtime import Runtime
 from bpt.schedule.instructions import Instruction
 
@@ -64,7 +65,7 @@ def inject(runtime: Runtime, faults: Sequence[Fault]) -> None:
         runtime.executor.before = look
 
 
-def check(faults: Sequence[Fault], ranks: int, iterations: int, tolerant: bool) -> None:
+def check(faults: Sequence[Fault], ranks: int, iterations: int, tolerant: bool, param: FaultSpec) -> None:
     """Raise a UsageError unless all of these ranks and iterations are there, and others outlive them."""
     for fault in faults:
         if fault.rank >= ranks:
@@ -74,5 +75,18 @@ def check(faults: Sequence[Fault], ranks: int, iterations: int, tolerant: bool) 
             raise UsageError(f"{fault}: there are {iterations} iterations, from 0 on; --iterations {more}")
     if faults and len({fault.rank for fault in faults}) == ranks:
         raise UsageError(f"{faults[-1]}: all {ranks} ranks would be lost, and nobody be left to go on")
+    still = [fault for fault in faults if fault.kind == signal.SIGSTOP]
+    if still and not (param.heals and param.timeout):
+        raise UsageError(f"{still[0]}: nobody would end it; it takes fault_param {{ timeout }} and on_loss: HEAL")
     if faults and not tolerant:
         raise UsageError(f"{faults[0]}: without fault tolerance the job ends with a rank: mpirun --with-ft ulfm …")
+
+
+def check_happened(faults: Sequence[Fault], left: Sequence[int]) -> None:
+    """Raise a RunError if a rank is left that was to be lost: it never came to the place."""
+    for fault in faults:
+        if fault.rank in left:
+            raise RunError(
+                f"{fault}:{fault.instruction}: rank {fault.rank} never came there; --trace shows which instructions "
+                "a rank has"
+            )

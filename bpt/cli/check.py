@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     world = job.world
     tolerant = world.describe()["fault tolerance"] == "on"
     faults = [*arguments.kill, *arguments.stop]
-    check(faults, world.size, arguments.iterations, tolerant)
+    check(faults, world.size, arguments.iterations, tolerant, plan.parallel_param.fault_param)
     if tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
     compared, world = compare(plan, device, world, arguments.iterations, precision, faults)

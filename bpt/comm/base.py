@@ -267,6 +267,10 @@ class Communicator(ABC):
         shrunk.lacks |= shrunk.size < self.size
         return shrunk
 
+    def forget(self, made: Communicator) -> None:
+        """Let ``made``, which was made from this one, not be revoked with it."""
+        self._of_this.discard(made)
+
     def Revoke(self) -> None:
         """End with a LostRankError, on all ranks, what anybody waits for in this communicator or those made from it.
 

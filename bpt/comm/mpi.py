@@ -128,7 +128,7 @@ class MpiCommunicator(Communicator):
         try:
             win = MPI.Win.Allocate_shared(sizes[self.rank] + SLACK, 1, apart, self._mpi)
         except MPI.Exception as error:
-            if self._failed():
+            if _is_loss(error) or self._failed():
                 raise
             reason = f"cannot be used ({error.Get_error_string()})"
             raise RunError(room.refusal(sum(sizes), self.host, place, reason)) from error

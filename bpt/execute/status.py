@@ -28,6 +28,7 @@ class Status:
         self._signals = signals
         self._sums = np.zeros(3 + len(_ACTIONS))  # loss, overflow, termination, one for each action
         self.overflow = False  # whether to tell all ranks that this one had gradients that are not finite
+        self.pending = Action.NONE  # what this rank was asked to do, while the others may not know
         self.terminated = False  # whether a stop was asked for by SIGTERM, on any rank
 
     def start(self, loss: float) -> None:
@@ -70,12 +71,15 @@ class Status:
         return self._asked()
 
     def _asked(self) -> Action:
+        self.pending = Action.NONE
         self.terminated |= bool(self._sums[2])
         asked = [action for action, count in zip(_ACTIONS, self._sums[3:], strict=True) if count]
         return asked[-1] if asked else Action.NONE
 
     def _take(self) -> Action:
-        return self._signals.take() if self._signals else Action.NONE
+        self.pending = self._signals.take() if self._signals else Action.NONE
+        self.terminated |= self._signals is not None and self._signals.terminated
+        return self.pending
 
     def _fill(self, loss: float, action: Action) -> None:
         terminated = self._signals is not None and self._signals.terminated

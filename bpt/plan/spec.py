@@ -286,7 +286,8 @@ class RunPlan:
         if parallel.node_ranks > parallel.num_stages:  # a batch is divided, and gradients are summed
             kept += ["cgdp_param", "tree_param", "sync_batch_norm"]
         fields = {name: getattr(parallel, name) for name in kept}
-        return self._spread(ParallelSpec(exchange=parallel.gradient_exchange, **fields), *kept)
+        fault = replace(parallel.fault_param, on_loss=pb.FaultParameter.STOP)  # the run goes on without this node
+        return self._spread(ParallelSpec(exchange=parallel.gradient_exchange, fault_param=fault, **fields), *kept)
 
     def with_seed(self, seed: int) -> RunPlan:
         """With this ``random_seed``."""

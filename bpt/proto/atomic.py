@@ -131,7 +131,9 @@ def leftovers(prefix: str) -> list[str]:
         found = [match for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match]
     except OSError:
         return []
-    return [os.path.join(folder, match[0]) for match in found if match[1].lstrip(".").startswith(name[:_STEM])]
+    if len(name) >= _STEM:  # temporary names do not tell whose they are
+        return []
+    return [os.path.join(folder, match[0]) for match in found if match[1].lstrip(".").startswith(name)]
 
 
 def _create_beside(target: Path) -> Path:

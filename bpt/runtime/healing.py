@@ -45,15 +45,19 @@ def outlive(runtime: Runtime, hosts: Mapping[int, str], rebind: Rebind, work: Ca
         LostRankError: a rank was lost, and the run does not heal, or cannot: the others do not have all of its state.
     """
     while True:
+        agreed = False  # each communicator has one Agree: at the end, or when healing begins
         try:
             work(runtime)
-            if not runtime.heals or runtime.world.Agree(1):
+            if not runtime.heals:
+                return runtime
+            agreed = True
+            if runtime.world.Agree(1):
                 return runtime
             raise LostRankError("another rank was lost at the end")
         except LostRankError as loss:
             if not runtime.heals:
                 raise
-            runtime = heal(runtime, loss, hosts, rebind)
+            runtime = heal(runtime, loss, hosts, rebind, agreed)
         except BaseException:
             runtime.close(failed=True)
             raise
@@ -64,7 +68,9 @@ def hosts_of(world: Communicator) -> dict[int, str]:
     return dict(zip(world.world_ranks, world.allgather(world.host), strict=True))
 
 
-def heal(runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind) -> Runtime:
+def heal(
+    runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
+) -> Runtime:
     """The run on the ranks that are left; a collective call of these.
 
     Args:
@@ -72,6 +78,7 @@ def heal(runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind
         loss: what it has met.
         hosts: of the ranks of the job.
         rebind: binds a plan to a state.
+        agreed: this rank was at the end already, and has learnt that others are not.
 
     Raises:
         LostRankError: the ranks that are left do not have all of the state.
@@ -80,13 +87,12 @@ def heal(runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind
     plan, graph, world = runtime.plan, runtime.net.graph, runtime.world
     before = list(world.world_ranks)
     records = runtime.records()
-    world.Revoke()
-    world.Agree(0)  # those that were at the end already learn here that it is not the end
-    runtime.close(failed=True)
+    _break_off(world, agreed)
     while True:
+        world = world.Shrink()
+        runtime.close(failed=True)  # only now: its heartbeat watches those that are waited for
+        found = time.monotonic()
         try:
-            world = world.Shrink()
-            agreed = time.monotonic()
             state = recovered(world, graph, records)
             if state is None:
                 raise _UnrecoverableError
@@ -99,10 +105,17 @@ def heal(runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind
         except _UnrecoverableError:
             raise LostRankError(f"{loss}{_REMEDY}", loss.ranks) from loss
         except LostRankError:  # another one, meanwhile
-            world.Revoke()
+            _break_off(world)
             continue
-        LOG.info("Healed: %.3g s to find each other, %.3g s to go on", agreed - start, time.monotonic() - agreed)
+        LOG.info("Healed: %.3g s to find each other, %.3g s to go on", found - start, time.monotonic() - found)
         return healed
+
+
+def _break_off(world: Communicator, agreed: bool = False) -> None:
+    """Let all ranks know, wherever they wait; those that were at the end already learn here that it is not the end."""
+    world.Revoke()
+    if not agreed:
+        world.Agree(0)
 
 
 class _UnrecoverableError(Exception):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -32,11 +32,13 @@ class Known:
         iteration: updates that are in it.
         part: of the net, that the rank holds.
         frozen: blobs whose weights and moments another rank keeps.
+        positions: see TrainState; a rank that has data layers may have nothing else.
     """
 
     iteration: int
     part: Part
     frozen: frozenset[Blob] = frozenset()
+    positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,18 @@ class Record:
     @classmethod
     def whole(cls, state: TrainState) -> Record:
         """Of a rank that has all of it."""
-        return cls(Known(state.iteration, WHOLE), state)
+        return cls(Known(state.iteration, WHOLE, positions=state.positions), state)
+
+    def in_memory(self) -> Record:
+        """The same, with copies of its tensors in the host's memory."""
+
+        def copied(value: Tensor) -> Tensor:
+            return value.detach().to("cpu", copy=True)
+
+        state = self.state
+        weights = {blob: copied(value) for blob, value in state.weights.items()}
+        moments = {blob: tuple(map(copied, values)) for blob, values in state.moments.items()}
+        return replace(self, state=replace(state, weights=weights, moments=moments, extras={}))
 
 
 class Copies:
@@ -75,7 +88,7 @@ class Copies:
         Args:
             own: its tensors may change afterwards.
         """
-        kept = replace(own, state=own.state.copy())
+        kept = own.in_memory()
         self.records += [kept, self._exchanged(kept)]
         newest = sorted({record.known.iteration for record in self.records})[-_KEPT:]
         self.records = [record for record in self.records if record.known.iteration in newest]
@@ -122,9 +135,20 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record])
         if chosen is not None:
             states = []
             for rank, place in (at[number] for number in chosen):
-                states.append(world.bcast(records[place] if rank == world.rank else None, rank))
-            return _assembled(graph, states)
+                states.append(_broadcast(world, records[place] if rank == world.rank else None, rank))
+            positions = {key: value for rank, place in at for key, value in everybody[rank][place].positions.items()}
+            return replace(_assembled(graph, states), positions=positions)
     return None
+
+
+def _broadcast(world: Communicator, record: Record | None, root: int) -> Record:
+    """The record of ``root``, which may have more bytes than MPI counts in one message; a collective call."""
+    content = np.frombuffer(pickle.dumps(record.in_memory(), pickle.HIGHEST_PROTOCOL), np.uint8) if record else None
+    size = world.bcast(None if content is None else content.size, root)
+    buffer = np.empty(size, np.uint8) if content is None else content.copy()
+    world.Bcast(buffer, root)
+    found: Record = pickle.loads(buffer.data)
+    return found
 
 
 def _providers(graph: LayerGraph, offers: Sequence[Known]) -> list[int] | None:
@@ -177,9 +201,8 @@ def _assembled(graph: LayerGraph, records: Sequence[Record]) -> TrainState:
             weights[blob][index] = state.weights[blob]
             for whole, value in zip(moments[blob], state.moments.get(blob, ()), strict=True):
                 whole[index] = value
-    positions = {place: samples for record in records for place, samples in record.state.positions.items()}
     tuned = {name: value for name, value in records[0].state.tuned.items() if name != "chunks"}  # of as many ranks
-    return replace(records[0].state, weights=weights, moments=moments, positions=positions, tuned=tuned, extras={})
+    return replace(records[0].state, weights=weights, moments=moments, tuned=tuned, extras={})
 
 
 @dataclass(frozen=True)

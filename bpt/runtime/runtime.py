@@ -177,6 +177,7 @@ class Runtime:
             for net in self.nets.values():  # a test net may have layers of its own
                 snapshot.load_weights(net, path)
         self.rule = make_rule(plan.optim, self.net, keep_updates=plan.debug_info or plan.snapshot_diff)
+        self.rule.before_change = self._leave_border
         self.losses = SmoothedLoss(plan.average_loss)
         self.scale = loss_scale(plan, precision, self.parallel, log)
         operators = [built.operator for built in (self.train, *self.tests)]
@@ -313,7 +314,6 @@ class Runtime:
             self.observed.divide_diffs()
         for call in (*self.on_loss, *self.before_update):
             call(loss)
-        self._border = None  # until it is complete, there is no state that this rank knows of
         for each, members in applied if finite else ():
             self.rule.update(lr_policy.learning_rate(self.plan.optim, each.iteration), each.iteration, members)
         self._come_to_border(self.iteration + 1)
@@ -399,7 +399,8 @@ class Runtime:
             return None
         values = {id(self.net.value(param)): blob_of(self.net.graph, param) for param in self.net.held}
         frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
-        return Record(Known(self._border.iteration, self.net.part, frozen), self._border.of(self.state()))
+        known = Known(self._border.iteration, self.net.part, frozen, self._border.positions)
+        return Record(known, self._border.of(self.state()))
 
     def _come_to_border(self, iteration: int) -> None:
         """Between two iterations, of which so many are complete: note what the next one changes before its end."""
@@ -412,6 +413,10 @@ class Runtime:
                 self.losses.history,
                 self.scale.state(),
             )
+
+    def _leave_border(self) -> None:
+        """Parameters are about to change: until all have, there is no state that this rank knows of."""
+        self._border = None
 
     def _copy(self, iteration: int) -> None:
         if self._copies and iteration % self._copies.interval == 0 and (own := self._record()):

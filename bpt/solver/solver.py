@@ -12,7 +12,7 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.device import CPU
-from bpt.errors import RunError
+from bpt.errors import BptError, RunError
 from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim import lr_policy
@@ -160,17 +160,23 @@ class Solver:
         """With what is left of the run after a loss, from the same point on all ranks."""
         plan, world = self.plan, runtime.world
         if world.rank == 0 < self.runtime.world.rank:
-            self._lock.enter_context(held_for(plan))
+            try:
+                self._lock.enter_context(held_for(plan))
+            except BptError as error:  # a lock may outlast a host that is dead
+                LOG.warning("%s", error)
+        before = self.runtime.status
         self._attach(runtime)
-        facts = world.allgather((self._tested, self._stopped))
-        tested = {iteration for iteration, _ in facts}
+        facts = world.allgather((self._tested, self._stopped, before.pending, before.terminated))
+        tested = {iteration for iteration, *_ in facts}
         self._tested = tested.pop() if len(tested) == 1 else -1
-        self._stopped = any(stopped for _, stopped in facts)
+        self._stopped = any(stopped or pending is Action.STOP for _, stopped, pending, _ in facts)
+        runtime.status.terminated = any(terminated for *_, terminated in facts)
         least = plan.parallel_param.fault_param.min_ranks
         if world.size < least:
             path = self.snapshot()
             raise RunError(f"{world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
-        if plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first:
+        asked = any(pending is Action.SNAPSHOT for *_, pending, _ in facts)
+        if asked or (plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first):
             self.snapshot()  # that, or less, may have been under way when the rank was lost
 
     def _solve(self, progress: Progress, runtime: Runtime) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import signal
 
 import pytest
 
 from bpt.check import faults
 from bpt.check.faults import Fault
-from bpt.errors import UsageError
+from bpt.errors import RunError, UsageError
+from bpt.plan.spec import FaultSpec
+from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
 
 
@@ -38,5 +41,19 @@ def test_where_it_is() -> None:
 )
 def test_what_is_refused(kills: list[Fault], tolerant: bool, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        faults.check(kills, 3, 10, tolerant)
+        faults.check(kills, 3, 10, tolerant, FaultSpec())
     assert str(caught.value).startswith(message)
+
+
+def test_a_rank_that_nobody_would_end_is_not_stopped() -> None:
+    still = [Fault.parse("1@2", signal.SIGSTOP)]
+    faults.check(still, 3, 10, True, FaultSpec())
+    for param in (FaultSpec(timeout=0), FaultSpec(on_loss=pb.FaultParameter.STOP)):
+        with pytest.raises(UsageError, match="--stop 1@2: nobody would end it"):
+            faults.check(still, 3, 10, True, param)
+
+
+def test_a_fault_that_never_happened() -> None:
+    faults.check_happened([Fault(1, 2, "F")], (0, 2))
+    with pytest.raises(RunError, match="--kill 1@2:x: rank 1 never came there"):
+        faults.check_happened([Fault(1, 2, "x")], (0, 1))

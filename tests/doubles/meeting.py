@@ -125,6 +125,7 @@ class Survey:
         outcome: made of that, once.
     """
 
+    call: str = ""
     brought: dict[int, Any] = field(default_factory=dict)
     outcome: Any = None
 
@@ -184,6 +185,8 @@ class Group:
             if job.error is not None:
                 raise job.end_of(call)
             survey = self._survey
+            assert survey.call in ("", call), f"a rank is in {call}, others are in {survey.call}"
+            survey.call = call
             survey.brought[rank] = value
 
             def is_settled() -> bool:

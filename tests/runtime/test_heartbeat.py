@@ -52,3 +52,20 @@ def test_it_ends_with_the_run() -> None:
 
     run_ranks(3, run)
     assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
+
+
+def test_a_rank_that_ends_later() -> None:
+    """Its neighbours' last beats came while it was at work: nobody waits for them again."""
+    heard = threading.Event()
+
+    def run(comm: Communicator) -> None:
+        beat = Heartbeat(comm, 1.0, lambda: "F0")  # a beat every tenth of a second
+        if comm.rank == 0:
+            assert heard.wait(60)
+            while any(neighbour.watched for neighbour in beat._neighbours):
+                heard.wait(0)
+        else:
+            heard.set()
+        beat.close()
+
+    run_ranks(3, run)

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from bpt.comm.base import Communicator
 from bpt.errors import LostRankError, RunError
+from bpt.plan.resolve import read_plan
+from bpt.signals import Action, SignalActions
+from bpt.solver.solver import Solver
 from tests.chaos import losses
 from tests.chaos.losses import CASES, COPIES, SHARDS, STAGES, STATIC, Case, Kill, Kills, injected, solve, undisturbed
+from tests.doubles.thread_ranks import run_ranks
 from tests.runtime.test_many_ranks import write_speeds
 from tests.solver.spread_runs import set_up
 
@@ -117,3 +122,33 @@ def test_every_exchange_arrangement_and_place(case: Case) -> None:
     """700 runs; ``scripts/chaos losses`` does the same."""
     write_speeds(0.1, 0.2, 0.3, 0.1)
     check(case.kills, 4, *case.overrides)
+
+
+class Terminated(SignalActions):
+    """Gets SIGTERM, so to speak, in an iteration of its solver; touches none of the process's handlers."""
+
+    def __init__(self, iteration: int) -> None:
+        super().__init__()
+        self.solver: Solver | None = None
+        self._iteration = iteration
+
+    def take(self) -> Action:
+        due = not self.terminated and self.solver is not None and self.solver.iter == self._iteration
+        self.terminated |= due
+        return Action.STOP if due else Action.NONE
+
+
+def test_a_signal_outlives_the_iteration_that_broke_off() -> None:
+    """It was taken, and the sum that should have told the others never came."""
+
+    def run(world: Communicator) -> tuple[int, bool]:
+        signals = Terminated(3) if world.rank == 0 else None
+        with Solver(read_plan("solver.prototxt", ["snapshot: 5"]), world=world.Dup(), signals=signals) as solver:
+            if signals:
+                signals.solver = solver
+            solver.solve()
+            return solver.iter, solver.terminated
+
+    with injected(Kills([Kill(1, 3, "W")])):
+        assert run_ranks(3, run, tolerant=True) == [(3, True)] * 2
+    assert Path("small_iter_3.solverstate").exists()

@@ -42,7 +42,7 @@ class UpdateRule:
 
     ``history`` holds ``moments`` tensors a parameter in Caffe's order: the first moments of all parameters, then
     all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone. ``shard_info`` tells of
-    other ranks; a rule is alone until it is set.
+    other ranks; a rule is alone until it is set. ``before_change`` is called before an update changes anything.
 
     Args:
         spec: already checked.
@@ -59,6 +59,7 @@ class UpdateRule:
         self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.moments) for p in parameters]
         self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
         self.shard_info = ALONE
+        self.before_change: Callable[[], object] = lambda: None
         self._done: set[int] = set()  # parameters that have had the update that is under way
 
     @classmethod
@@ -142,6 +143,7 @@ class UpdateRule:
 
     def _update(self, rate: float, iteration: int, members: Sequence[int]) -> None:
         scale = gradient_scale(self._norm, self.spec)
+        self.before_change()
         for (lr_mult, decay_mult), alike in self._groups(members):
             step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
             rest = [index for index in alike if index not in self._done]
