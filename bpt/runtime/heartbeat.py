@@ -154,9 +154,13 @@ def end_it(message: str, process: int | None) -> None:
     A process of this host is killed: then it is lost, and the others can go on if they are to. Nobody can be excluded
     who is only silent, so for one on another host the launcher is asked to end the job.
     """
+    if process and not os.path.exists(f"/proc/{process}") and os.path.isdir("/proc/self"):
+        return  # it has ended, which the launcher tells
     sys.stderr.write(f"error: {message}; {'it is killed' if process else 'the job ends'}\n")
     sys.stderr.flush()
     try:
         os.kill(process or os.getppid(), signal.SIGKILL if process else signal.SIGTERM)
+    except ProcessLookupError:
+        return
     except OSError:  # of another user, such as a cluster's daemon: which ends the job when a rank ends like that
         os._exit(1)

@@ -221,7 +221,8 @@ class Runtime:
         if self.observed is not None:
             exchange = self._exchange(self.observed)
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
-        if self.world.size > 1 and self.world.concurrent and (timeout := self.plan.parallel_param.fault_param.timeout):
+        apart = self.world.size > 1 and self.world.concurrent and self.world.describe()["library"] != "none"
+        if apart and (timeout := self.plan.parallel_param.fault_param.timeout):  # ranks are processes
             self._ending.add(Heartbeat(self.world, timeout, lambda: self.executor.where).close)
 
     def start_from(self, state: TrainState | None) -> None:
