@@ -14,7 +14,8 @@ SHARE = 0.55
 
 
 @needs_mpi
-@pytest.mark.parametrize("side", [3, pytest.param(7, marks=pytest.mark.slow)])  # 7: fc6 itself, 25088 inputs
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [3, 7])  # 7: fc6 itself, 25088 inputs
 def test_a_rank_holds_its_slice_only(side: int, tmp_path: Path) -> None:
     def peaks(ranks: int, parallel: str) -> list[int]:
         done = mpirun(ranks, [sys.executable, str(RANKS), str(tmp_path), str(side), parallel], timeout=120)

@@ -254,6 +254,7 @@ def test_data_that_the_server_misses() -> None:
     assert "MPI_ABORT" not in done.stderr
 
 
+@pytest.mark.slow
 def test_data_that_one_worker_misses(tmp_path: Path) -> None:
     done, error = fail(write(tmp_path / "there", data=False))
     assert done.returncode

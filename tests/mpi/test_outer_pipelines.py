@@ -74,6 +74,7 @@ def test_two_workers_of_shards_and_of_replicas(tmp_path: Path) -> None:
     assert [(node.bytes_sent, node.bytes_received) for node in record.nodes] == [(6 * C_W, 6 * C_W)] * 2
 
 
+@pytest.mark.slow
 def test_a_rank_of_a_pipeline_that_is_killed() -> None:
     """Its whole pipeline is lost; the other one gets the samples, and the run goes on to its end."""
     write(Path.cwd(), data=False, net=DEEPER)

@@ -54,7 +54,7 @@ ROWS: dict[int, list[Row]] = {
 
 
 @needs_mpi
-@pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS, (4,)))
+@pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS, (3,)))
 def test_a_pipeline_gives_the_weights_of_one_process(ranks: int, rows: list[Row], data: Path) -> None:
     check(ranks, rows, data)
 

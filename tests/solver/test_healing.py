@@ -38,7 +38,7 @@ def at(place: str) -> int:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 def test_wherever_a_rank_dies(rank: int, place: str) -> None:
     check([Kill(rank, at(place), place)], 3)
 
@@ -63,7 +63,7 @@ def test_two_at_once_and_two_in_turn() -> None:
 MASTER = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
 
 
-@pytest.mark.parametrize("place", ["F", "W", "U", "test", "snapshot"])
+@pytest.mark.parametrize("place", ["F", pytest.param("W", marks=pytest.mark.slow), "U", "snapshot"])
 @pytest.mark.parametrize(
     ("ranks", "arrangement"),
     [(2, [STAGES]), (2, [SHARDS]), (2, [MASTER]), (4, [STAGES]), (4, [SHARDS, STAGES])],

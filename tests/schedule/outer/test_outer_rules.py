@@ -9,7 +9,7 @@ import pytest
 
 from bpt.errors import PrototxtError
 from bpt.plan.resolve import read_plan
-from bpt.plan.spec import CgdpSpec, FcSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
+from bpt.plan.spec import CgdpSpec, FaultSpec, FcSpec, InnerSpec, ParallelSpec, PipelineSpec, RunPlan
 from bpt.plan.violations import refuse, unused, violations
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.outer.exchanges import make_schedule
@@ -137,12 +137,14 @@ def test_standalone(tmp_path: Path) -> None:
 def test_of_node(tmp_path: Path) -> None:
     """A pipeline keeps its stages, a grid its shards and exchange, too; a worker alone is one process."""
     plan = outer(tmp_path, "num_stages: 2 pipeline_param { micro_batches: 3 } balance: IDPA inner_param { }")
-    assert plan.of_node().parallel_param == ParallelSpec(num_stages=2, pipeline_param=PipelineSpec(micro_batches=3))
+    stop = FaultSpec(on_loss=pb.FaultParameter.STOP)  # the others go on without a node
+    pipeline = PipelineSpec(micro_batches=3)
+    assert plan.of_node().parallel_param == ParallelSpec(num_stages=2, pipeline_param=pipeline, fault_param=stop)
     inside = "ranks: 4 worker_exchange: CGDP } cgdp_param { chunk_size: 2 } fc_param { scheme: MASTER_SLAVE }"
     grid = outer(tmp_path, f"num_shards: 2 sync_batch_norm: true ship_data: true agwu_param {{ push: 2 {inside}")
     assert grid.of_node().parallel_param == ParallelSpec(
         num_shards=2, exchange=pb.ParallelParameter.CGDP, cgdp_param=CgdpSpec(chunk_size=2), sync_batch_norm=True,
-        fc_param=FcSpec(pb.FcParameter.MASTER_SLAVE),
+        fc_param=FcSpec(pb.FcParameter.MASTER_SLAVE), fault_param=stop,
     )  # fmt: skip
     alone = outer(tmp_path, "balance: IDPA pipeline_param { micro_batches: 3 }").of_node()
     assert alone.parallel_param == ParallelSpec() and not alone.given("parallel_param", "pipeline_param")
