@@ -105,7 +105,8 @@ def test_workers_get_whole_batches(exchange: str, balance: str, monkeypatch: pyt
             super()._allocate(order)
 
     monkeypatch.setattr("bpt.server.training.Worker", Watched)
-    outer(4, f"exchange: {exchange} balance: {balance}", "max_iter: 20")
+    # Small steps: ranks that run by chance in any order stay near one curve.
+    outer(4, f"exchange: {exchange} balance: {balance}", "max_iter: 60 base_lr: 0.02 momentum: 0.5")
     assert all(start % ROWS == stop % ROWS == 0 for start, stop in seen)
     assert sum(stop - start for start, stop in seen) == BATCHES * ROWS
     record = read_csv("small_run")
