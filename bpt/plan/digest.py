@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bpt.graph.layer_graph import LayerGraph
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import without
+from bpt.state.integrity import file_digest
 
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
@@ -46,13 +47,9 @@ def relevant_solver(param: pb.SolverParameter) -> pb.SolverParameter:
     return relevant
 
 
-def file_digest(path: str) -> str:
+def file_fact(path: str) -> str:
     """16 hexadecimal digits that tell a file's content from any other; "missing" if it cannot be read."""
-    content = hashlib.blake2b(digest_size=8)
     try:
-        with open(path, "rb") as file:
-            while piece := file.read(2**20):
-                content.update(piece)
+        return file_digest(path)[:8].hex()
     except OSError:
         return "missing"
-    return content.hexdigest()

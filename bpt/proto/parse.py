@@ -63,6 +63,9 @@ def field_hint(message: Message, field: str) -> str:
 M = TypeVar("M", bound=Message)
 Scalar = int | float | bool | str | bytes
 
+DEEPEST = 100
+"""Messages within messages, the outermost counted: as deep as protobuf reads them in binary."""
+
 _CLOSING = {"{": "}", "<": ">"}
 _FLOATS = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE)
 
@@ -95,8 +98,8 @@ def parse_text(text: str, message_class: type[M], path: str = "<string>", *, par
     unknown fields and values, values of the wrong type or out of range, single fields given twice, missing
     required fields.
 
-    Nesting is as deep as the schema at most, and no message of the schema contains itself: no text can
-    exhaust the stack.
+    Nesting is as deep as the schema at most, in which no message contains itself; and of a schema in which one
+    does, no deeper than ``DEEPEST``. So no text can exhaust the stack.
     """
     message = message_class()
     parser = _Parser(text, path)
@@ -122,6 +125,7 @@ class _Parser:
     def __init__(self, text: str, path: str) -> None:
         self.origins: dict[FieldPath, Origin] = {}
         self._path = path
+        self._depth = 0
         self._tokens = tokenize(text, path)
         self._token = next(self._tokens)
 
@@ -191,7 +195,11 @@ class _Parser:
                 hint = f"; write {field.name} {{" if self._token.text == "=" else ""
                 raise self._error(f'expected "{{" after "{field.name}", found: {self._token}{hint}')
             opened_by = self._advance()
+            self._depth += 1
+            if self._depth >= DEEPEST:
+                raise self._error(f"messages are nested more than {DEEPEST} deep", opened_by)
             self.read_fields(_new_child(message, field), where, opened_by)
+            self._depth -= 1
         elif is_repeated(field):
             getattr(message, field.name).append(self._scalar(message, field))
         else:

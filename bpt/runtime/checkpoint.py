@@ -11,7 +11,7 @@ from bpt import state as snapshot
 from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule
-from bpt.plan.digest import file_digest
+from bpt.plan.digest import file_fact
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import check_same, outcome_of_first
@@ -90,7 +90,7 @@ class Checkpoint:
         LOG.info("Resuming from %s", path)
         world = self.parallel.grid.world
         if world.size > 1:
-            check_same(world, {f"the snapshot {os.path.basename(path)}": file_digest(path)})
+            check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(path)})
         snapshot.verify(path)
         saved = snapshot.restore(path, self.net, self.rule)
         if saved.HasField("random_seed") and saved.random_seed != state.seed:

@@ -9,7 +9,7 @@ from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.errors import FileError
 from bpt.net import Net
-from bpt.plan.digest import file_digest
+from bpt.plan.digest import file_fact
 from bpt.runtime.agreement import check_same
 from bpt.state import load_weights, weight_files
 
@@ -30,7 +30,7 @@ def load_trained(net: Net, weights: Sequence[str], model: str, world: Communicat
     trained: set[str] = set()
     for path in files:
         if world.size > 1:
-            check_same(world, {f"the weights {os.path.basename(path)}": file_digest(path)})
+            check_same(world, {f"the weights {os.path.basename(path)}": file_fact(path)})
         trained |= load_weights(net, path)
     wanted = [node.name for node in net.graph.nodes if node.params]
     if files and wanted and not trained.intersection(wanted):

@@ -166,7 +166,7 @@ def _facts(path: str, line: str) -> RunFacts:
         lists = {"threads": tuple(fields["threads"])}
         parse_text(fields["solver"], pb.SolverParameter, partial=True)
         return RunFacts(**{**fields, **lists})
-    except (ValueError, KeyError, TypeError, AttributeError):  # a PrototxtError is a ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # a PrototxtError is a ValueError
         raise FileError(
             path, "this is no replay log of bpt; bpt train writes one as <snapshot_prefix>_run/replay.jsonl"
         ) from None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from bpt.data.hdf5_file import elsewhere
 from bpt.errors import BptError, FileError, LayerError, WriteError
 from bpt.graph.part import Slice
 from bpt.graph.spec import Shape, count
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import h5py
 
 _OWN_FIELDS = "bpt"
+_DEEPEST = 100  # groups within groups, as protobuf has it for messages
 _MOST_VALUES_A_BYTE = 1024  # that compression can bring about; what is announced but not there reads as zeros
 
 
@@ -171,23 +173,40 @@ def open_weights(path: str) -> Iterator[StoredLayers]:
                     raise FileError(path, NO_WEIGHTS.format(suffix=".h5"))
                 raise FileError(path, "is an HDF5 file, but no file of weights: it has no group /data")
             layers = ByForm(path)
-            _collect(path, data, "", layers)
+            _Groups(path, file).collect(data, "", layers)
         yield layers
 
 
-def _collect(path: str, group: Any, name: str, layers: StoredLayers) -> None:
-    """Enter the layer ``name`` that ``group`` holds, and those below it: ``a/b`` lies in the group of ``a``."""
-    blobs: dict[int, StoredBlob] = {}
-    below = {}
-    for key, member in group.items():
-        if _is_group(path, member):
-            below[f"{name}/{key}" if name else key] = member
-        elif key.isdecimal():
-            blobs[int(key)] = _BlobOfFile(path, member)
-    if name and (blobs or not below):
-        layers[name] = blobs
-    for inner, member in below.items():
-        _collect(path, member, inner, layers)
+class _Groups:
+    """The groups of an open file of weights, each entered once: links may lead in circles, or anywhere twice."""
+
+    def __init__(self, path: str, file: h5py.File) -> None:
+        self._path = path
+        self._file = file
+        self._entered: dict[tuple[int, int], str] = {}  # place in a file → name
+
+    def collect(self, group: h5py.Group, name: str, layers: StoredLayers, depth: int = 1) -> None:
+        """Enter the layer ``name`` that ``group`` holds, and those below it: ``a/b`` lies in the group of ``a``."""
+        self._enter(group, depth)
+        blobs: dict[int, StoredBlob] = {}
+        below = {}
+        for key, member in group.items():
+            if _is_group(self._path, member):
+                below[f"{name}/{key}" if name else key] = member
+            elif key.isdecimal():
+                blobs[int(key)] = _BlobOfFile(self._path, self._file, member)
+        if name and (blobs or not below):
+            layers[name] = blobs
+        for inner, member in below.items():
+            self.collect(member, inner, layers, depth + 1)
+
+    def _enter(self, group: h5py.Group, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise FileError(self._path, f"its groups are nested more than {_DEEPEST} deep")
+        about = _library(self._path).h5o.get_info(group.id)
+        first = self._entered.setdefault((about.fileno, about.addr), group.name)
+        if first != group.name:
+            raise FileError(self._path, f'"{group.name}" is a link to the group "{first}"; a layer has its own group')
 
 
 @contextlib.contextmanager
@@ -213,16 +232,18 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
                 state.learned_net = name.decode() if isinstance(name, bytes) else str(name)
             # By number, not in HDF5's own order, in which 10 comes before 2.
             stored = file["history"]
-            history: list[StoredBlob] = [_BlobOfFile(path, stored[str(index)]) for index in range(len(stored))]
+            history: list[StoredBlob] = [_BlobOfFile(path, file, stored[str(index)]) for index in range(len(stored))]
         yield state, history
 
 
 class _BlobOfFile(StoredBlob):
     """A data set in an open file, of which only what is asked for is read."""
 
-    def __init__(self, path: str, dataset: Any) -> None:
-        if dataset.external or dataset.is_virtual:
-            raise FileError(path, f"{dataset.name} has values in other files; copy it into one of its own (h5repack)")
+    def __init__(self, path: str, file: h5py.File, dataset: Any) -> None:
+        if way := elsewhere(file, dataset):
+            raise FileError(
+                path, f"{dataset.name} has values in other files, through {way}; copy all into one (h5repack)"
+            )
         super().__init__(tuple(dataset.shape))
         self._path = path
         self._dataset = dataset

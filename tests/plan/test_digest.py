@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.plan.digest import file_digest, net_digest, solver_digest
+from bpt.plan.digest import file_fact, net_digest, solver_digest
 from tests.golden_cases import graph_of
 from tests.layers.test_hdf5_data import numbered, write
 from tests.layers.test_hdf5_data import text as hdf5
@@ -93,11 +93,11 @@ def test_where_a_net_finds_its_data_may_differ(tmp_path: Path) -> None:
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"a" * 2**20 + b"b")
-    digest = file_digest(str(path))
+    digest = file_fact(str(path))
     assert re.fullmatch("[0-9a-f]{16}", digest)
     copy = tmp_path / "copy"
     copy.write_bytes(path.read_bytes())
-    assert file_digest(str(copy)) == digest
+    assert file_fact(str(copy)) == digest
     path.write_bytes(b"a" * 2**20 + b"c")
-    assert file_digest(str(path)) != digest
-    assert file_digest(str(tmp_path / "nowhere")) == "missing"
+    assert file_fact(str(path)) != digest
+    assert file_fact(str(tmp_path / "nowhere")) == "missing"

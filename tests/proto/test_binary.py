@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -226,3 +227,18 @@ def test_incomplete_message_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="missing required field"):
         write_binary(tmp_path / "a", pb.ClipParameter(min=1))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("kind", "start"), [
+    (pb.NetParameter, pb.NetParameter(layer=[pb.LayerParameter(name="a")]).SerializeToString()),
+    (pb.SolverState, pb.SolverState(iter=1, learned_net="w").SerializeToString()),
+    (pb.BlobProto, pb.BlobProto(data=[1]).SerializeToString()),
+])  # fmt: skip
+def test_groups_in_groups_are_a_plain_error(kind: type[Message], start: bytes, tmp_path: Path) -> None:
+    """Of fields that the schema does not know, groups are the only ones that protobuf looks into."""
+    path = tmp_path / "deep"
+    for field in (write_varint(999 << 3 | 3) * 100_000 + write_varint(999 << 3 | 4) * 100_000,
+                  write_varint(999 << 3 | 3) * 100_000):  # fmt: skip
+        path.write_bytes(start + field)
+        with pytest.raises(FileError, match="damaged or truncated"):
+            read_binary(path, kind)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -284,6 +286,29 @@ def test_deep_nesting_is_a_plain_error() -> None:
         net("layer { " * 100_000)
     with pytest.raises(PrototxtError, match='"input_dim" takes a whole number, found: \\['):
         net("input_dim: " + "[" * 100_000)
+
+
+def test_messages_within_themselves_are_read_as_deep_as_protobuf_reads_them() -> None:
+    def nested(levels: int) -> str:
+        return "nested_type {\n" * levels + "}" * levels
+
+    message = parse_text(nested(99), DescriptorProto).message
+    assert DescriptorProto.FromString(message.SerializeToString()) == message
+    for levels in (100, 100_000):
+        with pytest.raises(PrototxtError) as caught:
+            parse_text(nested(levels), DescriptorProto, "d.prototxt")
+        assert str(caught.value) == "d.prototxt:100:13: messages are nested more than 100 deep"
+
+
+def test_no_message_of_the_schema_contains_itself() -> None:
+    def look(kind: Descriptor, around: tuple[str, ...]) -> None:
+        assert kind.full_name not in around
+        for field in kind.fields:
+            if field.message_type is not None:
+                look(field.message_type, (*around, kind.full_name))
+
+    for kind in pb.DESCRIPTOR.message_types_by_name.values():
+        look(kind, ())
 
 
 def test_huge_numbers_are_plain_errors() -> None:

@@ -65,9 +65,9 @@ def test_the_seed_is_that_of_the_first_rank() -> None:
 def test_ranks_must_have_the_same_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reads its own, perhaps on another machine."""
     train(2, "max_iter: 2")
-    digest = checkpoint.file_digest
+    digest = checkpoint.file_fact
     monkeypatch.setattr(
-        checkpoint, "file_digest", lambda path: digest(path) + "!" * (threading.current_thread().name == "rank 1")
+        checkpoint, "file_fact", lambda path: digest(path) + "!" * (threading.current_thread().name == "rank 1")
     )
     with pytest.raises(UserError, match=r"rank 1 on host .* in the snapshot small_iter_2\.solverstate \(.*!, not "):
         train(3, resume="small_iter_2.solverstate")

@@ -180,3 +180,9 @@ def test_another_run_is_refused(change: dict[str, object], named: str) -> None:
     assert str(caught.value) == (
         f"a/log: this log is of another run: {named}; --replay needs the same files, --set and number of ranks"
     )
+
+
+def test_a_first_line_that_is_nested_deep(log: Path) -> None:
+    log.write_text("[" * 100_000 + "\n")
+    with pytest.raises(FileError, match="this is no replay log of bpt"):
+        read_log(str(log))

@@ -14,6 +14,7 @@ from bpt.errors import FileError, LayerError
 from bpt.optim.rules import make_rule
 from bpt.proto import bpt_pb2 as pb
 from bpt.solver.solver import Solver
+from bpt.state.hdf5 import open_weights
 from bpt.state.hdf5_names import check_names
 from tests.solver import small_solver
 from tests.solver.training import solver_of
@@ -27,6 +28,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder as the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def read_weights(path: str) -> None:
+    with open_weights(path):
+        pass
 
 
 def names_in(path: str) -> list[str]:
@@ -184,3 +190,42 @@ def test_odd_names_are_refused_before_training(tmp_path: Path, snapshots: str) -
         Solver(source)
     for other in ("snapshot_format: BINARYPROTO", "snapshot_format: HDF5 snapshot_after_train: false"):
         Solver(small_solver.small_solver(tmp_path, other, net=odd)).close()
+
+
+def test_groups_are_entered_as_deep_as_messages_are_read() -> None:
+    for levels, refused in ((99, False), (100, True), (3000, True)):
+        with h5py.File("deep.caffemodel.h5", "w") as file:
+            group = file.create_group("data")
+            for _ in range(levels):
+                group = group.create_group("a")
+            group["0"] = [1.0]
+        if refused:
+            with pytest.raises(FileError, match=r"^deep.caffemodel.h5: its groups are nested more than 100 deep$"):
+                read_weights("deep.caffemodel.h5")
+        else:
+            read_weights("deep.caffemodel.h5")
+
+
+def test_groups_that_lead_in_circles_are_refused() -> None:
+    with h5py.File("w.caffemodel.h5", "w") as file:
+        layer = file.create_group("data/a")
+        layer["b"] = layer["c"] = file["data"]
+    with pytest.raises(FileError, match='"/data/a/b" is a link to the group "/data"'):
+        read_weights("w.caffemodel.h5")
+
+
+@pytest.mark.parametrize("way", ["an external link", "external storage", "a virtual dataset"])
+def test_values_in_other_files_are_refused(way: str) -> None:
+    with h5py.File("w.caffemodel.h5", "w") as file, h5py.File("other.h5", "w") as other:
+        other["values"] = np.zeros(4)
+        layer = file.create_group("data/ip")
+        if way == "an external link":
+            layer["0"] = h5py.ExternalLink("other.h5", "values")
+        elif way == "external storage":
+            layer.create_dataset("0", 4, np.float64, external=[("raw", 0, 32)])
+        else:
+            layout = h5py.VirtualLayout(4, np.float64)
+            layout[:] = h5py.VirtualSource(other["values"])
+            layer.create_virtual_dataset("0", layout)
+    with pytest.raises(FileError, match=f"has values in other files, through {way}; copy all into one"):
+        read_weights("w.caffemodel.h5")

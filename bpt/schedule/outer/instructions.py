@@ -180,7 +180,7 @@ def from_line(line: str) -> Instruction:
     try:
         ((name, fields),) = json.loads(line).items()
         return _MAKERS[name](fields)
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UserError(f"this is no instruction of a replay log: {line.strip()[:80]!r}") from error
 
 

@@ -113,6 +113,8 @@ def test_infinite_and_undefined_numbers() -> None:
         '{"Send": {"order": {"worker": 1, "version": 5, "until": "3", "passes": "1", "runs": [[0, Infinity]]}}}',
         '{"Settled": {"worker": 1, "engine": 2, "more": 3}}',
         '{"Settled": [1, 2]}',
+        '{"Cut": ' * 100_000,
+        '[' * 100_000,
     ],
 )
 def test_garbage(line: str) -> None:
