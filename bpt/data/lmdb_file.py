@@ -1,8 +1,4 @@
-"""Data sets of Datum records in LMDBs: opened, read in the order of their keys, and written, all of it or nothing.
-
-LMDB forbids to open a database twice in one process, yet a train and a test net may read the same one.
-So all readers of a folder share an environment, and the last of them closes it.
-"""
+"""Data sets of Datum records in LMDBs: opened, read in the order of their keys, and written, all of it or nothing."""
 
 from __future__ import annotations
 
@@ -10,81 +6,57 @@ import contextlib
 import os
 import secrets
 import shutil
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from bpt.data.datum import decode_datum, is_encoded
+from bpt.data.lmdb_pages import DamagedError, Entry, Leaf, LmdbFile, NotLmdbError
+from bpt.data.sampler import Integers
 from bpt.data.source import Sample
 from bpt.errors import DataError, FileError, UserError, WriteError
 from bpt.proto import bpt_pb2 as pb
-
-if TYPE_CHECKING:
-    from lmdb import Environment
-
 
 _LEVELDB = (
     "is a LevelDB, which bpt does not read but wants converted: make the data set again with "
     "tools/convert_imageset.py, or copy its records, keys and values as they are, into an LMDB (docs/data.md has the "
     "few lines that do so)"
 )
-_lock = threading.Lock()
-_environments: dict[str, tuple[Environment, int]] = {}  # real path → environment, number of readers
+_LOOK_EVERY = 1024  # records; then it is looked whether the file is still the one that was opened
 
 
 def import_lmdb() -> ModuleType:
-    """The module ``lmdb``; a UserError that says how to install it if it is missing."""
+    """The module ``lmdb``, which writes; a UserError that says how to install it if it is missing."""
     try:
         import lmdb  # noqa: PLC0415  optional package
     except ImportError:
-        raise UserError("reading and writing LMDBs needs the package lmdb: pip install 'bpt[lmdb]'") from None
+        raise UserError("writing LMDBs needs the package lmdb: pip install 'bpt[lmdb]'") from None
     return lmdb
 
 
-def acquire(path: str) -> Environment:
-    """The environment of the folder ``path``, read-only; ``release(path)`` gives it back.
+def open_lmdb(path: str) -> LmdbFile:
+    """The LMDB in the folder ``path``, to be closed.
 
     Nothing is written there, not even a lock file, so the folder may be read-only and shared.
 
     Raises:
         FileError: missing, not an LMDB, empty or truncated.
-        UserError: the package lmdb is missing.
     """
-    real = os.path.realpath(path)
-    with _lock:
-        environment, readers = _environments.get(real) or (_open(path), 0)
-        _environments[real] = environment, readers + 1
-        return environment
-
-
-def release(real: str) -> None:
-    """Give back what ``acquire`` gave for the folder with the real path ``real``."""
-    with _lock:
-        environment, readers = _environments.pop(real)
-        if readers > 1:
-            _environments[real] = environment, readers - 1
-        else:
-            environment.close()
-
-
-def _open(path: str) -> Environment:
-    lmdb = import_lmdb()
     file = _data_file(path)
     try:
-        environment: Environment = lmdb.open(path, readonly=True, lock=False)
-    except lmdb.Error as error:
-        reason = str(error).removeprefix(f"{path}: ").removeprefix("MDB_INVALID: ")
-        raise FileError(path, f"is not an LMDB that can be read: {reason}") from None
-    try:
-        _check(path, file, environment)
-    except BaseException:
-        environment.close()
-        raise
-    return environment
+        found = LmdbFile(file)
+    except NotLmdbError as error:
+        raise FileError(path, str(error)) from None
+    except OSError as error:
+        raise FileError(path, f"its data.mdb cannot be read: {error.strerror or error}") from None
+    if not found.meta.entries:
+        found.close()
+        raise FileError(path, "is an LMDB without records")
+    return found
 
 
 def _data_file(path: str) -> Path:
@@ -101,16 +73,6 @@ def _data_file(path: str) -> Path:
     if not file.stat().st_size:
         raise FileError(path, "its data.mdb is empty")
     return file
-
-
-def _check(path: str, file: Path, environment: Environment) -> None:
-    # LMDB maps the file into memory: a page that is missing would kill the process instead of raising.
-    need = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    have = file.stat().st_size
-    if have < need:
-        raise FileError(path, f"its data.mdb is truncated: {have} bytes of {need}; copy or make it again")
-    if not environment.stat()["entries"]:
-        raise FileError(path, "is an LMDB without records")
 
 
 class Record(NamedTuple):
@@ -133,9 +95,9 @@ class LmdbSource:
     """The records of the LMDB in the folder ``path``; any keys will do.
 
     Args:
-        random_access: records will be read in any order. A table of all keys is then made at the first
-            read. Without it a cursor walks from record to record, which needs no table; going back
-            means walking from the start.
+        random_access: records will be read in any order. A table of their places is then made at the first
+            read. Without it one walks from record to record, which needs no table; going back means walking
+            from the start.
         channels: what encoded images are converted to, 1 or 3; ``None`` keeps what the file has.
 
     Raises:
@@ -146,14 +108,13 @@ class LmdbSource:
         self.path = path
         self._channels = channels
         self._random_access = random_access
-        self._keys: list[bytes] = []
-        self._error = import_lmdb().Error
-        environment = acquire(path)
-        self._release = weakref.finalize(self, release, os.path.realpath(path))
-        self._size: int = environment.stat()["entries"]
-        self._transaction = environment.begin()
-        self._cursor = self._transaction.cursor()
-        self._at = self._size  # index of the record under the cursor; at first beyond all
+        self._file = open_lmdb(path)
+        self._size = self._file.meta.entries
+        self._reads = 0
+        self._leaves: Iterator[Leaf] = iter(())
+        self._leaf: Leaf = []
+        self._start = self._size  # index of the leaf's first record; at first beyond all
+        self._places: tuple[Integers, Integers] | None = None  # pages of the leaves, and how many records end there
 
     def __len__(self) -> int:
         return self._size
@@ -169,34 +130,44 @@ class LmdbSource:
         return is_encoded(self.record(0).datum)
 
     def record(self, index: int) -> Record:
-        """Record ``index``, not decoded; a DataError if it cannot be read."""
+        """Record ``index``, not decoded; a DataError if it cannot be read, or the file is not what it was."""
+        self._reads += 1
         try:
-            found = self._find(index) if self._random_access else self._walk(index)
-            if not found:
-                raise DataError(f"{self.path}: record {index} of {self._size} is missing: the LMDB is damaged")
-            return Record(*self._cursor.item())
-        except self._error as error:
-            raise DataError(f"{self.path}: record {index} of {self._size} cannot be read: {error}") from None
+            if not self._reads % _LOOK_EVERY:
+                self._file.check_unchanged()
+            entry = self._find(index) if self._random_access else self._walk(index)
+            return Record(entry.key, self._file.value(entry))
+        except (DamagedError, OSError) as error:
+            reason = self._change() or error
+            raise DataError(f"{self.path}: record {index} of {self._size} cannot be read: {reason}") from None
 
-    def _find(self, index: int) -> bool:
-        if not self._keys:
-            self._keys = [bytes(key) for key in self._cursor.iternext(keys=True, values=False)]
-        return index < len(self._keys) and self._cursor.set_key(self._keys[index])
+    def _change(self) -> str:
+        """What has happened to the file since it was opened; it explains all else."""
+        try:
+            self._file.check_unchanged()
+        except (DamagedError, OSError) as error:
+            return str(error)
+        return ""
 
-    def _walk(self, index: int) -> bool:
-        found = True
-        if index < self._at:
-            found = self._cursor.first()
-            self._at = 0
-        while found and self._at < index:
-            found = self._cursor.next()
-            self._at += 1
-        return found
+    def _find(self, index: int) -> Entry:
+        if self._places is None:
+            numbers, counts = zip(*self._file.places(), strict=True)
+            self._places = np.array(numbers), np.cumsum(counts)
+        pages, ends = self._places
+        leaf = int(np.searchsorted(ends, index, side="right"))
+        return self._file.entry(int(pages[leaf]), index - (int(ends[leaf - 1]) if leaf else 0))
+
+    def _walk(self, index: int) -> Entry:
+        if index < self._start:
+            self._leaves, self._leaf, self._start = self._file.leaves(), [], 0
+        while index >= self._start + len(self._leaf):
+            self._start += len(self._leaf)
+            self._leaf = []
+            self._leaf = next(self._leaves)
+        return self._leaf[index - self._start]
 
     def close(self) -> None:
-        self._cursor.close()
-        self._transaction.abort()
-        self._release()
+        self._file.close()
 
 
 _RECORDS_A_COMMIT = 1000  # as Caffe's convert_imageset

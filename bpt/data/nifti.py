@@ -37,7 +37,7 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
     if not Path(path).is_file():
         raise FileError(path, _missing(Path(path)))
     try:
-        image = nibabel.load(path)
+        image = nibabel.load(path, mmap=False)  # a map of a file that is cut would end the process
     except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
         raise FileError(path, f"is not a NIfTI file, or a damaged one: {_line(error)}") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -77,7 +77,7 @@ def read_nifti(path: str | os.PathLike[str]) -> Volume:
     oriented = orientations.apply_orientation(
         voxels.reshape(voxels.shape[:3]), orientations.io_orientation(image.affine)
     )
-    return np.array(oriented, np.float32, order="C")  # a copy: what comes may be a map of the file
+    return np.ascontiguousarray(oriented, np.float32)
 
 
 def _check_shape(path: object, shape: tuple[int, ...]) -> None:

@@ -6,12 +6,13 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.image_source import ImageSource
-from bpt.data.lmdb_file import acquire, import_lmdb, release
+from bpt.data.lmdb_file import open_lmdb
+from bpt.data.lmdb_pages import DamagedError
 from bpt.data.nifti import open_nifti
 from bpt.data.transform import read_mean
 from bpt.data.volume_source import list_volumes
@@ -39,25 +40,23 @@ def lmdb_content(path: str) -> Content:
     Raises:
         FileError: missing, not an LMDB, empty, truncated or damaged.
     """
-    environment = acquire(path)
+    file = open_lmdb(path)
+    content = hashlib.blake2b(digest_size=8)
     try:
-        content = hashlib.blake2b(digest_size=8)
-        with environment.begin() as transaction, transaction.cursor() as cursor:
-            for key, value in islice(cursor.iternext(), _ENDS):
-                _add(content, key, value)
-            cursor.last()
-            last = bytes(cursor.key())
-            for key, value in islice(cursor.iterprev(), _ENDS):
-                _add(content, key, value)
-            cursor.first()
-            for wanted in _keys_between(bytes(cursor.key()), last):
-                if cursor.set_range(wanted):  # the first record from there on
-                    _add(content, *cursor.item())
-        entries = environment.stat()["entries"]
-    except import_lmdb().Error as error:
+        ends = []
+        for backwards in (False, True):
+            records = chain.from_iterable(file.leaves(backwards))
+            ends.append([(entry.key, file.value(entry)) for entry in islice(records, _ENDS)])
+        for key, value in chain(*ends):
+            _add(content, key, value)
+        for wanted in _keys_between(ends[0][0][0], ends[1][0][0]):
+            if entry := file.first_from(wanted):
+                _add(content, entry.key, file.value(entry))
+    except (DamagedError, OSError) as error:
         raise FileError(path, f"is a damaged LMDB: {error}; copy or make it again") from None
     finally:
-        release(os.path.realpath(path))
+        file.close()
+    entries = file.meta.entries
     return Content(f"{entries} record{'s' * (entries != 1)}", content.hexdigest())
 
 
@@ -67,10 +66,9 @@ def lmdb_bytes(path: str) -> int:
     Raises:
         FileError: see ``lmdb_content``.
     """
-    stat = acquire(path).stat()
-    release(os.path.realpath(path))
-    pages: int = stat["leaf_pages"] + stat["overflow_pages"]
-    return pages * int(stat["psize"])
+    file = open_lmdb(path)
+    file.close()
+    return (file.meta.leaf_pages + file.meta.large_pages) * file.meta.page_size
 
 
 def _keys_between(first: bytes, last: bytes) -> list[bytes]:

@@ -6,11 +6,10 @@ from other signs it is told what kind of file something is, so that a wrong one 
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, TypeVar
+from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -38,7 +37,7 @@ class WireField(NamedTuple):
     end: int
 
 
-def outline(data: bytes | memoryview) -> Iterator[WireField]:
+def outline(data: bytes | _Content) -> Iterator[WireField]:
     """Yields the fields at the top level of a serialised message. Contents are skipped, not read.
 
     Raises MalformedError where the data stop making sense, after it has yielded what came before.
@@ -62,18 +61,15 @@ def outline(data: bytes | memoryview) -> Iterator[WireField]:
         position = end
 
 
-def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | _Content, position: int) -> tuple[int, int]:
     """The variable-length integer at ``position``, and the position after it. Raises MalformedError."""
     value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            raise MalformedError("ends inside a number")
-        byte = data[position]
+    for shift, byte in zip(range(0, 70, 7), data[position : position + 10], strict=False):
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise MalformedError("a number that is too long")
+    raise MalformedError("a number that does not end")
 
 
 def write_varint(value: int) -> bytes:
@@ -122,13 +118,26 @@ def sniff(path: str | os.PathLike[str]) -> FileKind:
     start of it is enough. Raises OSError if the file cannot be read.
     """
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return "unknown"
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
-            return kind_of(view)
+        return kind_of(_Content(file))
 
 
-def kind_of(data: bytes | memoryview) -> FileKind:
+class _Content:
+    """The bytes of an open file, of which only what is asked for is read, and not mapped: the file may be cut."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, place: slice) -> bytes:
+        start, stop, _ = place.indices(self._size)
+        self._file.seek(start)
+        return self._file.read(max(0, stop - start))
+
+
+def kind_of(data: bytes | _Content) -> FileKind:
     """What kind of file has the content ``data``; see :func:`sniff`."""
     head = bytes(data[:_HEAD])
     if head.startswith(_HDF5_SIGNATURE):
@@ -144,7 +153,7 @@ def describe(kind: FileKind) -> str:
     return _DESCRIPTIONS[kind]
 
 
-def _top_fields(data: bytes | memoryview) -> set[tuple[int, int]]:
+def _top_fields(data: bytes | _Content) -> set[tuple[int, int]]:
     """Number and wire type of the first fields, as far as they make sense."""
     found = set()
     try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -145,10 +148,74 @@ def test_bad_record_is_named(tmp_path: Path, record: bytes, reason: str) -> None
     assert str(caught.value) == f'{tmp_path}/db: record "00000007": {reason}'
 
 
-def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_writing_needs_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "lmdb", None)
+    source = LmdbSource(str(LMDB / "color_lmdb"))
+    assert source.read(0).key == "00000000"
+    source.close()
     with pytest.raises(UserError, match=r"pip install 'bpt\[lmdb\]'"):
-        LmdbSource(str(LMDB / "color_lmdb"))
+        LmdbWriter(tmp_path / "db")
+
+
+NUMBERED = {f"{index:08d}".encode(): pb.Datum(label=index).SerializeToString() for index in range(2000)}
+
+
+def read_all(source: LmdbSource) -> list[bytes]:
+    return [source.record(index).datum for index in range(len(source))]
+
+
+@pytest.mark.parametrize("random_access", [False, True])
+@pytest.mark.parametrize("length", [0, 5000, 40_000])
+def test_cut_while_it_is_read(random_access: bool, length: int, tmp_path: Path) -> None:
+    """Where a map of the file would end the process by SIGBUS."""
+    path = write_records(tmp_path / "db", NUMBERED)
+    size = (tmp_path / "db" / "data.mdb").stat().st_size
+    source = LmdbSource(path, random_access=random_access)
+    source.record(0)
+    os.truncate(tmp_path / "db" / "data.mdb", length)
+    with pytest.raises(DataError) as caught:
+        read_all(source)
+    assert re.fullmatch(
+        rf"{path}: record \d+ of 2000 cannot be read: while it was read its data.mdb was cut: it had {size} bytes",
+        str(caught.value),
+    )
+    source.close()
+
+
+def test_another_is_copied_over_it_while_it_is_read(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "db", NUMBERED)
+    write_records(tmp_path / "other", dict.fromkeys(NUMBERED, b"x" * 50))
+    source = LmdbSource(path)
+    source.record(0)
+    shutil.copyfile(tmp_path / "other" / "data.mdb", tmp_path / "db" / "data.mdb")
+    with pytest.raises(DataError, match="or another one was copied over it"):
+        read_all(source)
+    source.close()
+
+
+def test_another_takes_its_place_while_it_is_read(tmp_path: Path) -> None:
+    """What was opened is read on, as it was."""
+    path = write_records(tmp_path / "db", NUMBERED)
+    write_records(tmp_path / "other", {b"a": b"x"})
+    source = LmdbSource(path)
+    os.rename(tmp_path / "other" / "data.mdb", tmp_path / "db" / "data.mdb")
+    assert read_all(source) == list(NUMBERED.values())
+    source.close()
+
+
+def test_a_writer_of_another_program_beside_the_reader(tmp_path: Path) -> None:
+    """One transaction leaves what is read as it is; after a second one pages may be used anew."""
+    path = write_records(tmp_path / "db", NUMBERED)
+    source = LmdbSource(path)
+    with lmdb.open(path, lock=False) as environment:
+        for times, key in enumerate((b"1", b"2"), 1):
+            with environment.begin(write=True) as transaction:
+                transaction.put(key, b"")
+            if times == 1:
+                assert read_all(source) == list(NUMBERED.values())
+        with pytest.raises(DataError, match=r"its data\.mdb was written to"):
+            read_all(source)
+    source.close()
 
 
 def records(path: Path) -> dict[bytes, pb.Datum]:

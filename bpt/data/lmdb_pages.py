@@ -1,0 +1,314 @@
+"""The file of an LMDB, read page by page with ``pread``.
+
+LMDB's own library maps the file into memory: a page that is cut off while a run goes on kills the process by SIGBUS,
+without a word, and one that is damaged may send it anywhere. Here each page is copied and looked at before it is used,
+so that whatever happens to the file is an error in words. It takes as long (docs/data.md).
+
+The format is that of LMDB 0.9 on machines of 64 bits, little-endian (``mdb.c``: MDB_page, MDB_node, MDB_db, MDB_meta).
+The file holds two meta pages, of which that with the higher transaction counts, and a B+ tree from its root on.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+_PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper; of large values the last two count pages
+_NODE = struct.Struct("<HHHH")  # low and high half of the size or child, flags or the child's top, size of the key
+_META = struct.Struct("<IIQQ")  # magic, version, address, size of the map
+_DB = struct.Struct("<IHHQQQQQ")  # pad or page size, flags, depth, branch, leaf and overflow pages, entries, root
+_NUMBER = struct.Struct("<Q")
+_MAGIC, _VERSION = 0xBEEFC0DE, 1
+_BRANCH, _LEAF, _LARGE, _META_PAGE, _DIRTY = 0x01, 0x02, 0x04, 0x08, 0x10
+_ELSEWHERE, _DATABASE, _SEVERAL = 0x01, 0x02, 0x04  # flags of a node: its value is large, a database, several values
+_DEEPEST = 32  # LMDB's own limit
+_PAGE_SIZES = tuple(2**power for power in range(8, 17))
+_TOGETHER = 16  # pages that are read by one call
+_WORTH_A_CALL = 2**15  # bytes that take longer to copy than to read apart from what stands before them
+_EMPTY = 2**64 - 1  # the root of a tree without pages
+
+
+class NotLmdbError(ValueError):
+    """The file is no LMDB that can be read; the message says why, without the path."""
+
+
+class DamagedError(ValueError):
+    """What is in the file cannot be, or is not there any more; the message says what, without the path."""
+
+
+class Meta(NamedTuple):
+    """What stands in a meta page. Pages and bytes are counted as in LMDB's ``stat``."""
+
+    page_size: int
+    depth: int
+    leaf_pages: int
+    large_pages: int
+    entries: int
+    root: int
+    last_page: int
+    transaction: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that the file has at least."""
+        return (self.last_page + 1) * self.page_size
+
+
+class Entry(NamedTuple):
+    """A record in a leaf; ``large`` is the first page of a value that has pages of its own, or 0."""
+
+    key: bytes
+    value: bytes
+    large: int
+    size: int
+
+
+Leaf = list[Entry]
+
+
+class LmdbFile:
+    """An LMDB that is read as it was when it was opened.
+
+    Any thread may call any method at any time.
+
+    Args:
+        path: of ``data.mdb``.
+
+    Attributes:
+        meta: what it was when opened.
+
+    Raises:
+        NotLmdbError: the file is no LMDB, or of another machine, or a page of it is missing.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.close = weakref.finalize(self, os.close, self._descriptor)
+        """Gives the file back; also called when the object is forgotten, and without effect the second time."""
+        self.meta = self._newest()
+        have = os.fstat(self._descriptor).st_size
+        if have < self.meta.size:
+            raise NotLmdbError(f"its data.mdb is truncated: {have} bytes of {self.meta.size}; copy or make it again")
+
+    def leaves(self, backwards: bool = False) -> Iterator[Leaf]:
+        """The records of each leaf, in the order of their keys; large values are not read.
+
+        Raises:
+            DamagedError: a page cannot be, or there are more or fewer records than the file says.
+            OSError: the file cannot be read.
+        """
+        left = self.meta.entries
+        for page in self._pages(backwards=backwards):
+            leaf = self._entries(page)
+            left -= len(leaf)
+            if left < 0:
+                break
+            yield leaf[::-1] if backwards else leaf
+        if left:
+            raise DamagedError(f"it has {'more' if left < 0 else 'fewer'} records than its meta page says")
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """The number of each leaf's page and how many records it has, in order; raises what ``leaves`` raises."""
+        left = self.meta.entries
+        for page in self._pages():
+            count = self._count(page)
+            left -= count
+            if left < 0:
+                break
+            yield _NUMBER.unpack_from(page)[0], count
+        if left:
+            raise DamagedError(f"it has {'more' if left < 0 else 'fewer'} records than its meta page says")
+
+    def entry(self, number: int, index: int) -> Entry:
+        """Record ``index`` of the leaf in page ``number``; raises what ``leaves`` raises."""
+        page = self._page(number, _LEAF)
+        if index >= self._count(page):
+            raise self._damaged(page)
+        (at,) = struct.unpack_from("<H", page, _PAGE.size + 2 * index)
+        return self._entry(page, at)
+
+    def first_from(self, key: bytes) -> Entry | None:
+        """The first record whose key is ``key`` or behind it; ``None``: there is none."""
+        for page in self._pages(key):
+            leaf = self._entries(page)
+            at = bisect_left([entry.key for entry in leaf], key)
+            if at < len(leaf):
+                return leaf[at]
+        return None
+
+    def value(self, entry: Entry) -> bytes:
+        """The value of a record; raises what ``leaves`` raises."""
+        if not entry.large:
+            return entry.value
+        pages = self._pages_of(entry)
+        if entry.large + pages > self.meta.last_page + 1:
+            raise DamagedError(f"page {entry.large} has a value that reaches behind the last page")
+        together = entry.size < _WORTH_A_CALL
+        content = self._read(entry.large, _PAGE.size + (entry.size if together else 0))
+        number, _, flags, low, high = _PAGE.unpack_from(content)
+        if number != entry.large or flags != _LARGE or low + (high << 16) < pages:
+            raise DamagedError(f"page {entry.large} is not the large value that it should be")
+        return content[_PAGE.size :] if together else self._read(entry.large, entry.size, _PAGE.size)
+
+    def pages_of(self, entry: Entry) -> range:
+        """The pages that hold the value of a record, if it has some of its own."""
+        return range(entry.large, entry.large + self._pages_of(entry)) if entry.large else range(0)
+
+    def check_unchanged(self) -> None:
+        """Raise a DamagedError if the file is shorter than it was, or no meta page has the transaction any more that
+        was the newest: LMDB itself writes over no page of the last two.
+        """
+        try:
+            if os.fstat(self._descriptor).st_size < self.meta.size:
+                raise self._cut()
+            found = [self._meta(at) for at in (0, self.meta.page_size)]
+        except NotLmdbError as error:
+            raise DamagedError(f"while it was read its data.mdb changed: it {error}") from None
+        if self.meta not in found:
+            raise DamagedError("while it was read its data.mdb was written to, or another one was copied over it")
+
+    def _cut(self) -> DamagedError:
+        return DamagedError(f"while it was read its data.mdb was cut: it had {self.meta.size} bytes")
+
+    def _pages_of(self, entry: Entry) -> int:
+        return -(-(_PAGE.size + entry.size) // self.meta.page_size)
+
+    def _pages(self, key: bytes | None = None, backwards: bool = False) -> Iterator[bytes]:
+        """The leaves from that on in which ``key`` is or would be, as pages."""
+        if self.meta.depth:
+            yield from self._below(self.meta.root, self.meta.depth, key, backwards)
+
+    def _below(self, number: int, depth: int, key: bytes | None, backwards: bool) -> Iterator[bytes]:
+        if depth == 1:
+            yield self._page(number, _LEAF)
+            return
+        page = self._page(number, _BRANCH)
+        children = self._children(page)
+        start = 0
+        if key is not None:  # a child has what its key says and what is behind it; the first has no key
+            start = bisect_right([child[0] for child in children[1:]], key)
+        if depth == 2 and key is None and not backwards:
+            yield from self._leaves_of([number for _, number in children])
+            return
+        for at in reversed(range(len(children))) if backwards else range(start, len(children)):
+            yield from self._below(children[at][1], depth - 1, key if at == start else None, backwards)
+
+    def _leaves_of(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        """These leaves; those that lie one behind the other are read together."""
+        size, at = self.meta.page_size, 0
+        while at < len(numbers):
+            run = 1
+            while run < _TOGETHER and at + run < len(numbers) and numbers[at + run] == numbers[at] + run:
+                run += 1
+            if run == 1 or numbers[at] + run > self.meta.last_page + 1:
+                yield self._page(numbers[at], _LEAF)
+                run = 1
+            else:
+                content = self._read(numbers[at], run * size)
+                for index in range(run):
+                    yield self._checked(content[index * size : (index + 1) * size], numbers[at] + index, _LEAF)
+            at += run
+
+    def _children(self, page: bytes) -> list[tuple[bytes, int]]:
+        found = []
+        for at in self._pointers(page):
+            low, high, top, size = _NODE.unpack_from(page, at)
+            end = at + _NODE.size + size
+            if end > len(page):
+                raise self._damaged(page)
+            found.append((page[at + _NODE.size : end], low | high << 16 | top << 32))
+        return found
+
+    def _entries(self, page: bytes) -> Leaf:
+        return [self._entry(page, at) for at in self._pointers(page)]
+
+    def _entry(self, page: bytes, at: int) -> Entry:
+        """The record whose node stands ``at`` a place of its leaf."""
+        if at + 8 > len(page):
+            raise self._damaged(page)
+        low, high, flags, key_size = _NODE.unpack_from(page, at)
+        start = at + 8 + key_size
+        size = low | high << 16
+        if not flags:
+            end = start + size
+            if end > len(page):
+                raise self._damaged(page)
+            return Entry(page[at + 8 : start], page[start:end], 0, size)
+        if flags & (_DATABASE | _SEVERAL):
+            raise DamagedError("it holds databases of its own or several values a key, not the records of a data set")
+        if flags != _ELSEWHERE or start + _NUMBER.size > len(page):
+            raise self._damaged(page)
+        (large,) = _NUMBER.unpack_from(page, start)
+        if not 1 < large <= self.meta.last_page:
+            raise self._damaged(page)
+        return Entry(page[at + 8 : start], b"", large, size)
+
+    def _count(self, page: bytes) -> int:
+        lower, upper = struct.unpack_from("<HH", page, 12)
+        if not _PAGE.size < lower <= upper <= len(page) or lower % 2:
+            raise self._damaged(page)
+        return int(lower - _PAGE.size) >> 1
+
+    def _pointers(self, page: bytes) -> tuple[int, ...]:
+        """Where the nodes of a page stand."""
+        count = self._count(page)
+        pointers = struct.unpack_from(f"<{count}H", page, _PAGE.size)
+        if min(pointers) < _PAGE.size + 2 * count or max(pointers) + _NODE.size > len(page):
+            raise self._damaged(page)
+        return pointers
+
+    def _page(self, number: int, kind: int) -> bytes:
+        """The page ``number``, which is a branch or a leaf."""
+        if not 1 < number <= self.meta.last_page:
+            raise DamagedError(f"it refers to page {number}, which cannot be")
+        return self._checked(self._read(number, self.meta.page_size), number, kind)
+
+    def _checked(self, page: bytes, number: int, kind: int) -> bytes:
+        found, _, flags, _, _ = _PAGE.unpack_from(page)
+        if found != number or flags & ~_DIRTY != kind:
+            raise DamagedError(f"page {number} is not the {'leaf' if kind == _LEAF else 'branch'} that it should be")
+        return page
+
+    def _read(self, number: int, size: int, skip: int = 0) -> bytes:
+        start = number * self.meta.page_size + skip
+        content = os.pread(self._descriptor, size, start)
+        while len(content) < size:  # more than the 2 GB that come at once, or a signal
+            more = os.pread(self._descriptor, size - len(content), start + len(content))
+            if not more:
+                raise self._cut()
+            content += more
+        return content
+
+    def _newest(self) -> Meta:
+        first = self._meta(0)
+        second = self._meta(first.page_size)
+        if second.page_size != first.page_size:
+            raise NotLmdbError("is an LMDB whose two meta pages contradict each other; copy or make it again")
+        return max(first, second, key=lambda meta: meta.transaction)
+
+    def _meta(self, at: int) -> Meta:
+        content = os.pread(self._descriptor, _PAGE.size + _META.size + 2 * _DB.size + 2 * _NUMBER.size, at)
+        try:
+            number, _, flags, _, _ = _PAGE.unpack_from(content)
+            magic, version, _, _ = _META.unpack_from(content, _PAGE.size)
+            free = _DB.unpack_from(content, _PAGE.size + _META.size)
+            main = _DB.unpack_from(content, _PAGE.size + _META.size + _DB.size)
+            last_page, transaction = struct.unpack_from("<QQ", content, _PAGE.size + _META.size + 2 * _DB.size)
+        except struct.error:
+            raise NotLmdbError("is not an LMDB that can be read: its data.mdb ends in its first pages") from None
+        if magic != _MAGIC or not flags & _META_PAGE:
+            raise NotLmdbError("is not an LMDB that can be read: File is not an LMDB file")
+        if version != _VERSION:
+            raise NotLmdbError(f"is an LMDB of version {version} of the format; bpt reads version {_VERSION}")
+        page_size, (_, _, depth, _, leaves, large, entries, root) = free[0], main
+        if page_size not in _PAGE_SIZES or number != (at > 0) or depth > _DEEPEST or (root == _EMPTY) != (not depth):
+            raise NotLmdbError("is a damaged LMDB: a meta page cannot be; copy or make it again")
+        return Meta(page_size, depth, leaves, large, entries, root, last_page, transaction)
+
+    def _damaged(self, page: bytes) -> DamagedError:
+        return DamagedError(f"page {_NUMBER.unpack_from(page)[0]} is damaged")
