@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bpt.comm.base import Communicator
 from bpt.events.bus import EventBus
 from bpt.events.event import Activity
+from bpt.events.flight_recorder import WAIT
 from bpt.worker_thread import Mark, Work, WorkerThread
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class CommThread:
             return
         start = time.perf_counter()
         try:
-            self._last.wait()
+            with self.comm.events.waiting(WAIT):
+                self._last.wait()
         except BaseException:
             if self._last.done():  # the work failed; what is submitted from now on begins anew
                 self.close()

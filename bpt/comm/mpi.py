@@ -23,6 +23,7 @@ from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.window import SLACK, Window, aligned
 from bpt.errors import LostRankError, RunError
 from bpt.events.bus import EventBus
+from bpt.events.flight_recorder import FlightRecorder
 
 _FT = "OMPI_MCA_mpi_ft_enable"  # what mpirun --with-ft sets
 _OWN_TAG = MAX_TAG + 1  # of messages that collectives of this file send
@@ -57,11 +58,11 @@ class MpiCommunicator(Communicator):
         return tuple(self._mpi.Get_group().Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
 
     def bcast(self, value: Any, root: int = 0) -> Any:
-        with self._translated("bcast"):
+        with self.events.waiting("bcast"), self._translated("bcast"):
             return self._mpi.bcast(value, root)
 
     def allgather(self, value: Any) -> list[Any]:
-        with self._translated("allgather"):
+        with self.events.waiting("allgather"), self._translated("allgather"):
             return self._mpi.allgather(value)
 
     def Split(self, color: int, key: int = 0) -> MpiCommunicator:
@@ -79,7 +80,7 @@ class MpiCommunicator(Communicator):
     def _Shrink(self) -> MpiCommunicator:
         if not _is_tolerant():
             return self.Dup()
-        with self._translated("Shrink"):
+        with self.events.waiting("Shrink"), self._translated("Shrink"):
             self._mpi.Revoke()
             return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Shrink()))
 
@@ -300,7 +301,8 @@ def world() -> MpiCommunicator:
     Raises:
         RunError: they do not reach each other.
     """
-    comm = MpiCommunicator(MPI.COMM_WORLD)
+    size, rank = MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.Get_rank()
+    comm = MpiCommunicator(MPI.COMM_WORLD, EventBus(rank, FlightRecorder() if size > 1 else None))
     _hosts[:] = check_connectivity(comm)
     return comm
 

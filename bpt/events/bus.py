@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bpt.events.event import Activity, Event
+from bpt.events.flight_recorder import Entry, FlightRecorder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,18 +29,20 @@ class EventBus:
     """The events of one rank, from all its threads, for the sinks that are there at the time.
 
     A sink is called by the thread that an event is of, when that is over, one at a time; it must be quick. Without
-    sinks nothing is noted.
+    sinks nothing is noted but in the flight recorder, if there is one.
 
     Args:
         rank: whose events these are.
+        flight: keeps the last of them.
 
     Attributes:
         before_end: called at the end of each instruction, such as to wait for a device that goes on by
             itself, whose work would appear in a later one.
     """
 
-    def __init__(self, rank: int = 0) -> None:
+    def __init__(self, rank: int = 0, flight: FlightRecorder | None = None) -> None:
         self.rank = rank
+        self.flight = flight
         self.before_end: Callable[[], object] | None = None
         self._sinks: tuple[Sink, ...] = ()
         self._lock = threading.Lock()
@@ -71,11 +74,11 @@ class EventBus:
         Args:
             layers_of: says what a segment is made of; asked at the end.
         """
-        return _Span(self, what, "", True, layers_of) if self._sinks else _NOTHING
+        return _Span(self, what, "", True, layers_of) if self._sinks or self.flight else _NOTHING
 
     def part_of(self, what: Instruction | Activity, message: str = "") -> AbstractContextManager[object]:
         """Note the calls inside as those of ``what``, and of a message of it; not ``what`` itself."""
-        return _Span(self, what, message, False) if self._sinks else _NOTHING
+        return _Span(self, what, message, False) if self._sinks or self.flight else _NOTHING
 
     @property
     def listens(self) -> bool:
@@ -84,7 +87,7 @@ class EventBus:
 
     @property
     def what(self) -> Instruction | Activity | None:
-        """What the calling thread does; not kept while there are no sinks."""
+        """What the calling thread does; not kept while nothing is noted."""
         return self._here.what
 
     def call(
@@ -98,7 +101,13 @@ class EventBus:
         flow: int = 0,
     ) -> AbstractContextManager[object]:
         """Note a call of ``method``, which runs inside; the rest is as in Event."""
-        return _Call(self, (method, calls, sent, received, peer, dtype, flow)) if self._sinks else _NOTHING
+        if self._sinks or self.flight:
+            return _Call(self, method, calls, sent, received, peer, dtype, flow)
+        return _NOTHING
+
+    def waiting(self, method: str) -> AbstractContextManager[object]:
+        """Let the flight recorder know that the calling thread waits inside; no event, as nothing is sent or done."""
+        return _Call(self, method) if self.flight else _NOTHING
 
     def emit(self, event: Event) -> None:
         """Hand ``event`` to the sinks."""
@@ -121,8 +130,8 @@ class _Here(threading.local):
                 break
 
 
-class _Span:
-    __slots__ = ("_before", "_bus", "_layers_of", "_message", "_noted", "_start", "_what")
+class _Span(Entry):
+    __slots__ = ("_before", "_bus", "_flight", "_layers_of", "_noted", "_told")
 
     def __init__(
         self,
@@ -132,46 +141,76 @@ class _Span:
         noted: bool,
         layers_of: LayersOf | None = None,
     ) -> None:
-        self._bus, self._what, self._message, self._noted, self._layers_of = bus, what, message, noted, layers_of
+        self._bus, self.what, self.message, self._noted, self._layers_of = bus, what, message, noted, layers_of
+        self._flight, self._told = bus.flight if noted else None, bus.listens
+        self.method, self.peer, self.nbytes, self.end = "", None, 0, 0.0
 
     def __enter__(self) -> None:
         here = self._bus._here
         self._before = here.what, here.message
-        here.what, here.message = self._what, self._message
-        self._start = time.perf_counter()
+        here.what, here.message = self.what, self.message
+        self.thread = here.thread
+        self.start = time.perf_counter()
+        if self._flight is not None:
+            self._flight.begin(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         bus = self._bus
         here = bus._here
+        within = self._before[0]
         here.what, here.message = self._before
-        if self._noted:
-            if bus.before_end is not None and kind is None and self._what.phase:
-                bus.before_end()
-            end, within, segment = time.perf_counter(), self._before[0], getattr(self._what, "segment", None)
+        if not self._noted:
+            return
+        if self._told and bus.before_end is not None and kind is None and self.what and self.what.phase:
+            bus.before_end()
+        self.end = end = time.perf_counter()
+        if self._flight is not None:
+            self._flight.end(self)
+        if self._told:
+            segment = getattr(self.what, "segment", None)
             layers = "" if self._layers_of is None or segment is None else self._layers_of(segment)
-            bus.emit(Event(self._what, self._start, end, bus.rank, here.thread, within=within, layers=layers))
+            bus.emit(Event(self.what, self.start, end, bus.rank, here.thread, within=within, layers=layers))
+        self._layers_of = None  # the flight recorder keeps this, but not a net that is done with
 
 
-class _Call:
-    __slots__ = ("_bus", "_seen", "_start")
+class _Call(Entry):
+    __slots__ = ("_bus", "_calls", "_dtype", "_flight", "_flow", "_received", "_sent", "_told")
 
-    def __init__(self, bus: EventBus, seen: tuple[str, int, int, int, int | None, np.dtype[Any] | None, int]) -> None:
-        self._bus, self._seen = bus, seen
+    def __init__(
+        self,
+        bus: EventBus,
+        method: str,
+        calls: int = -1,
+        sent: int = 0,
+        received: int = 0,
+        peer: int | None = None,
+        dtype: np.dtype[Any] | None = None,
+        flow: int = 0,
+    ) -> None:
+        self._bus, self._flight, self._told = bus, bus.flight, calls >= 0 and bus.listens
+        self.method, self.peer, self.nbytes, self.end = method, peer, sent or received, 0.0
+        self._calls, self._sent, self._received, self._dtype, self._flow = calls, sent, received, dtype, flow
 
     def __enter__(self) -> None:
-        self._start = time.perf_counter()
+        here = self._bus._here
+        self.what, self.message, self.thread = here.what, here.message, here.thread
+        self.start = time.perf_counter()
+        if self._flight is not None:
+            self._flight.begin(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        end = time.perf_counter()
-        bus, here = self._bus, self._bus._here
-        method, calls, sent, received, peer, dtype, flow = self._seen
-        bus.emit(
-            Event(
-                here.what, self._start, end, bus.rank, here.thread, method, here.message,
-                calls, sent, received, peer, dtype, flow,
-            )
-        )  # fmt: skip
+        self.end = end = time.perf_counter()
+        if self._flight is not None:
+            self._flight.end(self)
+        bus = self._bus
+        if self._told:
+            bus.emit(
+                Event(
+                    self.what, self.start, end, bus.rank, self.thread, self.method, self.message,
+                    self._calls, self._sent, self._received, self.peer, self._dtype, self._flow,
+                )
+            )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -69,6 +70,7 @@ class Executor:
         self._passes = passes
         self._rule = rule
         self._loss = torch.zeros((), dtype=torch.float64, device=operator.device)
+        self._layers_of = weakref.WeakMethod(operator.layers_of)  # who keeps it need not keep the net
         self._total = 0.0
         self._iteration = 0
         self._pass = -1
@@ -82,7 +84,6 @@ class Executor:
         self._iterations: dict[int, int] = {}  # of batches whose gradients may be to come
         self._exchanging = False
         self._made: tuple[object, Scheduler] | None = None
-        self._at: Instruction | None = None
         self.before: Callable[[int, Instruction], object] = lambda iteration, instruction: None
         self._handlers: Mapping[type[Instruction], Handler] = {
             do.Broadcast: self._broadcast,
@@ -161,15 +162,6 @@ class Executor:
             self._execute(instruction)
         return self._total
 
-    @property
-    def where(self) -> str:
-        """The last instruction that was begun, in words; another thread may ask."""
-        if self._at is None:
-            return "its start"
-        segment = getattr(self._at, "segment", None)
-        layers = "" if segment is None else f" ({self.operator.layers_of(segment)})"
-        return f"{self._at.step}{layers} in iteration {self._iteration}"
-
     def renumber(self, iteration: int) -> None:
         """The run that is under way, if one is, goes on with the iteration of this number."""
         if self._next is not None:
@@ -216,9 +208,10 @@ class Executor:
     def _begin(self, iteration: int, number: int, grad: bool, debug: bool) -> None:
         self._iteration, self._pass, self._grad, self._debug = iteration, number, grad, debug
         self._loss = torch.zeros((), dtype=torch.float64, device=self.operator.device)
+        if self._events.flight:
+            self._events.flight.come_to(iteration, self._layers_of)
 
     def _execute(self, instruction: Instruction) -> None:
-        self._at = instruction
         self.before(self._iteration, instruction)
         with self._events.during(instruction, self.operator.layers_of):
             self._handlers[type(instruction)](instruction)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
+from bpt.events.flight_recorder import WAIT
 from bpt.execute.status import Status
 from bpt.schedule.instructions import Wait
 from bpt.signals import SignalActions
@@ -37,7 +38,8 @@ class LateStatus(Status):
         under_way: Future[Floats] = Future()
         self._under_way.append(under_way)
         self._comm_thread.submit(partial(_sum, self._mine, self._sums, under_way), Wait())
-        due = self._under_way[0].result()
+        with self._mine.events.waiting(WAIT):
+            due = self._under_way[0].result()
         self._sums = due.copy()
         due[1:] = 0
         if len(self._under_way) > self._lag:

@@ -56,9 +56,15 @@ def outlive(runtime: Runtime, hosts: Mapping[int, str], rebind: Rebind, work: Ca
             raise LostRankError("another rank was lost at the end")
         except LostRankError as loss:
             if not runtime.heals:
+                runtime.record(loss)
                 raise
-            runtime = heal(runtime, loss, hosts, rebind, agreed)
-        except BaseException:
+            try:
+                runtime = heal(runtime, loss, hosts, rebind, agreed)
+            except LostRankError as end:
+                runtime.record(end)
+                raise
+        except BaseException as error:
+            runtime.record(error)
             runtime.close(failed=True)
             raise
 

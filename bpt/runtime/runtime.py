@@ -34,6 +34,7 @@ from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
 from bpt.runtime.ending import Ending
+from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.half_precision import HalfLayers, precision_here
 from bpt.runtime.heartbeat import Heartbeat
 from bpt.runtime.loss_scaling import loss_scale
@@ -221,9 +222,14 @@ class Runtime:
         if self.observed is not None:
             exchange = self._exchange(self.observed)
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
+        flight = self.events.flight
+        self.flight_log = FlightLog(self.world, self.plan.snapshot_prefix, flight) if flight else None
         apart = self.world.size > 1 and self.world.concurrent and self.world.describe()["library"] != "none"
-        if apart and (timeout := self.plan.parallel_param.fault_param.timeout):  # ranks are processes
-            self._ending.add(Heartbeat(self.world, timeout, lambda: self.executor.where).close)
+        if self.flight_log and apart and fault.timeout:  # ranks are processes
+            lane = operator.stage.number if operator.stage else 0
+            settled = partial(getattr, self.tuner, "settled")
+            beat = Heartbeat(self.world, fault.timeout, self.flight_log, lane=lane, settled=settled, heals=self.heals)
+            self._ending.add(beat.close)
 
     def start_from(self, state: TrainState | None) -> None:
         """Go on from a state, which is whole, else from the one to resume, else anew; a collective call."""
@@ -260,6 +266,11 @@ class Runtime:
         A collective call, unless something ``failed``. What is closed already stays so.
         """
         self._ending.close(failed)
+
+    def record(self, error: BaseException) -> None:
+        """Let the flight recorder write what this rank did before ``error``, if there are others."""
+        if self.flight_log:
+            self.flight_log.failed(error)
 
     # Iterations
 

@@ -21,6 +21,7 @@ from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.pieces import flat, runs
 from bpt.comm.window import SLACK, Call, Memory, Window, aligned
 from bpt.events.bus import EventBus
+from bpt.events.flight_recorder import FlightRecorder
 from tests.doubles.meeting import Group, Job, Message
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def run_ranks(
 
     def run(rank: int) -> None:
         try:
-            results[rank] = function(ThreadCommunicator(rank, group, EventBus(rank)))
+            results[rank] = function(ThreadCommunicator(rank, group, EventBus(rank, FlightRecorder())))
         except Killed:
             job.lose(rank)
         except BaseException as error:
@@ -100,11 +101,11 @@ class ThreadCommunicator(Communicator):
         return hosts[self.rank] if hosts else super().host
 
     def bcast(self, value: Any, root: int = 0) -> Any:
-        with self._group.together(self.rank, ("bcast", root), value) as values:
+        with self.events.waiting("bcast"), self._group.together(self.rank, ("bcast", root), value) as values:
             return values[root]
 
     def allgather(self, value: Any) -> list[Any]:
-        with self._group.together(self.rank, ("allgather",), value) as values:
+        with self.events.waiting("allgather"), self._group.together(self.rank, ("allgather",), value) as values:
             return values
 
     def Split(self, color: int, key: int = 0) -> ThreadCommunicator:

@@ -1,0 +1,89 @@
+"""FlightLog: writes what a rank's flight recorder has kept to a file, when something fails."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import tempfile
+
+from bpt.comm.base import Communicator
+from bpt.comm.connectivity import name_of
+from bpt.errors import LostRankError, UserError
+from bpt.events.flight_recorder import FlightRecorder
+from bpt.runtime.standings import Standings
+
+
+class FlightLog:
+    """The file of one rank, beside the snapshots.
+
+    Args:
+        world: all ranks of the run.
+        prefix: of snapshots.
+        flight: this rank's.
+
+    Attributes:
+        flight: what is written.
+        standings: where the ranks are; ``None``: nobody has told.
+    """
+
+    def __init__(self, world: Communicator, prefix: str, flight: FlightRecorder) -> None:
+        self.flight = flight
+        self.standings: Standings | None = None
+        self._rank = world.world_ranks[world.rank]
+        self._name = name_of(self._rank, world.host)
+        self._paths = (
+            f"{prefix or 'bpt'}_flight_recorder_rank_{self._rank}.txt",
+            os.path.join(tempfile.gettempdir(), f"bpt_{os.getpid()}_flight_recorder_rank_{self._rank}.txt"),
+        )
+
+    def failed(self, error: BaseException) -> None:
+        """A run has ended with an error: write, unless it is a user's mistake, or he has ended it.
+
+        Of ranks that only follow another one's loss the first says where.
+        """
+        if self.flight.iteration < 0 or isinstance(error, UserError) or not isinstance(error, Exception):
+            return
+        follows = isinstance(error, LostRankError)
+        first = self.standings is None or self.standings.first == self.standings.own
+        self.write(f"{type(error).__name__}: {error}", tell=first or not follows)
+
+    def write(self, why: str, tell: bool = True) -> None:
+        """Write the file; an older one is replaced.
+
+        Args:
+            why: what has failed.
+            tell: say where on standard error, in one line. Nothing is said of what cannot be written anywhere: worse
+                has happened.
+        """
+        if self.standings is not None:
+            self.standings.put(self.flight.position)
+        for path in self._paths:
+            try:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.writelines(f"{line}\n" for line in self._lines(why))
+            except OSError:
+                continue
+            if tell:
+                findings = self.standings.findings()[:1] if self.standings else []
+                sys.stderr.write(f"flight recorder: {'; '.join([*findings, f'wrote {path}'])}\n")
+                sys.stderr.flush()
+            return
+
+    def _lines(self, why: str) -> list[str]:
+        position = self.flight.position
+        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
+        state = "waiting in" if position.waits else "at"
+        lines = [
+            f"Flight recorder of {self._name}, {now}",
+            f"Written because: {why}",
+            f"This rank: {state} {position.words} for {position.seconds:.3g} s",
+        ]
+        if self.standings is not None:
+            lines += ["", "All ranks, as far as this one has heard:", *self.standings.lines()]
+        return [
+            *lines,
+            "",
+            "Its last instructions and messages, in the order in which they began:",
+            *self.flight.lines(),
+        ]
