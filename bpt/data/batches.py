@@ -13,10 +13,11 @@ from torch import Tensor
 
 from bpt.balance.allocation import Run
 from bpt.data.allocated import AllocatedSampler
+from bpt.data.finite import FiniteWatch, all_finite
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.prefetch import ALONE, Workers
 from bpt.data.sampler import Draw, Sampler
-from bpt.data.source import Source
+from bpt.data.source import Comparable, Source, digest_of
 from bpt.data.transform import Transform
 from bpt.errors import DataError
 from bpt.events.bus import EventBus
@@ -35,17 +36,20 @@ class Batches(ABC):
         rotation_of_shares: when shares are rotated; ``None``: never.
         epoch: samples of the source.
         sampler: the order of its samples.
+        watch: tells what is not finite in the data.
         events: where it is noted that a batch is made.
         allocated: the stream, once only some of the samples are this process's; ``None``: all are.
     """
 
-    def __init__(self, sampler: Sampler, share: Share) -> None:
+    def __init__(self, source: Comparable, sampler: Sampler, share: Share) -> None:
+        self._compared = source
         self.share = share
         self.rotation_of_shares: ShardRotation | None = None
         self.epoch = sampler.size
         self.sampler = sampler
         self.events = EventBus()
         self.allocated: AllocatedSampler | None = None
+        self.watch = FiniteWatch()
 
     def allocate(self, position: int, runs: Sequence[Run], begun: int = 0) -> None:
         """See ``AllocatedSampler.allocate``. No batch may be made meanwhile."""
@@ -73,6 +77,15 @@ class Batches(ABC):
         behind = len(draws[0].samples)  # rows of the second run, which stands first in the stream
         return tuple(torch.cat((top[behind:], top[:behind]), out=empty(*top.shape)) for top in batch)
 
+    @property
+    def path(self) -> str:
+        """Of the source, for messages."""
+        return self._compared.path
+
+    def digest(self) -> str:
+        """What ranks compare to see that they read the same; see ``digest_of``."""
+        return digest_of(self._compared)
+
     @abstractmethod
     def _read(self, draw: Draw) -> tuple[Tensor, ...]:
         """The samples of ``draw``."""
@@ -96,7 +109,7 @@ class ImageBatches(Batches):
     def __init__(
         self, source: Source, sampler: Sampler, transform: Transform, share: Share, workers: Workers = ALONE
     ) -> None:
-        super().__init__(sampler, share)
+        super().__init__(source, sampler, share)
         self._source = source
         self._transform = transform
         self._workers = workers
@@ -116,6 +129,9 @@ class ImageBatches(Batches):
             shape = self._transform.common_shape(samples)
         except DataError as error:
             raise DataError(f"{self._source.path}: {error}") from None
+        for sample in samples:
+            if sample.image.dtype != np.uint8:
+                self.watch.look(sample.image, partial('{}: record "{}"'.format, self._source.path, sample.key))
         data = empty(len(samples), *shape)
         self._workers.run(
             partial(self._transform, samples[run], Draw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
@@ -134,11 +150,15 @@ class RowBatches(Batches):
     """Batches with a tensor (B, *row shape) for each dataset of the source."""
 
     def __init__(self, source: Hdf5Source, sampler: Sampler, share: Share) -> None:
-        super().__init__(sampler, share)
+        super().__init__(source, sampler, share)
         self._source = source
 
     def _read(self, draw: Draw) -> tuple[Tensor, ...]:
         rows = self._source.rows(draw.samples)
+        for name, values in zip(self._source.datasets, rows, strict=True):
+            if not all_finite(values):
+                for index, row in zip(draw.samples.tolist(), values, strict=True):
+                    self.watch.look(row, partial(self._source.place, index, name))
         return tuple(empty(*values.shape).copy_(torch.from_numpy(values)) for values in rows)
 
     def close(self) -> None:

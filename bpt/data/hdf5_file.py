@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.data.sampler import Integers
+from bpt.data.source import a_few
 from bpt.device import CPU, memory_of
 from bpt.errors import BptError, FileError, UserError, WriteError, did_you_mean
 from bpt.graph.spec import Shape, count
@@ -40,16 +41,17 @@ class Hdf5Source:
     """
 
     def __init__(self, path: str, datasets: Sequence[str], allow_external: bool = False) -> None:
-        self._datasets = tuple(datasets)
+        self.path = path
+        self.datasets = tuple(datasets)
         self.paths = _listed(path)
         counts = []
         self.row_shapes: list[Shape] = []
         for file in self.paths:
-            shapes = _shapes(file, self._datasets, allow_external)
+            shapes = _shapes(file, self.datasets, allow_external)
             counts.append(shapes[0][0])
             rows = [shape[1:] for shape in shapes]
             self.row_shapes = self.row_shapes or rows
-            for name, row, first in zip(self._datasets, rows, self.row_shapes, strict=True):
+            for name, row, first in zip(self.datasets, rows, self.row_shapes, strict=True):
                 if row != first:
                     raise FileError(file, f'rows of "{name}" have shape {row}, those of {self.paths[0]} {first}')
         self.file_sizes = tuple(counts)
@@ -71,8 +73,22 @@ class Hdf5Source:
         if self._loaded is None or self._loaded[0] != file:
             self._loaded = None  # give the memory back before taking more
             with _opened(self.paths[file]) as content, np.errstate(over="ignore"):  # of doubles
-                self._loaded = file, [content[name][()].astype(np.float32, copy=False) for name in self._datasets]
+                self._loaded = file, [content[name][()].astype(np.float32, copy=False) for name in self.datasets]
         return self._loaded[1]
+
+    def place(self, index: int, dataset: str) -> str:
+        """Row ``index`` of a dataset, counted over all files, in words."""
+        file = int(np.searchsorted(self._ends, index, side="right"))
+        return f'{self.paths[file]}: row {index - (self._ends[file] - self.file_sizes[file])} of dataset "{dataset}"'
+
+    def glance(self) -> Iterator[bytes]:
+        """See ``Comparable``."""
+        yield repr((self.file_sizes, self.row_shapes)).encode()
+        for file in a_few(len(self.paths)):
+            with _opened(self.paths[file]) as content, np.errstate(over="ignore"):
+                for name in self.datasets:
+                    for row in {0, self.file_sizes[file] - 1}:
+                        yield np.asarray(content[name][row], np.float32).tobytes()
 
     def close(self) -> None:
         """Give the memory back. No file stays open."""

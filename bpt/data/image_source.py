@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from bpt.data.image import Pixels, decode_image, import_pillow, resize
-from bpt.data.source import Sample, slash_hint
+from bpt.data.source import Sample, a_few, ends_of, slash_hint
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto.files import UnreadableError, read_bytes
@@ -69,6 +69,11 @@ class ImageSource:
 
     def begin(self, index: int) -> Callable[[], Sample]:
         return partial(self.read, index)
+
+    def glance(self) -> Iterator[bytes]:
+        yield self._labels.tobytes()
+        for index in a_few(len(self)):
+            yield ends_of(self._root_folder + self._names[index])
 
     def close(self) -> None:
         """No file stays open."""

@@ -141,6 +141,18 @@ class LmdbSource:
             reason = self._change() or error
             raise DataError(f"{self.path}: record {index} of {self._size} cannot be read: {reason}") from None
 
+    def glance(self) -> Iterator[bytes]:
+        file = self._file
+        try:
+            first, last = (next(file.leaves(backwards))[0] for backwards in (False, True))
+            between = [file.first_from(key) for key in _between(first.key, last.key)]
+            for entry in (first, *between, last):
+                if entry:
+                    yield entry.key
+                    yield file.value(entry)
+        except DamagedError as error:
+            raise DataError(f"{self.path}: {error}") from None
+
     def _change(self) -> str:
         """What has happened to the file since it was opened; it explains all else."""
         try:
@@ -168,6 +180,13 @@ class LmdbSource:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _between(first: bytes, last: bytes) -> list[bytes]:
+    """Two keys, spread evenly as numbers, that need not be there."""
+    length = max(len(first), len(last))
+    low, high = (int.from_bytes(key.ljust(length, b"\0"), "big") for key in (first, last))
+    return [(low + (high - low) * part // 3).to_bytes(length, "big") for part in (1, 2)]
 
 
 _RECORDS_A_COMMIT = 1000  # as Caffe's convert_imageset

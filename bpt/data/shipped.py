@@ -242,6 +242,10 @@ class SpoolSource:
         """Whether the first record has to be decoded."""
         return is_encoded(self._spool.header.first.datum)
 
+    def glance(self) -> Iterator[bytes]:
+        """Nothing: what was sent is what the server has."""
+        yield from ()
+
     def close(self) -> None:
         """The spool outlives its readers; whoever made it closes it."""
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bpt.errors import BptError
+
+_END = 2**16  # bytes
 
 Image: TypeAlias = NDArray[np.uint8] | NDArray[np.float32]
 """An image (C, H, W). Color images have the channels blue, green, red, as in Caffe."""
@@ -34,8 +39,50 @@ class Source(Protocol):
     def begin(self, index: int) -> Callable[[], Sample]:
         """Do the part of ``read`` that must be done in order; any thread may do the rest, by calling the result."""
 
+    def glance(self) -> Iterator[bytes]:
+        """See ``Comparable``."""
+
     def close(self) -> None:
         """Give the files back. The source is not used afterwards."""
+
+
+class Comparable(Protocol):
+    """What ranks on unlike hosts can compare, as each of them reads its own copy."""
+
+    path: str
+
+    def glance(self) -> Iterator[bytes]:
+        """Something of a few records, quickly read: the same wherever the source is, whatever its path.
+
+        Nothing at all, if there is nothing to compare. Raises a BptError or OSError if it cannot be read.
+        """
+
+
+def a_few(count: int) -> list[int]:
+    """At most four of ``range(count)``: the first, the last, and two between."""
+    return sorted({part * (count - 1) // 3 for part in range(4)}) if count else []
+
+
+def ends_of(path: str | os.PathLike[str]) -> bytes:
+    """The size of the file at ``path``, and its first and its last 64 KiB. Raises OSError."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(_END)
+        file.seek(max(_END, size - _END))
+        return size.to_bytes(8, "little") + head + file.read(_END)
+
+
+def digest_of(source: Comparable) -> str:
+    """16 hexadecimal digits that tell a glance at ``source`` from one at another; "": there is nothing to compare."""
+    content = hashlib.blake2b(digest_size=8)
+    seen = False
+    try:
+        for part in source.glance():
+            content.update(len(part).to_bytes(8, "little") + part)
+            seen = True
+    except (BptError, OSError):  # whoever reads it says what is wrong
+        return "cannot be read"
+    return content.hexdigest() if seen else ""
 
 
 def slash_remedy(root: str) -> str:

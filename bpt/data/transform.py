@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.context import derive_seed
+from bpt.data.finite import all_finite
 from bpt.data.sampler import Draw, below, hash_samples
 from bpt.data.source import Image, Sample
 from bpt.errors import BptError, DataError, FileError, UserError
@@ -35,6 +36,8 @@ def read_mean(path: str) -> NDArray[np.float32]:
         mean = mean[0]
     if mean.ndim != 3:
         raise FileError(path, f"holds a blob of shape {mean.shape}, not one image (1, C, H, W)")
+    if not all_finite(mean):
+        raise FileError(path, "holds NaN or infinity: no pixel that it is subtracted from would be finite")
     return mean
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from bpt.context import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.nifti import Volume, import_nibabel, open_nifti, read_nifti
 from bpt.data.sampler import Draw, Sampler, below, hash_samples
+from bpt.data.source import a_few, ends_of
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
@@ -199,6 +200,12 @@ class VolumeSource:
             self._kept[index] = volume
         return volume
 
+    def glance(self) -> Iterator[bytes]:
+        """See ``Comparable``."""
+        yield np.array([entry.label for entry in self.entries]).tobytes()
+        for index in a_few(len(self.entries)):
+            yield ends_of(self.entries[index].path)
+
     def close(self) -> None:
         """Give the memory back. No file stays open."""
         self._kept = {}
@@ -245,7 +252,7 @@ class VolumeBatches(Batches):
     def __init__(
         self, source: VolumeSource, sampler: Sampler, transform: VolumeTransform, shape: Shape, share: Share
     ) -> None:
-        super().__init__(sampler, share)
+        super().__init__(source, sampler, share)
         self._source = source
         self._transform = transform
         self._shape = shape

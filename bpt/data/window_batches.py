@@ -136,7 +136,7 @@ class WindowBatches(Batches):
         seed: int,
         workers: Workers = ALONE,
     ) -> None:
-        super().__init__(Sampler([len(source.foreground) + len(source.background)]), share)
+        super().__init__(source, Sampler([len(source.foreground) + len(source.background)]), share)
         self._source = source
         self._background = batch_size - foreground
         self._batch_size = batch_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.data.image import Pixels, decode_image, import_pillow
-from bpt.data.source import slash_hint
+from bpt.data.source import a_few, ends_of, slash_hint
 from bpt.errors import DataError, FileError, excerpt
 from bpt.proto.files import UnreadableError, read_bytes
 
@@ -104,6 +105,13 @@ class WindowSource:
     def name(self, image: int) -> str:
         """Where the image ``image`` is listed, and its file, for messages."""
         return f"{self._place(image)}: {self._root_folder}{self._files[image]}"
+
+    def glance(self) -> Iterator[bytes]:
+        """See ``Comparable``."""
+        yield self.foreground.tobytes()
+        yield self.background.tobytes()
+        for image in a_few(len(self._files)):
+            yield ends_of(self._root_folder + self._files[image])
 
     def close(self) -> None:
         """Give the memory back. No file stays open."""

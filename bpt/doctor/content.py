@@ -79,14 +79,14 @@ def _keys_between(first: bytes, last: bytes) -> list[bytes]:
     return [(low + (high - low) * part // parts).to_bytes(length, "big") for part in range(1, parts)]
 
 
-def hdf5_content(path: str, datasets: Sequence[str]) -> Content:
+def hdf5_content(path: str, datasets: Sequence[str], allow_external: bool = False) -> Content:
     """Files and rows of the HDF5 files that the list at ``path`` names, and some rows of some files.
 
     Raises:
         FileError: the list or a file is missing, or not as an HDF5Data layer wants it.
         UserError: the package h5py is missing.
     """
-    source = Hdf5Source(path, datasets)
+    source = Hdf5Source(path, datasets, allow_external)
     import h5py  # noqa: PLC0415  optional package; it is there, or the source would have said so
 
     content = hashlib.blake2b(digest_size=8)

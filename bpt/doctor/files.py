@@ -103,7 +103,7 @@ def _of_layer(spec: LayerSpec) -> Iterator[Input]:
         more: tuple[object, ...] = (message.root_folder,) if kind in (FileKind.VOLUME_LIST, FileKind.IMAGE_LIST) else ()
         title = f"{kind.value} {path}"
         if kind is FileKind.HDF5_LIST:
-            more, title = (spec.tops,), f"{title} ({', '.join(spec.tops)})"
+            more, title = (spec.tops, message.allow_external), f"{title} ({', '.join(spec.tops)})"
         yield Input(title, partial(_LOOKS.get(kind, file_content), path, *more))
 
 

@@ -312,6 +312,12 @@ class DataLayer(Layer):
         """The number of samples in the data set."""
         raise NotImplementedError
 
+    def content(self) -> tuple[str, str]:
+        """A digest of some of what it reads, to compare with other ranks' copies, and its path; two empty texts: there
+        is nothing to compare.
+        """
+        return "", ""
+
     @property
     def position(self) -> int:
         raise NotImplementedError

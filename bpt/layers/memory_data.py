@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bpt.context import PassContext
+from bpt.data.finite import FiniteWatch, all_finite
 from bpt.errors import UserError
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
@@ -71,6 +73,11 @@ class MemoryData(DataLayer):
             raise UserError(f"{where} needs a multiple of its batch_size {self._batch_size} of rows, given {rows}")
         if numbers.shape not in ((rows,), (rows, 1, 1, 1)):
             raise UserError(f"{where} needs labels of shape ({rows},) or ({rows}, 1, 1, 1), given {numbers.shape}")
+        for array, name in ((values, "data"), (numbers, "labels")):
+            if not all_finite(array):
+                watch = FiniteWatch()
+                for row, part in enumerate(array):
+                    watch.look(part, partial("{}: row {} of the {}".format, where, row, name))
         self._arrays = values, numbers.reshape(rows, 1, 1, 1)
         self._start = self._position
 

@@ -98,6 +98,9 @@ class PrefetchingDataLayer(DataLayer):
     def epoch(self) -> int:
         return self._batches.epoch
 
+    def content(self) -> tuple[str, str]:
+        return self._batches.digest(), self._batches.path
+
     @property
     def position(self) -> int:
         """Samples of whole batches, so that it does not depend on the ranks."""

@@ -42,6 +42,30 @@ def data_facts(nets: Mapping[str, Net]) -> dict[str, str]:
     return {f'the data of layer "{layer}" of {name}': f"{source.epoch} samples" for name, layer, source in layers}
 
 
+def check_content(world: Communicator, nets: Mapping[str, Net]) -> None:
+    """Raise, on all ranks, if two that read the data of one layer read other ones; a collective call.
+
+    A few records of each data set are compared, and not their paths: that takes some ms. Ranks without a layer, and
+    those that are sent its records, have no part in it. ``bpt doctor`` looks at more.
+
+    Raises:
+        UserError: it names a rank that differs from the first that has the layer, their hosts and files.
+    """
+    mine = {(net, name): layer.content() for net, built in nets.items() for name, layer in built.data_layers().items()}
+    seen: dict[tuple[str, str], tuple[str, int, str, str]] = {}
+    for rank, (host, theirs) in enumerate(world.allgather((world.host, mine))):
+        for (net, name), (digest, path) in theirs.items():
+            if not digest:
+                continue
+            first, first_rank, first_host, first_path = seen.setdefault((net, name), (digest, rank, host, path))
+            if digest != first:
+                raise UserError(
+                    f"rank {rank} on host {host} reads other data than rank {first_rank} on host {first_host} for "
+                    f'layer "{name}" of {net}: the records of {path} there ({digest}) are not those of {first_path} '
+                    f"here ({first}); copy the same data to all hosts (bpt doctor compares more of them)"
+                )
+
+
 def check_same(world: Communicator, facts: Mapping[str, str] | None) -> None:
     """Raise, on all ranks, unless all have the same facts; a collective call.
 

@@ -28,7 +28,7 @@ from bpt.plan.staging import Staging
 from bpt.plan.violations import refuse, violations_here, violations_in_step
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import starting_point
-from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
 from bpt.runtime.autotuner import Autotuner
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
@@ -173,6 +173,7 @@ class Runtime:
         self.nets = {"train": self.net} | {f"test#{index}": test.operator.net for index, test in enumerate(self.tests)}
         if self.parallel.has_outputs:
             check_same(self.parallel.samples, data_facts(self.nets))
+        check_content(world, self.nets)
         for path in snapshot.weight_files(plan.weights, plan.path):
             log.info("Finetuning from %s", path)
             for net in self.nets.values():  # a test net may have layers of its own

@@ -17,7 +17,7 @@ from bpt.device import clock_of
 from bpt.errors import PrototxtError
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations, violations_of_ranks
-from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
 from bpt.runtime.runtime import Runtime
 from bpt.server.assignment import Assignment
 from bpt.server.node_solvers import worker_runtime
@@ -85,6 +85,7 @@ def train(
         built = runtime or (serving and serving.solver)
         data = ranks.bcast(data_facts({"the training net": built.net}) if built else None)  # the leader has all layers
         check_same(world, facts_of(plan, built.net.graph) | data if built else None)
+        check_content(world, {"the training net": built.net} if built else {})
         power = powers(world, clock_of(device))[world.rank]
         nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
         comm = world.Dup()

@@ -11,10 +11,11 @@ import torch
 
 import bpt
 from bpt.comm.base import Communicator
+from bpt.data.hdf5_file import Hdf5Source
 from bpt.errors import DataError, FileError, UserError, WriteError
 from bpt.net import Net
 from bpt.plan.digest import net_digest, solver_digest
-from bpt.runtime.agreement import check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.golden_cases import graph_of
 from tests.layers.test_hdf5_data import numbered, text, write
@@ -100,6 +101,49 @@ def test_sizes_of_data(tmp_path: Path) -> None:
     }
     (message,) = complaints(facts, facts | {'the data of layer "d" of train': "8 samples"})
     assert 'rank 0 on host a in the data of layer "d" of train (8 samples, not 9 samples)' in message
+
+
+def content_complaints(*folders: Path | None) -> set[str]:
+    """What ranks say that read the lists in these folders; None: it has no such layer."""
+
+    def run(comm: Communicator) -> str:
+        folder = folders[comm.rank]
+        net = Net(graph_of(NET if folder is None else text(folder / "list.txt")))
+        try:
+            check_content(comm, {"train": net})
+        except UserError as error:
+            return str(error)
+        finally:
+            net.close()
+        return ""
+
+    return set(run_ranks(len(folders), run))
+
+
+def test_ranks_that_read_other_data(tmp_path: Path) -> None:
+    here, copy, other = (tmp_path / name for name in ("here", "copy", "other"))
+    for folder in (here, copy, other):
+        folder.mkdir()
+        rows = [numbered(0, 5), numbered(5, 4)]
+        if folder == other:
+            rows[1]["data"][3] = 7
+        write(folder, *rows)
+    assert content_complaints(here, copy) == {""}
+    assert content_complaints(None, here, None, copy) == {""}
+    (message,) = content_complaints(None, here, copy, other)
+    assert re.fullmatch(
+        r'rank 3 on host d reads other data than rank 1 on host b for layer "d" of train: the records of '
+        rf"{other}/list.txt there \([0-9a-f]{{16}}\) are not those of {here}/list.txt here \([0-9a-f]{{16}}\); "
+        r"copy the same data to all hosts \(bpt doctor compares more of them\)",
+        message,
+    )
+
+
+def test_data_that_only_one_rank_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there when the net was built."""
+    write(tmp_path, numbered(0, 5))
+    monkeypatch.setattr(Hdf5Source, "glance", lambda source: (_ for _ in ()).throw(DataError("gone")))
+    assert content_complaints(tmp_path, tmp_path) == {""}
 
 
 # What the first rank finds out
