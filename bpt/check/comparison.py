@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bpt.check.faults import Fault, check_happened, inject
+from bpt.check.faults import AnyFault, check_happened, drop_links, injected
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.layers import LAYERS
@@ -78,7 +78,7 @@ def compare(
     world: Communicator,
     iterations: int,
     precision: Precision = FLOAT64,
-    faults: Sequence[Fault] = (),
+    faults: Sequence[AnyFault] = (),
 ) -> tuple[list[Compared], Communicator]:
     """Train ``iterations`` iterations on ``world`` and on rank 0 alone; a collective call.
 
@@ -90,7 +90,7 @@ def compare(
         precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
             the batch, grow from iteration to iteration as fast as the net is unstable, and look like mistakes; in
             float64 only mistakes do.
-        faults: of ranks that are lost on the way; the others go on, and are compared.
+        faults: of ranks and links on the way; those that are left go on, and are compared.
 
     Returns:
         A line a trained parameter, on the first rank that is left, nothing on the others; and the ranks that are left.
@@ -98,6 +98,7 @@ def compare(
     plan = replace(plan.training_only(), asked_precision=precision)
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     rebind = partial(bind, device=device)
+    drop_links(world, faults)
     runtime = rebind(plan, None, world)
     staging = runtime.parallel.staging if stages > 1 else _one_behind_the_other(runtime.parallel, runtime.net.graph)
     seed, replicas = runtime.seed, runtime.parallel.batch_factor
@@ -106,8 +107,8 @@ def compare(
     spread: Tensors = gradients, weights
 
     def work(runtime: Runtime) -> None:
-        inject(runtime, faults)
-        weights.update(_train(runtime, iterations, gradients))
+        with injected(runtime, faults):
+            weights.update(_train(runtime, iterations, gradients))
 
     with outlive(runtime, hosts_of(world), rebind, work) as runtime:
         world = runtime.world

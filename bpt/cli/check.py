@@ -11,7 +11,7 @@ from bpt.cli.options import Parser, add_gpu, add_solver, add_state, need, plan_o
 from bpt.errors import RunError
 
 if TYPE_CHECKING:
-    from bpt.check.faults import Fault
+    from bpt.check.faults import DroppedLink, Fault, Slow
     from bpt.commands.job import Job
 
 LOG = logging.getLogger("bpt")
@@ -31,6 +31,12 @@ Under fault tolerance, ranks can be killed on the way, as they come to an instru
 such as F, B2, X or U; without one, as the iteration begins): the others go on, and must come to the same weights.
 
   mpirun --with-ft ulfm -n 4 bpt check --solver S --kill 2@5 --kill 0@7:W
+
+A rank can be slow from an iteration on, and two ranks can get no message of each other any more: then nobody gets on,
+which fault_param { timeout } finds; the run goes on without one of the two, or ends and says who waits for whom.
+
+  mpirun -n 4 bpt check --solver S --slow 1=0.25@5
+  mpirun --with-ft ulfm -n 4 bpt check --solver S --drop-link 1-2@5
 
 Exit status 1 if a relative difference is larger than the tolerance.
 """
@@ -68,6 +74,22 @@ def add_arguments(parser: Parser) -> None:
         action="append",
         default=[],
     )
+    parser.flag(
+        "slow",
+        "let this rank compute at this part of its speed from this iteration on: 0.25 is four times as long",
+        metavar="RANK=FACTOR@ITERATION",
+        type=slow,
+        action="append",
+        default=[],
+    )
+    parser.flag(
+        "drop-link",
+        "let these two ranks get no message of each other from this iteration on",
+        metavar="RANK-RANK@ITERATION",
+        type=dropped,
+        action="append",
+        default=[],
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
@@ -82,6 +104,20 @@ def killed(text: str, kind: signal.Signals = signal.SIGKILL) -> Fault:
 def stopped(text: str) -> Fault:
     """Likewise, of a rank that stands still."""
     return killed(text, signal.SIGSTOP)
+
+
+def slow(text: str) -> Slow:
+    """``RANK=FACTOR@ITERATION``, for argparse."""
+    from bpt.check.faults import Slow
+
+    return Slow.parse(text)
+
+
+def dropped(text: str) -> DroppedLink:
+    """``RANK-RANK@ITERATION``, for argparse."""
+    from bpt.check.faults import DroppedLink
+
+    return DroppedLink.parse(text)
 
 
 def tolerance(text: str) -> float:
@@ -108,7 +144,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     precision = FLOAT64 if arguments.precision == "double" else FLOAT32
     world = job.world
     tolerant = world.describe()["fault tolerance"] == "on"
-    faults = [*arguments.kill, *arguments.stop]
+    faults = [*arguments.kill, *arguments.stop, *arguments.slow, *arguments.drop_link]
     check(faults, world.size, arguments.iterations, tolerant, plan.parallel_param.fault_param)
     if tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone

@@ -22,14 +22,15 @@ from __future__ import annotations
 import socket
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpt.comm.window import Window
+from bpt.errors import LostRankError
 from bpt.events.bus import EventBus
 
 Buffer = NDArray[Any]
@@ -92,6 +93,8 @@ class Communicator(ABC):
         lacks: whether ranks of those that it was made from were lost; see ``Shrink``.
         events: of this communicator and all those made from it or together with it.
         concurrent: whether several threads may be in calls at once (of different communicators).
+        gate: called with the communicator, the method and the peer, if there is one, as a call begins; also by those
+            that are made from this one afterwards. For faults by injection.
     """
 
     concurrent = True
@@ -104,6 +107,7 @@ class Communicator(ABC):
         self._made = 0  # communicators of this one
         self._of_this: weakref.WeakSet[Communicator] = weakref.WeakSet()  # those of them that there still are
         self.lacks = False
+        self.gate: Callable[[Communicator, str, int | None], object] | None = None
         self._made_of: Communicator | None = None  # kept, so that it leads to this one
         self._messages: dict[tuple[int, int, int], int] = {}  # how many, by sender, receiver and tag
 
@@ -267,6 +271,10 @@ class Communicator(ABC):
         shrunk.lacks |= shrunk.size < self.size
         return shrunk
 
+    def loss(self) -> LostRankError | None:
+        """Why nobody need wait here any more, if that is so: ranks are lost, or it was revoked."""
+        return None
+
     def forget(self, made: Communicator) -> None:
         """Let ``made``, which was made from this one, not be revoked with it."""
         self._of_this.discard(made)
@@ -347,8 +355,16 @@ class Communicator(ABC):
         flow: int = 0,
     ) -> AbstractContextManager[object]:
         """Note what runs inside as an Event; ``_translated``, too."""
-        peer = None if peer is None else self.world_ranks[peer]
-        return self.events.call(method, sent, received, calls, peer, dtype, flow)
+        of_job = None if peer is None else self.world_ranks[peer]
+        noted = self.events.call(method, sent, received, calls, of_job, dtype, flow)
+        return noted if self.gate is None else self._gated(noted, method, peer)
+
+    @contextmanager
+    def _gated(self, noted: AbstractContextManager[object], method: str, peer: int | None) -> Iterator[None]:
+        with noted:
+            if self.gate is not None:
+                self.gate(self, method, peer)
+            yield
 
     def _flow(self, source: int, dest: int, tag: int) -> int:
         """A number for the next message of this kind: messages arrive in order, so it is the same at both ends.
@@ -365,6 +381,7 @@ class Communicator(ABC):
         self._of_this.add(made)
         made._made_of = self
         made.lacks = self.lacks
+        made.gate = self.gate
         made._identity = hash((self._identity, self._made))
         return made
 

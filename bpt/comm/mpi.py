@@ -112,12 +112,15 @@ class MpiCommunicator(Communicator):
 
     def _loss_in_window(self, gone: Sequence[int]) -> LostRankError | None:
         """Why a wait is in vain: these ranks are gone, or nobody may wait here any more."""
-        if not gone and _is_tolerant():
+        return self._loss("wait", gone) if gone else self.loss()
+
+    def loss(self) -> LostRankError | None:
+        if _is_tolerant():
             try:
                 self._mpi.Iprobe()
             except MPI.Exception as error:
                 return self._loss("wait", self._failed()) if _is_loss(error) else None
-        return self._loss("wait", gone) if gone else None
+        return None
 
     def _allocate(self, sizes: Sequence[int]) -> MPI.Win:
         """A window with so many bytes, and SLACK, for each rank; where Open MPI has no room, some ranks would hang."""

@@ -143,7 +143,7 @@ class Standings:
 
     def findings(self) -> list[str]:
         """Who holds up whom, most telling first."""
-        return [*self._behind(), *self._awaited()] or ["no rank holds up another, as far as known"]
+        return [*self._behind(), *self._awaited(), *self._together()] or ["no rank holds up another, as far as known"]
 
     def _behind(self) -> Iterator[str]:
         """Ranks that have not begun what others of their lane wait in, or were not heard of since these wait."""
@@ -173,6 +173,15 @@ class Standings:
                     f"{self.names[rank]} waits for {self.names[peer]} in {self.words(rank)}; that one is "
                     f"{self._state(peer)}"
                 )
+
+    def _together(self) -> Iterator[str]:
+        """What all ranks of a lane wait in, though all have come to it."""
+        for lane in sorted(set(self._lanes)):
+            members = [rank for rank, of in enumerate(self._lanes) if of == lane and not self.is_gone(rank)]
+            rows = self._rows[members]
+            if len(members) > 1 and rows["waits"].all() and (rows["peer"] < 0).all() and len(set(rows["words"])) == 1:
+                names = ", ".join(self.names[rank] for rank in members)
+                yield f"{names} all wait in {self.words(members[0])}: no message gets through between some of them"
 
     def _state(self, rank: int) -> str:
         return f"{'waiting in' if self._rows[rank]['waits'] else 'at'} {self.words(rank)}"

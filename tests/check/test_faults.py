@@ -1,18 +1,27 @@
-"""Where ranks are to be killed: how it is written, and what is refused."""
+"""Where ranks are to be killed, slow or out of reach: how it is written, what is refused, and what it does."""
 
 from __future__ import annotations
 
 import argparse
 import signal
+import threading
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bpt.check import faults
-from bpt.check.faults import Fault
-from bpt.errors import RunError, UsageError
+from bpt.check.comparison import compare
+from bpt.check.faults import DroppedLink, Fault, Slow, drop_links
+from bpt.comm.base import Communicator
+from bpt.device import CPU
+from bpt.errors import LostRankError, RunError, UsageError
+from bpt.plan.resolve import read_plan
 from bpt.plan.spec import FaultSpec
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
+from tests.doubles.thread_ranks import Killed, run_ranks
+from tests.solver.spread_runs import set_up
 
 
 def test_how_it_is_written() -> None:
@@ -57,3 +66,84 @@ def test_a_fault_that_never_happened() -> None:
     faults.check_happened([Fault(1, 2, "F")], (0, 2))
     with pytest.raises(RunError, match="--kill 1@2:x: rank 1 never came there"):
         faults.check_happened([Fault(1, 2, "x")], (0, 1))
+
+
+def test_how_slow_ranks_and_links_are_written() -> None:
+    assert Slow.parse("1=0.25@5") == Slow(1, 0.25, 5)
+    assert DroppedLink.parse("2-0@3") == DroppedLink((0, 2), 3)
+    assert [str(Slow(1, 0.25, 5)), str(DroppedLink((0, 2), 3))] == ["--slow 1=0.25@5", "--drop-link 0-2@3"]
+    for text in ("", "1@5", "1=2@5", "1=0@5", "1=1@5", "1=-0.5@5", "1=0.5"):
+        with pytest.raises(argparse.ArgumentTypeError, match="takes RANK=FACTOR@ITERATION, FACTOR between 0 and 1"):
+            Slow.parse(text)
+    for text in ("", "1@5", "1-1@5", "1-2", "a-b@5"):
+        with pytest.raises(argparse.ArgumentTypeError, match="takes RANK-RANK@ITERATION, of two ranks"):
+            DroppedLink.parse(text)
+
+
+def test_how_long_a_slow_rank_waits() -> None:
+    """At a quarter of its speed what took 2 s takes 8."""
+    assert Slow(1, 0.25, 5).pause(5, 2.0) == 6.0
+    assert Slow(1, 0.25, 5).pause(4, 2.0) == 0.0
+
+
+def test_slow_ranks_need_no_fault_tolerance_and_links_need_a_timeout() -> None:
+    faults.check([Slow(0, 0.5, 1), DroppedLink((0, 1), 2)], 2, 10, False, FaultSpec())
+    with pytest.raises(UsageError, match="--drop-link 0-1@2: nobody would notice"):
+        faults.check([DroppedLink((0, 1), 2)], 2, 10, False, FaultSpec(timeout=0))
+    with pytest.raises(UsageError, match="--drop-link 0-2@2: there are 2 ranks"):
+        faults.check([DroppedLink((0, 2), 2)], 2, 10, False, FaultSpec())
+    faults.check_happened([Slow(0, 0.5, 1), DroppedLink((0, 1), 2)], (0,))
+    with pytest.raises(RunError, match="--drop-link 0-1@2: these two never had a message for each other"):
+        faults.check_happened([DroppedLink((0, 1), 2)], (0, 1))
+
+
+def test_a_slow_rank_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it has waited, for nine times what it computed."""
+    monkeypatch.chdir(tmp_path)
+    set_up(tmp_path)
+    waited: list[float] = []
+    monkeypatch.setattr(faults.time, "sleep", waited.append)
+
+    def run(world: Communicator) -> None:
+        compared, _ = compare(read_plan("solver.prototxt"), CPU, world, 4, faults=[Slow(1, 0.1, 2)])
+        assert all(line.within(1e-5) for line in compared) and bool(compared) == (world.rank == 0)
+
+    run_ranks(2, run)
+    assert len([seconds for seconds in waited if seconds > 0]) >= 3 * 2  # F, B and U of the passes of two iterations
+
+
+def test_no_message_between_two() -> None:
+    """Before the iteration all get through; then those between the two do not, nor what takes both, and both learn when
+    a rank is lost."""
+    link = DroppedLink((0, 2), 3)
+    caught: dict[int, str] = {}
+    may_die = threading.Barrier(2)
+
+    def run(world: Communicator) -> None:
+        drop_links(world, [link])
+        comm, flight = world.Dup(), world.events.flight
+        assert flight is not None
+        flight.come_to(2, lambda: None)
+        total = np.ones(1)
+        comm.Allreduce(total)
+        assert total[0] == 3
+        flight.come_to(3, lambda: None)
+        if comm.rank == 0:
+            comm.Send(np.ones(1), 1)
+            may_die.wait(60)
+        elif comm.rank == 1:
+            comm.Recv(np.ones(1), 0)
+            may_die.wait(60)
+            raise Killed
+        try:
+            if comm.rank == 0:
+                comm.Send(np.ones(1), 2)
+            else:
+                comm.Allreduce(total)
+        except LostRankError as error:
+            caught[comm.rank] = str(error)
+            assert comm.Agree(1) == 1  # which finds its way
+
+    run_ranks(3, run, tolerant=True)
+    assert caught.keys() == {0, 2}
+    assert all(message.startswith("rank 1 (host ") for message in caught.values())

@@ -20,6 +20,7 @@ import numpy as np
 from bpt.comm.base import Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.pieces import flat, runs
 from bpt.comm.window import SLACK, Call, Memory, Window, aligned
+from bpt.errors import LostRankError
 from bpt.events.bus import EventBus
 from bpt.events.flight_recorder import FlightRecorder
 from tests.doubles.meeting import Group, Job, Message
@@ -139,6 +140,13 @@ class ThreadCommunicator(Communicator):
         with self._group.job.change:
             self._group.revoked = True
             self._group.job.change.notify_all()
+
+    def loss(self) -> LostRankError | None:
+        job = self._group.job
+        with job.change:
+            if job.error is not None:
+                raise job.end_of("wait")
+            return self._group.loss("wait")
 
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))

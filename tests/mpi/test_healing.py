@@ -56,6 +56,28 @@ def test_a_rank_that_stands_still_is_named_and_ended(tmp_path: Path) -> None:
     assert_lost(done.stderr, ["1"])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("exchange", "heals"), [("RING", True), ("ALLREDUCE", False)])
+def test_a_link_that_is_dead(exchange: str, heals: bool, tmp_path: Path) -> None:
+    """Of two that wait for messages of each other one leaves; in a collective of the library nobody knows who."""
+    set_up(tmp_path)
+    net = tmp_path / "net.prototxt"  # without BatchNorm, whose sums are the library's
+    net.write_text("".join(line for line in net.read_text().splitlines(keepends=True) if "BatchNorm" not in line))
+    fault = f"--set=parallel_param {{ exchange: {exchange} fault_param {{ timeout: 4 }} }}"
+    words = ["check", "--solver=solver.prototxt", "--drop-link=0-2@3", fault]
+    done = mpirun(3, [sys.executable, "-c", program(tmp_path), *words], timeout=120, options=("--with-ft", "ulfm"))
+    assert (done.returncode == 0) == heals, done.stderr
+    told = tmp_path / f"small_flight_recorder_rank_{2 if heals else 0}.txt"
+    if heals:
+        assert "All ranks and one process agree" in done.stderr
+        assert_lost(done.stderr, ["2"])
+        assert re.search(r"rank 0 \(host .*\) waits for rank 2 \(host .*\) in Irecv with rank 2, X0", told.read_text())
+    else:
+        assert re.search(
+            r"rank 0 .*, rank 1 .*, rank 2 .* all wait in Allreduce, X0 .* in iteration 3", told.read_text()
+        )
+
+
 def program(folder: Path) -> str:
     return f"import os; os.chdir({str(folder)!r}); from bpt.cli.main import main; raise SystemExit(main())"
 

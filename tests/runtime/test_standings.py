@@ -118,3 +118,12 @@ def test_a_peer_is_a_rank_of_the_job(clock: list[float]) -> None:
     left = Standings(["rank 0", "rank 2"], [0, 2], 0, [0, 0])
     left.put(waiting(1, "Recv with rank 2", 1.0, peer=2))
     assert "rank 0 waits for rank 2 in Recv with rank 2; that one is at its start" in left.findings()
+
+
+def test_all_have_come_to_the_same_and_nobody_gets_on(clock: list[float]) -> None:
+    one, two = ranks(2)
+    for each in (one, two):
+        each.put(waiting(4, "Allreduce, X0", 30.0))
+    two.take(one.message(), 0)
+    found = "rank 0, rank 1 all wait in Allreduce, X0: no message gets through between some of them"
+    assert two.findings() == [found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,31 @@ def test_a_worker_that_dies_is_replaced_by_the_others(
     nodes = read_csv("small_run").nodes
     assert nodes[0].samples_allocated + nodes[2].samples_allocated == ROWS
     assert weights(30)
+
+
+def test_a_worker_slowed_tenfold_never_stops_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins each of its first iterations only when the other one has done ten more of its own: if that one waited
+    for it anywhere, both would wait for ever. What it submits late counts."""
+    change = threading.Condition()
+    done = {0: 0, 1: 0}
+
+    class Slowed(worker.Worker):
+        def _iterate(self) -> float:
+            with change:
+                if self._number == 1 and done[1] < 3:
+                    assert change.wait_for(lambda: done[0] >= 10 * (done[1] + 1), 60), f"the other one waits: {done}"
+            loss = super()._iterate()
+            with change:
+                done[self._number] += 1
+                change.notify_all()
+            return loss
+
+    monkeypatch.setattr("bpt.server.training.Worker", Slowed)
+    outcome = outer(3, "exchange: AGWU", "max_iter: 80")
+    assert outcome.iterations == 80
+    updates = [row.worker for row in read_csv("small_run").updates]
+    assert updates.index(1) > 10 and set(updates) == {0, 1}  # a pass of 11 samples takes two iterations of 6
+    assert weights(80)
 
 
 def test_what_was_submitted_is_saved_when_all_workers_die(monkeypatch: pytest.MonkeyPatch) -> None:
