@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import bpt
 from bpt.allocator import keep_freed_memory
@@ -17,6 +18,10 @@ from bpt.cli import check, device_query, doctor, draw, explain, plan, plot, simu
 from bpt.cli.options import Parser
 from bpt.collector import importing
 from bpt.errors import UsageError
+from bpt.terminal import mend_streams
+
+if TYPE_CHECKING:
+    from bpt.comm.base import Communicator
 
 COMMANDS = {
     "train": train,
@@ -74,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words of the command line; ``None``: those of this process, which is about to end then.
     """
+    mend_streams()
     try:
         status = _main(argv)
     except KeyboardInterrupt:  # what is told elsewhere comes later: modules are imported, or ranks look for each other
@@ -114,9 +120,15 @@ def _run(arguments: argparse.Namespace) -> int:
     with importing():  # only now, so that --help does not wait for numpy and torch
         from bpt.comm import failure
         from bpt.commands.job import Job
+        from bpt.report.log import check_log
 
     keep_freed_memory()
-    return failure.run(lambda world: COMMANDS[arguments.command].run(arguments, Job.enter(world)))
+
+    def command(world: Communicator) -> None:
+        COMMANDS[arguments.command].run(arguments, Job.enter(world))
+        check_log()
+
+    return failure.run(command)
 
 
 if __name__ == "__main__":

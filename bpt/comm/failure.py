@@ -30,6 +30,7 @@ import numpy as np
 from bpt.comm.base import Buffer, Communicator, Request
 from bpt.comm.launch import launched, launchers_rank, world
 from bpt.errors import BptError, LostRankError, UserError
+from bpt.terminal import say
 
 # Seconds that a failed rank gives the others to fail, too: a record that cannot be read is seen by one rank only.
 GRACE = 1.0
@@ -71,9 +72,9 @@ class Failure:
 
     def tell(self, who: str = "") -> None:
         """Print it, in one go, so that the lines of several ranks do not mix."""
-        sys.stdout.flush()
-        sys.stderr.write(f"{self.trace}error: {who}{self.message}\n")
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        say(f"{self.trace}error: {who}{self.message}\n")
 
     def grace(self, took: float) -> float:
         """Seconds that other ranks may take to fail in the same way, where this one ``took`` so many to come here."""
@@ -103,8 +104,10 @@ def run(command: Callable[[Communicator], None]) -> int:
         status = run_on(comm, command)
     if launched() and (status or tolerant):
         # Not by the usual way, on which MPI would wait for ranks that are out of reach, and for threads in its calls.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
         os._exit(status)
     return status
 

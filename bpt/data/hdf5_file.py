@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from bpt.data.sampler import Integers
 from bpt.data.source import a_few
-from bpt.device import CPU, memory_of
+from bpt.device import CPU
+from bpt.device.memory_use import obtainable
 from bpt.errors import BptError, FileError, UserError, WriteError, did_you_mean
 from bpt.graph.spec import Shape, count
 from bpt.proto.files import UnreadableError, read_bytes
@@ -179,10 +180,11 @@ def _shape(path: Path, file: h5py.File, name: str, allow_external: bool) -> Shap
     if not dataset.ndim:
         raise FileError(path, f'dataset "{name}" is a single number, not rows')
     shape: Shape = tuple(dataset.shape)
-    size, memory = count(shape) * np.dtype(np.float32).itemsize / 2**30, memory_of(CPU) / 2**30
+    size, memory = count(shape) * np.dtype(np.float32).itemsize / 2**30, obtainable(CPU) / 2**30
     if size > memory:
         raise FileError(
-            path, f'dataset "{name}" of shape {shape} takes {size:.1f} GiB, but there are {memory:.1f} GiB of memory'
+            path,
+            f'dataset "{name}" of shape {shape} takes {size:.1f} GiB, but there are {memory:.1f} GiB of memory',
         )
     return shape
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zlib
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.device import CPU
+from bpt.device.memory_use import obtainable
 from bpt.errors import FileError, UserError, did_you_mean
 
 Volume: TypeAlias = NDArray[np.float32]
@@ -47,6 +50,7 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
     _check_shape(path, image.shape)
     if image.get_data_dtype().kind not in "fiub":
         raise FileError(path, f"holds voxels of type {image.get_data_dtype()}, not numbers")
+    _check_size(path, math.prod(image.shape) * image.get_data_dtype().itemsize)
     affine = image.affine
     if not np.isfinite(affine).all() or np.isnan(nibabel.orientations.io_orientation(affine)).any():
         raise FileError(path, "has an affine that does not map voxels to places of space")
@@ -89,6 +93,14 @@ def _check_shape(path: object, shape: tuple[int, ...]) -> None:
         raise FileError(path, f"holds several volumes, {text}; only one can be read, so write one by itself")
     if not min(shape):
         raise FileError(path, f"has no voxels: {text}")
+
+
+def _check_size(path: object, size: int) -> None:
+    """Accept so many bytes of voxels, which the header announces: nibabel makes room for them before it reads."""
+    memory = obtainable(CPU)
+    if size > memory:
+        announced, free = size / 2**30, memory / 2**30
+        raise FileError(path, f"announces voxels of {announced:.3g} GiB, but there are {free:.1f} GiB of memory")
 
 
 def _missing(path: Path) -> str:

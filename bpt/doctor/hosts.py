@@ -11,9 +11,9 @@ import torch
 
 from bpt.comm.cores import allowed, cpu_time, physical
 from bpt.comm.launch import launched
+from bpt.device.memory_use import available, installed
 from bpt.doctor.findings import Attempt, Finding, Ranks, Section, grouped, note, ok, problem, spans, warning
 from bpt.report.log import columns
-from bpt.speeds.memory_use import available, installed
 
 _ALIKE = 1.25  # ranks whose cores differ by less are alike
 _DIVIDE_BATCHES = (

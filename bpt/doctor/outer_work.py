@@ -13,6 +13,7 @@ import torch
 
 from bpt.balance.allocation import size
 from bpt.device import CPU
+from bpt.device.memory_use import Memory
 from bpt.doctor.content import lmdb_bytes
 from bpt.doctor.findings import Finding, Ranks, attempt, ok, problem
 from bpt.doctor.texts import errors_of
@@ -30,7 +31,6 @@ from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.instructions import Send
 from bpt.server.data_set import samples_of
 from bpt.server.roles import Roles
-from bpt.speeds.memory_use import Memory
 
 # Messages with a field "shuffle".
 _SHUFFLED = ("data_param", "hdf5_data_param", "image_data_param", "volume_data_param")

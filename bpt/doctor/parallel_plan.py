@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from bpt.device.memory_use import Memory
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem, spans, warning
 from bpt.doctor.texts import build_graphs, errors_of
 from bpt.graph.layer_graph import LayerGraph
@@ -24,7 +25,6 @@ from bpt.proto.blobs import STORED
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.spreading import spread
 from bpt.share import Share
-from bpt.speeds.memory_use import Memory
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
 
+from bpt.errors import WriteError
+from bpt.terminal import say
+
 LOG = logging.getLogger("bpt")
 
 
@@ -23,13 +26,33 @@ class GlogFormatter(logging.Formatter):
 
 
 class StderrHandler(logging.Handler):
-    """Writes to stderr, above the progress bar if there is one."""
+    """Writes to stderr, above the progress bar if there is one.
+
+    A run is worth more than its log: if that cannot be written, it is said at once where it can be, the run goes on,
+    and fails at its end. Lines are tried again: some may be written once there is room on the disk.
+
+    Attributes:
+        failure: why a line could not be written; "": all were.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             tqdm.write(self.format(record), file=sys.stderr)
-        except (OSError, ValueError):
-            self.handleError(record)
+        except (OSError, ValueError) as error:
+            if not self.failure:
+                self.failure = (isinstance(error, OSError) and error.strerror) or str(error)
+                say(f"error: the log cannot be written to stderr: {self.failure}; what runs goes on, and fails then\n")
+
+
+def check_log() -> None:
+    """Raise a WriteError if some of the log could not be written."""
+    for handler in LOG.handlers:
+        if isinstance(handler, StderrHandler) and handler.failure:
+            raise WriteError("the log", f"not all of it, to stderr: {handler.failure}")
 
 
 def start_logging(level: int = logging.INFO, first: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -34,13 +35,19 @@ class Progress:
         """One more iteration is done."""
         if loss is not None and not self._bar.disable:
             self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
-        self._bar.update()
+        self._update(1)
 
     def to(self, iterations: int, loss: float | None = None) -> None:
         """So many iterations of the whole run are done."""
         if loss is not None and not self._bar.disable:
             self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
-        self._bar.update(iterations - self._bar.n)
+        self._update(iterations - self._bar.n)
+
+    def _update(self, iterations: float) -> None:
+        try:
+            self._bar.update(iterations)
+        except OSError:  # the terminal is gone; the run is not
+            self._bar.disable = True
 
     def __enter__(self) -> Progress:
         return self
@@ -48,4 +55,5 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.close()
+        with suppress(OSError):
+            self._bar.close()

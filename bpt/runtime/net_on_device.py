@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bpt.context import PassContext
-from bpt.device import memory_of
+from bpt.device.memory_use import obtainable
 from bpt.errors import RunError
 from bpt.failures import is_out_of_memory
 from bpt.graph.autocast import blob_itemsizes
@@ -32,7 +32,7 @@ def make_net(
         RunError: the device has not enough memory.
     """
     context = context or PassContext()
-    _check_fits(graph, part, context, memory_of(device))
+    _check_fits(graph, part, context, obtainable(device))
     net = Net(graph, context, shared, part)
     try:
         return net.to(device)

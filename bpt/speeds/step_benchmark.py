@@ -13,6 +13,7 @@ from torch import nn
 from bpt.allocator import release_free_memory
 from bpt.context import PassContext
 from bpt.device import synchronize
+from bpt.device.memory_use import Memory
 from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.autocast import blob_itemsizes
@@ -24,7 +25,6 @@ from bpt.optim.rules import UpdateRule, make_rule
 from bpt.plan.spec import RunPlan
 from bpt.runtime.net_on_device import make_net
 from bpt.share import Share
-from bpt.speeds.memory_use import Memory
 
 # So low that weights stay what they are: hundreds of updates from batches of one sample could drive them to infinity,
 # and not so low that any of torch's fast updates would not do, which a rate of 0 would be.

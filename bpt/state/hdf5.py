@@ -224,16 +224,23 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
                     raise FileError(path, NO_STATE.format(suffix=".h5"))
                 raise FileError(path, "is an HDF5 file, but no solver state: it has no /iter and /history")
             if _OWN_FIELDS in file:
-                state.ParseFromString(file[_OWN_FIELDS][()].tobytes())
+                state.ParseFromString(_whole(path, file[_OWN_FIELDS]).tobytes())
             state.iter = int(file["iter"][0])
             state.current_step = int(file["current_step"][0])
             if "learned_net" in file:
-                name = file["learned_net"][()]
+                name = _whole(path, file["learned_net"])
                 state.learned_net = name.decode() if isinstance(name, bytes) else str(name)
             # By number, not in HDF5's own order, in which 10 comes before 2.
             stored = file["history"]
             history: list[StoredBlob] = [_BlobOfFile(path, file, stored[str(index)]) for index in range(len(stored))]
         yield state, history
+
+
+def _whole(path: str, dataset: h5py.Dataset) -> Any:
+    """The content of a small data set, which is never compressed: what is announced but not there would read as 0."""
+    if dataset.size * dataset.dtype.itemsize > dataset.id.get_storage_size():
+        raise FileError(path, f"announces {dataset.size} bytes in {dataset.name}, and does not have them")
+    return dataset[()]
 
 
 class _BlobOfFile(StoredBlob):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from bpt.device.memory_use import available
 from bpt.kernels.linear import linear
-from bpt.speeds.memory_use import available
 from bpt.timing.layer_times import Stopwatch, Times
 
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}  # rows of the square matrices

@@ -33,6 +33,7 @@ import torch
 import bpt
 from bpt.allocator import keep_freed_memory
 from bpt.device import CPU
+from bpt.device.memory_use import Memory
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.nets import file_plan
@@ -42,7 +43,6 @@ from bpt.proto.text import to_text
 from bpt.runtime.net_on_device import make_net
 from bpt.runtime.testing import run_test
 from bpt.runtime.trained_weights import load_trained
-from bpt.speeds.memory_use import Memory
 from scripts.benches.harness.arguments import explain, some_of
 from scripts.benches.harness.launch import PROTOTXT
 from scripts.benches.harness.plain_net import PlainNet

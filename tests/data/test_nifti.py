@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import struct
 import sys
 from pathlib import Path
 
@@ -156,3 +157,15 @@ def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "nibabel", None)
     with pytest.raises(UserError, match=r"pip install 'bpt\[volume\]'"):
         read_nifti(path)
+
+
+@pytest.mark.parametrize("suffix", ["nii", "nii.gz"])
+def test_voxels_that_are_announced_but_not_there(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / "v.nii"
+    nibabel.save(nibabel.Nifti1Image(np.zeros((2, 2, 2), np.float32), np.eye(4)), path)
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<4h", content, 40, 3, 32_000, 32_000, 32_000)  # axes, and their lengths
+    target = tmp_path / f"big.{suffix}"
+    target.write_bytes(gzip.compress(bytes(content)) if suffix.endswith("gz") else content)
+    with pytest.raises(FileError, match=r"announces voxels of 1\.22e\+05 GiB, but there are"):
+        read_nifti(target)

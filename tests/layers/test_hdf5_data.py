@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bpt.context import PassContext
+from bpt.data import hdf5_file
 from bpt.errors import LayerError
 from bpt.net import Net
 from tests.golden_cases import graph_of
@@ -161,3 +162,14 @@ def test_rows_in_other_files_are_taken_only_if_that_is_said(way: str, tmp_path: 
     net = Net(graph_of(text(source, "batch_size: 3 allow_external: true")), PassContext())
     data, _ = net()
     assert data.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_rows_that_memory_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor has the file them: it has some kB."""
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file.create_dataset("data", (10**15, 2), np.float32, chunks=(1024, 2))
+        file.create_dataset("label", (10**15,), np.float32, chunks=(1024,))
+    (tmp_path / "list.txt").write_text("0.h5\n")
+    monkeypatch.setattr(hdf5_file, "obtainable", lambda device: 3 * 2**30)
+    with pytest.raises(LayerError, match=r"takes 7450580\.6 GiB, but there are 3\.0 GiB of memory"):
+        graph_of(text(tmp_path / "list.txt"))

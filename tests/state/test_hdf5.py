@@ -229,3 +229,19 @@ def test_values_in_other_files_are_refused(way: str) -> None:
             layer.create_virtual_dataset("0", layout)
     with pytest.raises(FileError, match=f"has values in other files, through {way}; copy all into one"):
         read_weights("w.caffemodel.h5")
+
+
+def test_what_is_announced_but_not_there_is_not_made_room_for() -> None:
+    """A thousand million million numbers, in a file of some kB."""
+    for name in ("bpt", "learned_net"):
+        with h5py.File("s.solverstate.h5", "w") as file:
+            file["iter"], file["current_step"] = [1], [0]
+            file.create_dataset(name, (10**15,), np.uint8, chunks=(1024,))
+            file.create_group("history")
+        with pytest.raises(FileError, match=f"announces 1000000000000000 bytes in /{name}, and does not have them"):
+            snapshot.read_state("s.solverstate.h5")
+    with h5py.File("w.caffemodel.h5", "w") as file:
+        for index in range(2):
+            file.create_dataset(f"data/ip1/{index}", (10**15,), np.float32, chunks=(1024,))
+    with pytest.raises(FileError, match="1000000000000000"):
+        snapshot.load_weights(net_of(NET), "w.caffemodel.h5")

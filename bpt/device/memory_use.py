@@ -61,6 +61,14 @@ def available() -> int:
     return min([machine, *_cgroup_rooms()])
 
 
+def obtainable(device: torch.device) -> int:
+    """Bytes of the device's memory that this process can have, what it has already counted."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device)
+    return available() + (_field(_PROC / "self/status", "VmRSS") or 0)
+
+
 def installed() -> int:
     """Bytes of main memory for processes here, used or not: of the machine, or what a cgroup they are in may have."""
     return min([memory_of(torch.device("cpu")), *(limit for _, _, limit in _cgroup_limits())])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bpt.speeds import memory_use as room
-from bpt.speeds.memory_use import Memory, available, installed
+from bpt.device import memory_use as room
+from bpt.device.memory_use import Memory, available, installed
 
 MIB = 2**20
 CPU = torch.device("cpu")
