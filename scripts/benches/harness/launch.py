@@ -42,18 +42,22 @@ def environment(threads: int = 0) -> dict[str, str]:
     return os.environ | own | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
 
 
-def call(words: Sequence[str], ranks: int = 1, threads: int = 0, timeout: float = TIMEOUT, tell: bool = False) -> str:
+def call(
+    words: Sequence[str], ranks: int = 1, threads: int = 0, timeout: float = TIMEOUT, tell: bool = False,
+    options: Sequence[str] = (),
+) -> str:  # fmt: skip
     """Run a program on so many ranks, without mpirun if it is one; returns what it has printed.
 
     Args:
         threads: of each rank; 0: not said.
         timeout: seconds.
         tell: let it write to this process's stderr.
+        options: more of mpirun's.
 
     Raises:
         JobError: its exit status was not 0, or it took too long.
     """
-    command = [*(mpirun(ranks) if ranks > 1 else []), *words]
+    command = [*([*mpirun(ranks), *options] if ranks > 1 else []), *words]
     try:
         done = subprocess.run(
             command, env=environment(threads), stdout=subprocess.PIPE, stderr=None if tell else subprocess.PIPE,
@@ -98,7 +102,7 @@ def order(module: str, work: object, folder: Path) -> tuple[list[str], Path]:
 
 def run_worker(
     module: str, work: object, folder: Path, ranks: int = 1, threads: int = 0, timeout: float = TIMEOUT,
-    tell: bool = False,
+    tell: bool = False, options: Sequence[str] = (),
 ) -> Any:  # fmt: skip
     """Let ``module`` do its ``work`` on so many ranks of this machine; returns the first rank's answer; see ``order``.
 
@@ -106,7 +110,7 @@ def run_worker(
         JobError: it has failed.
     """
     words, answer = order(module, work, folder)
-    call([sys.executable, *words], ranks, threads, timeout, tell)
+    call([sys.executable, *words], ranks, threads, timeout, tell, options)
     return read_answer(answer)
 
 
