@@ -232,8 +232,9 @@ class Net(nn.Module):
         return {l.spec.name: l for l in self.layers if isinstance(l, DataLayer)}
 
     def close(self) -> None:
-        """Stop reading ahead and close all data sources."""
-        for layer in self.data_layers().values():
+        """Stop reading ahead, close all data sources, and complete the files that layers write."""
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
             layer.close()
 
     def reshape(self, graph: LayerGraph) -> None:

@@ -20,6 +20,7 @@ written. Give it the flags that bpt train will get. Nothing is trained, and noth
 
   mpirun -n 4 bpt doctor
   mpirun -n 4 bpt doctor --solver prototxt/lenet/solver.prototxt
+  bpt doctor --data train_lmdb                                      # is it what was written?
 
 Each finding is "ok", a "note" (good to know), a "warning" (works, but not well) or a "PROBLEM" (will not work), with
 what to do behind the arrow. Without mpirun it examines this one process.
@@ -33,6 +34,14 @@ def add_arguments(parser: Parser) -> None:
     help = 'also examine whether all ranks can go on from this solver state; "auto": from the newest, as bpt train does'
     parser.flag("snapshot", help, metavar="FILE|auto", default="")
     add_weights(parser, "also examine these weights, from which the run is to start")
+    parser.flag(
+        "data",
+        "also verify, as long as that takes, all checksums of the data that the run reads, or of what lies at each "
+        "PATH: an LMDB, an HDF5 file, a list of them, or a network's text. What has none is read whole",
+        metavar="PATH",
+        nargs="*",
+        default=None,
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
@@ -43,12 +52,15 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
             raise UsageError(f"--{flag} goes with --solver")
     if arguments.snapshot and arguments.weights:
         raise UsageError("--snapshot resumes a run, --weights starts a new one from a model: give one of them")
+    if arguments.data == [] and not arguments.solver:
+        raise UsageError("--data goes with --solver, or with what to verify: --data train_lmdb")
     weights_of(arguments)  # which refuses a flag that names no file
 
     # Imported here so that --help does not wait for torch.
     from bpt.doctor.examine import Wanted, examine
 
-    wanted = Wanted((lambda: plan_of(arguments)) if arguments.solver else None, arguments.gpu, arguments.snapshot)
+    data = None if arguments.data is None else tuple(arguments.data)
+    wanted = Wanted((lambda: plan_of(arguments)) if arguments.solver else None, arguments.gpu, arguments.snapshot, data)
     report = examine(job, wanted, lambda line: print(line, flush=True))
     if report.wrong is not None:
         raise report.wrong

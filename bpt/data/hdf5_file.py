@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.data.checksums import add_checksums
 from bpt.data.sampler import Integers
 from bpt.data.source import a_few
 from bpt.device import CPU
@@ -44,7 +45,7 @@ class Hdf5Source:
     def __init__(self, path: str, datasets: Sequence[str], allow_external: bool = False) -> None:
         self.path = path
         self.datasets = tuple(datasets)
-        self.paths = _listed(path)
+        self.paths = listed(path)
         counts = []
         self.row_shapes: list[Shape] = []
         for file in self.paths:
@@ -96,7 +97,8 @@ class Hdf5Source:
         self._loaded = None
 
 
-def _listed(path: str) -> list[Path]:
+def listed(path: str) -> list[Path]:
+    """The HDF5 files that the text file at ``path`` names. Raises a FileError."""
     try:
         lines = read_bytes(path).decode().splitlines()
     except UnreadableError as error:
@@ -205,7 +207,7 @@ class Hdf5Writer:
     def __init__(self, path: str) -> None:
         self._h5py = import_h5py()
         self.path = path
-        self._begun = False
+        self._begun = self._changed = False
         if not Path(path).absolute().parent.is_dir():
             raise WriteError(path, f'there is no folder "{Path(path).parent}"')
         if os.path.isdir(path):
@@ -223,8 +225,19 @@ class Hdf5Writer:
             else:
                 self._create(rows)
                 self._begun = True
+            self._changed = True
         except OSError as error:
             raise WriteError(self.path, error.strerror or error) from None
+
+    def close(self) -> None:
+        """Let the file, if there is one, end with its checksums, which other programs do not see.
+
+        Raises:
+            WriteError: that cannot be written.
+        """
+        if self._changed:
+            add_checksums(self.path)
+            self._changed = False
 
     def _create(self, rows: Mapping[str, NDArray[np.floating]]) -> None:
         part = f"{self.path}.{os.getpid()}.part"

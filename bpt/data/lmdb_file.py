@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bpt.data.checksums import add_checksums
 from bpt.data.datum import decode_datum, is_encoded
 from bpt.data.lmdb_pages import DamagedError, Entry, Leaf, LmdbFile, NotLmdbError
 from bpt.data.sampler import Integers
@@ -206,7 +207,7 @@ class LmdbWriter:
             writer.put(datum)
 
     The records go to a temporary folder beside it, which takes its name once the block has ended
-    without an error.
+    without an error. The file ends with its checksums, which other programs do not see.
 
     Args:
         overwrite: replace what stands at ``path``; else that is a FileError.
@@ -262,6 +263,7 @@ class LmdbWriter:
                 with self._writing():
                     self._environment.sync(True)
                     self._environment.close()
+                    add_checksums(self._temporary / "data.mdb")
                     self._take_place()
         finally:
             self._environment.close()

@@ -19,6 +19,7 @@ from bpt.doctor.hosts import check_hosts
 from bpt.doctor.link_speeds import check_links, measure
 from bpt.doctor.outer_plan import check_outer_plan
 from bpt.doctor.parallel_plan import check_plan
+from bpt.doctor.stored_data import check_stored_data, stored_at, stored_of_plan
 from bpt.doctor.texts import Texts, check_texts
 from bpt.doctor.versions import check_mpi, check_versions
 from bpt.errors import UsageError
@@ -82,11 +83,13 @@ class Wanted:
         read: reads the solver, with all flags laid over it; ``None``: no solver is given.
         gpu: the flag's text.
         resume: a solver state to go on from, or "auto"; empty: the run starts anew.
+        data: places of data to verify; empty: those of the run. ``None``: data are not verified.
     """
 
     read: Callable[[], RunPlan] | None = None
     gpu: str = ""
     resume: str = ""
+    data: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -149,6 +152,9 @@ class _Examination:
             self._go_on(ranks)
         else:  # another bpt might not understand what this one sends
             self._add(Section("Not checked", (note("hosts, files and plan: it takes the same bpt on all ranks"),)))
+        if self._wanted.data:
+            places = self._wanted.data
+            self._add(check_stored_data(ranks, lambda: [one for place in places for one in stored_at(place)]))
         if self._job.is_first:
             self._say(summary(self._report.sections))
         return self._report
@@ -195,6 +201,9 @@ class _Examination:
             self._add(check_inputs(ranks, seen))
             if self._wanted.resume == "auto" and not resume.value:
                 self._add(_NO_SNAPSHOT)
+        if self._wanted.data == ():  # as long as it takes
+            rank = self._world.rank
+            self._add(check_stored_data(ranks, lambda: stored_of_plan(plans, solver, rank) if solver and plans else []))
         if count_of(Kind.PROBLEM, [section]):
             self._add(
                 Section("Plan", (note("not checked, nor are snapshots: it takes the same good texts on all ranks"),))

@@ -285,6 +285,9 @@ class Layer(nn.Module):
         """Whether the text names the same blob as bottom and top."""
         return bool(self.spec.tops) and self.spec.tops[:1] == self.spec.bottoms[:1]
 
+    def close(self) -> None:
+        """Give back, or complete, what it holds besides memory: files. It may be used again."""
+
     def extra_repr(self) -> str:
         return f"{self.spec.name}: {', '.join(self.spec.bottoms)} -> {', '.join(self.spec.tops)}"
 

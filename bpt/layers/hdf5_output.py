@@ -55,3 +55,7 @@ class HDF5Output(Layer):
         rows = (bottom.detach().reshape(bottom.shape + (1,) * (AXES - bottom.dim())) for bottom in bottoms)
         self._writer.append({name: values.cpu().numpy() for name, values in zip(NAMES, rows, strict=True)})
         return ()
+
+    def close(self) -> None:
+        """Let the file end with its checksums; what is written later takes them away, until the next time."""
+        self._writer.close()

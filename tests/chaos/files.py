@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from bpt import state as snapshot
+from bpt.data.datum import encode_datum
+from bpt.data.hdf5_file import Hdf5Writer
+from bpt.data.lmdb_file import LmdbWriter
+from bpt.data.verify import verify_hdf5, verify_lmdb
 from bpt.errors import FileError
 from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
@@ -101,6 +107,36 @@ def _kill(kept: Path, moment: float, known: dict[str, tuple[str, int]]) -> None:
         pass
     left = [path.name for path in Path().iterdir() if ".tmp" in path.name]
     assert not left, f"half-written files are left: {left}"
+
+
+def data_flips(seed: int, first: int, runs: int) -> Iterator[Run]:
+    """Single bits of an LMDB and of an HDF5 file, in the current folder."""
+    generator = np.random.default_rng(1)
+    with LmdbWriter("db") as database:
+        for index in range(200):
+            size = (1, 30, 40) if index % 9 else (3, 60, 70)
+            database.put(encode_datum(generator.integers(0, 256, size, np.uint8), index % 10))
+    rows = Hdf5Writer("rows.h5")
+    for _ in range(3):
+        rows.append({"data": generator.standard_normal((20, 3, 9)), "label": np.arange(20.0)})
+    rows.close()
+    for number in range(first, first + (runs or 1000)):
+        chance = random.Random(f"{seed} {number}")
+        path, verify = chance.choice(((Path("db/data.mdb"), "db"), (Path("rows.h5"), "rows.h5")))
+        place, bit = chance.randrange(path.stat().st_size), chance.randrange(8)
+        yield number, f"bit {bit} of byte {place} of {path}", partial(_flip_data, path, place, bit, verify)
+
+
+def _flip_data(path: Path, place: int, bit: int, data: str) -> None:
+    good = path.read_bytes()
+    bad = bytearray(good)
+    bad[place] ^= 1 << bit
+    path.write_bytes(bad)
+    try:
+        found = verify_lmdb(data) if data == "db" else verify_hdf5(data)
+    finally:
+        path.write_bytes(good)
+    assert found.damage, "it was not found"
 
 
 def flips(seed: int, first: int, runs: int) -> Iterator[Run]:

@@ -1,0 +1,106 @@
+"""Checksums of a data file, at its end: of every 4 KiB of it, so that damage can be found, and found where.
+
+LMDBs and HDF5 files say themselves where they end. So Caffe, older versions of bpt and all other programs read them as
+before, and one that goes on writing to the file drops the list, or writes over it. Reading data for training does not
+look at it: ``bpt doctor --data`` does, once.
+
+The list: a CRC-32 for each piece, then twice, as a turned bit may hit this, too, the same end: a name, the sizes of a
+piece and of the file without its list, and a BLAKE2b of all that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.errors import FileError, WriteError
+
+PIECE = 4096
+"""Bytes: a page of an LMDB."""
+
+_TOGETHER = 256  # pieces that are read at once
+_NAME = b"bptcrc32"
+_HEAD = struct.Struct("<8sIQ")
+_DIGEST = 16
+_END = _HEAD.size + _DIGEST
+
+Tell = Callable[[int], object]
+"""Is told how many more bytes have been looked at."""
+
+
+def add_checksums(path: str | os.PathLike[str]) -> None:
+    """Let the file at ``path`` end with its checksums. Nobody may write to it meanwhile.
+
+    Raises:
+        WriteError: that cannot be written.
+    """
+    try:
+        with open(path, "r+b") as file:
+            size = os.fstat(file.fileno()).st_size
+            table = np.fromiter(_sums(file, size), "<u4").tobytes()
+            head = _HEAD.pack(_NAME, PIECE, size)
+            end = head + _digest(table, head)
+            file.seek(size)
+            file.write(table + end + end)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise WriteError(path, error.strerror or error) from None
+
+
+def damaged_pieces(path: str | os.PathLike[str], tell: Tell = lambda size: None) -> tuple[int, ...] | None:
+    """The numbers of the pieces of the file at ``path`` that are not what was written; ``None``: it has no checksums.
+
+    Raises:
+        FileError: the list of checksums itself is damaged, or something was written to the file after it.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        whole = os.fstat(file.fileno()).st_size
+        if whole < 2 * _END:
+            return None
+        file.seek(whole - 2 * _END)
+        ends = file.read(_END), file.read(_END)
+        sizes = [_size_of(end, whole) for end in ends]
+        size = sizes[0] if sizes[1] is None else sizes[1]
+        if size is None:
+            return None
+        file.seek(size)
+        table = file.read(whole - 2 * _END - size)
+        if ends[0] != ends[1] or _digest(table, ends[0][: _HEAD.size]) != ends[0][_HEAD.size :]:
+            raise FileError(path, "the list of its checksums is damaged, or something was written to it after that")
+        file.seek(0)
+        written: NDArray[np.uint32] = np.frombuffer(table, "<u4")
+        found = np.fromiter(_sums(file, size, tell), "<u4")
+    return tuple(np.flatnonzero(found != written).tolist())
+
+
+def _size_of(end: bytes, whole: int) -> int | None:
+    """The size of the file without its list that ``end`` tells; ``None`` if it is no such end."""
+    name, piece, size = _HEAD.unpack_from(end)
+    pieces = -(-size // PIECE)
+    fits = name == _NAME and piece == PIECE and size + 4 * pieces + 2 * _END == whole
+    return int(size) if fits else None
+
+
+def _sums(file: BinaryIO, size: int, tell: Tell = lambda size: None) -> Iterator[int]:
+    """The checksum of each piece of the next ``size`` bytes; of what is not there that of nothing."""
+    while size > 0:
+        content = memoryview(file.read(min(PIECE * _TOGETHER, size)))
+        if not content:
+            raise OSError("it was cut while it was read")
+        for start in range(0, len(content), PIECE):
+            yield zlib.crc32(content[start : start + PIECE])
+        size -= len(content)
+        tell(len(content))
+
+
+def _digest(*parts: bytes) -> bytes:
+    return hashlib.blake2b(b"".join(parts), digest_size=_DIGEST).digest()

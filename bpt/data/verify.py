@@ -1,0 +1,195 @@
+"""Whether data are as they were written: all checksums of LMDBs and HDF5 files, and which records damage has hit.
+
+What has no checksums, as Caffe wrote it or bpt before it had them, is read whole: of that only is told what cannot be.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from bpt.data.checksums import PIECE, Tell, damaged_pieces
+from bpt.data.hdf5_file import import_h5py
+from bpt.data.lmdb_file import Record, open_lmdb
+from bpt.data.lmdb_pages import DamagedError, LmdbFile
+from bpt.errors import BptError, DataError
+
+_MOST = 5  # that are named
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found in a file.
+
+    Attributes:
+        path: as the user or a text wrote it.
+        amount: how much there is, in words.
+        has_checksums: whether it could be compared with what was written.
+        damage: what is damaged, in words; none: nothing is.
+    """
+
+    path: str
+    amount: str
+    has_checksums: bool
+    damage: tuple[str, ...] = ()
+
+
+def verify_lmdb(path: str, tell: Tell = lambda size: None) -> Verified:
+    """Look at every page of the LMDB in the folder ``path``, or, without checksums, at every record. Raises nothing."""
+    try:
+        damaged = damaged_pieces(os.path.join(path, "data.mdb"), tell)
+        file = open_lmdb(path)
+    except (BptError, OSError) as error:
+        return Verified(path, "", True, (_reason(path, error),))
+    try:
+        amount = f"{file.meta.entries} record{'s' * (file.meta.entries != 1)}"
+        if damaged is None:
+            return Verified(path, amount, False, tuple(_unreadable(path, file)))
+        return Verified(path, amount, True, tuple(_records_in(file, damaged)) if damaged else ())
+    finally:
+        file.close()
+
+
+def _unreadable(path: str, file: LmdbFile) -> Iterator[str]:
+    """The first records that cannot be read or decoded."""
+
+    def bad() -> Iterator[str]:
+        try:
+            for leaf in file.leaves():
+                for entry in leaf:
+                    try:
+                        Record(entry.key, file.value(entry)).sample(path)
+                    except DataError as error:
+                        yield str(error).removeprefix(f"{path}: ")
+        except (DamagedError, OSError) as error:
+            yield str(error)
+
+    yield from _first(bad())
+
+
+def _records_in(file: LmdbFile, damaged: tuple[int, ...]) -> Iterator[str]:
+    """The records that lie in damaged pieces of the file; behind them what else is wrong."""
+    # A piece is a page, unless a page has another size.
+    pages = {piece * PIECE // file.meta.page_size for piece in damaged} | {
+        ((piece + 1) * PIECE - 1) // file.meta.page_size for piece in damaged
+    }
+    found: list[str] = []
+    explained: set[int] = set()
+    broken = ""
+    try:
+        for number, count in file.places():
+            for index in range(count):
+                entry = file.entry(number, index)
+                hit = pages.intersection((number, *file.pages_of(entry)))
+                if hit:
+                    explained |= hit
+                    found.append(f'record "{entry.key.decode("ascii", "backslashreplace")}"')
+    except (DamagedError, OSError) as error:
+        broken = str(error)
+    yield from _first(found)
+    if rest := sorted(pages - explained):
+        yield f"page{'s' * (len(rest) > 1)} {_runs(rest)}, which no record that can be read is in"
+    if broken:
+        yield broken
+
+
+def verify_hdf5(path: str, tell: Tell = lambda size: None) -> Verified:
+    """Look at every byte of the HDF5 file at ``path``, or, if it has no checksums, at every row. Raises nothing."""
+    try:
+        damaged = damaged_pieces(path, tell)
+        with import_h5py().File(path, "r", locking=False) as file:
+            datasets = _datasets(file)
+            amount = ", ".join(f'{len(each) if each.ndim else 1} rows of "{each.name[1:]}"' for each in datasets)
+            if damaged is None:
+                for each in datasets:
+                    for start in range(0, len(each) if each.ndim else 0, _ROWS):
+                        each[start : start + _ROWS]
+                return Verified(path, amount, False)
+            places = [(piece * PIECE, (piece + 1) * PIECE) for piece in damaged]
+            return Verified(path, amount, True, tuple(_rows_in(datasets, places)) if places else ())
+    except BptError as error:
+        return Verified(path, "", True, (_reason(path, error),))
+    # What h5py raises at damage.
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError, AttributeError) as error:
+        return Verified(path, "", True, (f"is not an HDF5 file, or a damaged one: {_line(error)}",))
+
+
+_ROWS = 256  # that are read at once
+
+
+def _datasets(file: Any) -> list[Any]:
+    found: list[Any] = []
+    library = import_h5py()
+    file.visititems(lambda name, each: found.append(each) if isinstance(each, library.Dataset) else None)
+    return found
+
+
+def _rows_in(datasets: Iterable[Any], places: list[tuple[int, int]]) -> Iterator[str]:
+    """The rows that lie in damaged ``places``, and how many of these no rows are in."""
+    found: list[str] = []
+    explained: set[int] = set()
+    for each in datasets:
+        for start, size, first, last in _blocks(each):
+            hit = [at for at, (begin, end) in enumerate(places) if begin < start + size and start < end]
+            explained.update(hit)
+            if hit:
+                found.append(f'rows {first} to {last} of dataset "{each.name[1:]}"')
+    yield from _first(found)
+    if rest := [place for at, place in enumerate(places) if at not in explained]:
+        yield f"bytes {rest[0][0]} to {rest[-1][1] - 1}, which no rows are in"
+
+
+def _blocks(dataset: Any) -> Iterator[tuple[int, int, int, int]]:
+    """The blocks of a dataset in its file: first byte, number of bytes, first and last row."""
+    if not dataset.ndim or not len(dataset):
+        return
+    if dataset.chunks is None:
+        start = dataset.id.get_offset()
+        if start is None:
+            return
+        row = dataset.id.get_storage_size() // len(dataset)
+        for first in range(0, len(dataset), max(1, PIECE // max(row, 1))):
+            last = min(len(dataset), first + max(1, PIECE // max(row, 1))) - 1
+            yield start + first * row, (last - first + 1) * row, first, last
+        return
+    for index in range(dataset.id.get_num_chunks()):
+        info = dataset.id.get_chunk_info(index)
+        first = info.chunk_offset[0]
+        yield info.byte_offset, info.size, first, min(len(dataset), first + dataset.chunks[0]) - 1
+
+
+def _first(names: Iterable[str]) -> Iterator[str]:
+    names = iter(names)
+    yield from islice(names, _MOST)
+    if more := sum(1 for _ in names):
+        yield f"and {more} more"
+
+
+def _runs(numbers: list[int]) -> str:
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    shown = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return ", ".join(shown[:_MOST]) + (f" and {len(shown) - _MOST} more" if len(shown) > _MOST else "")
+
+
+def _reason(path: str, error: Exception) -> str:
+    text = str(error)
+    for prefix in (os.path.join(path, "data.mdb"), path):
+        text = text.removeprefix(f"{prefix}: ")
+    return text
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).strip("'\"").split()) or type(error).__name__
+
+
+def size_of(path: str) -> int:
+    """The bytes that verifying the LMDB or file at ``path`` looks at; 0 if it is not there."""
+    place = Path(path, "data.mdb") if os.path.isdir(path) else Path(path)
+    try:
+        return place.stat().st_size
+    except OSError:
+        return 0
