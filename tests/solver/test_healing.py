@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.chaos import losses
 from tests.chaos.losses import CASES, COPIES, SHARDS, STAGES, STATIC, Case, Kill, Kills, injected, solve, undisturbed
 from tests.doubles.thread_ranks import run_ranks
 from tests.runtime.test_many_ranks import write_speeds
-from tests.solver.spread_runs import set_up
+from tests.solver.spread_runs import Saved, set_up
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +26,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_up(tmp_path)
 
 
+@cache
+def expected() -> dict[int, Saved]:
+    """Of the undisturbed run, which is the same in any folder."""
+    return undisturbed()
+
+
 def check(kills: list[Kill], ranks: int, *overrides: str) -> None:
-    losses.check(kills, undisturbed(), ranks, *overrides)
+    losses.check(kills, expected(), ranks, *overrides)
 
 
-PLACES = ["F", "B", "X", "W", "U", "test", "tested", "snapshot", "written"]
+SELDOM = [pytest.param(place, marks=pytest.mark.slow) for place in ("B", "tested", "written")]
+PLACES = ["F", "X", "W", "U", "test", "snapshot", *SELDOM]
 
 
 def at(place: str) -> int:
@@ -44,13 +52,15 @@ def test_wherever_a_rank_dies(rank: int, place: str) -> None:
 
 
 @pytest.mark.parametrize("exchange", ["RING", "CGDP"])
-@pytest.mark.parametrize("place", ["F", "X", "W", "U"])
+@pytest.mark.parametrize("place", [pytest.param("F", marks=pytest.mark.slow), "X", "W", "U"])
 def test_exchanges(exchange: str, place: str) -> None:
     check([Kill(1, 5, place)], 3, f"parallel_param {{ exchange: {exchange} cgdp_param {{ chunk_size: 1 }} }}")
 
 
 @pytest.mark.parametrize(("rank", "more"), [(1, ""), (0, COPIES)])
-@pytest.mark.parametrize("place", ["C", "F", "W", "U", "test"])
+@pytest.mark.parametrize(
+    "place", ["C", "W", "U", *(pytest.param(place, marks=pytest.mark.slow) for place in ("F", "test"))]
+)
 def test_a_tree(rank: int, more: str, place: str) -> None:
     """The root alone has the moments: what it takes with it comes from a copy."""
     check([Kill(rank, at(place), place)], 3, "parallel_param { exchange: TREE }", *([more] if more else []))
@@ -63,7 +73,9 @@ def test_two_at_once_and_two_in_turn() -> None:
 MASTER = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
 
 
-@pytest.mark.parametrize("place", ["F", pytest.param("W", marks=pytest.mark.slow), "U", "snapshot"])
+@pytest.mark.parametrize(
+    "place", [*(pytest.param(place, marks=pytest.mark.slow) for place in ("F", "W")), "U", "snapshot"]
+)
 @pytest.mark.parametrize(
     ("ranks", "arrangement"),
     [(2, [STAGES]), (2, [SHARDS]), (2, [MASTER]), (4, [STAGES]), (4, [SHARDS, STAGES])],
