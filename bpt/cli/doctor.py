@@ -42,6 +42,12 @@ def add_arguments(parser: Parser) -> None:
         nargs="*",
         default=None,
     )
+    parser.flag(
+        "clean",
+        "remove what dead jobs of yours have left on the hosts: shared memory, Open MPI's folders, bpt's temporary "
+        "files; with --solver also a stale lock and half-written snapshots under snapshot_prefix",
+        action="store_true",
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
@@ -60,7 +66,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.doctor.examine import Wanted, examine
 
     data = None if arguments.data is None else tuple(arguments.data)
-    wanted = Wanted((lambda: plan_of(arguments)) if arguments.solver else None, arguments.gpu, arguments.snapshot, data)
+    read = (lambda: plan_of(arguments)) if arguments.solver else None
+    wanted = Wanted(read, arguments.gpu, arguments.snapshot, data, arguments.clean)
     report = examine(job, wanted, lambda line: print(line, flush=True))
     if report.wrong is not None:
         raise report.wrong

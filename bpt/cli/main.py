@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import bpt
 from bpt.allocator import keep_freed_memory
 from bpt.cli import check, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train
-from bpt.cli.options import Parser
+from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
 from bpt.collector import importing
 from bpt.errors import UsageError
 from bpt.terminal import mend_streams
@@ -36,6 +36,8 @@ COMMANDS = {
     "plot": plot,
     "device_query": device_query,
 }
+
+BUILD_NETS = ("train", "test", "time", "check", "doctor", "simulate", "plan", "explain", "draw")
 
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.
@@ -70,6 +72,8 @@ def make_parser() -> Parser:
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
         module.add_arguments(command)
+        if name in BUILD_NETS:
+            add_no_python_layers(command)
     return parser
 
 
@@ -123,6 +127,8 @@ def _run(arguments: argparse.Namespace) -> int:
         from bpt.report.log import check_log
 
     keep_freed_memory()
+    if getattr(arguments, "no_python_layers", False):
+        os.environ[NO_PYTHON_LAYERS] = "1"
 
     def command(world: Communicator) -> None:
         COMMANDS[arguments.command].run(arguments, Job.enter(world))

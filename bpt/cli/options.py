@@ -113,6 +113,15 @@ def add_solver(parser: Parser) -> None:
     )
 
 
+NO_PYTHON_LAYERS = "BPT_NO_PYTHON_LAYERS"
+"""The environment variable that does the same as the flag; bpt.layers looks at it."""
+
+
+def add_no_python_layers(parser: Parser) -> None:
+    help = f'refuse networks with layers of type "Python", which are code that is run; so does {NO_PYTHON_LAYERS}=1'
+    parser.flag("no-python-layers", help, action="store_true")
+
+
 def add_model(parser: Parser) -> None:
     parser.flag("model", "the network's text file", metavar="FILE", default="")
 

@@ -16,6 +16,7 @@ from bpt.device import CPU
 from bpt.doctor.files import check_inputs, check_snapshots, inputs_of, look_at
 from bpt.doctor.findings import Attempt, Kind, Ranks, Section, attempt, count_of, note, problem, summary
 from bpt.doctor.hosts import check_hosts
+from bpt.doctor.leftovers import check_leftovers
 from bpt.doctor.link_speeds import check_links, measure
 from bpt.doctor.outer_plan import check_outer_plan
 from bpt.doctor.parallel_plan import check_plan
@@ -84,12 +85,14 @@ class Wanted:
         gpu: the flag's text.
         resume: a solver state to go on from, or "auto"; empty: the run starts anew.
         data: places of data to verify; empty: those of the run. ``None``: data are not verified.
+        clean: whether what dead jobs have left is removed.
     """
 
     read: Callable[[], RunPlan] | None = None
     gpu: str = ""
     resume: str = ""
     data: tuple[str, ...] | None = None
+    clean: bool = False
 
 
 @dataclass
@@ -137,6 +140,7 @@ class _Examination:
         self._say = say
         self._patience = Watchdog(job.world, say, seconds)
         self._report = Report()
+        self._prefix = ""
 
     def run(self) -> Report:
         with self._patience.during("Hosts"):
@@ -150,11 +154,9 @@ class _Examination:
             self._add(section)
         if same_program:
             self._go_on(ranks)
+            self._look_around(ranks)
         else:  # another bpt might not understand what this one sends
             self._add(Section("Not checked", (note("hosts, files and plan: it takes the same bpt on all ranks"),)))
-        if self._wanted.data:
-            places = self._wanted.data
-            self._add(check_stored_data(ranks, lambda: [one for place in places for one in stored_at(place)]))
         if self._job.is_first:
             self._say(summary(self._report.sections))
         return self._report
@@ -173,6 +175,15 @@ class _Examination:
             self._add(Section("Solver and networks", (note("not checked: none is given", "bpt doctor --solver S"),)))
         else:
             self._examine_run(ranks, texts, device.value or CPU, measured.allreduce)
+
+    def _look_around(self, ranks: Ranks) -> None:
+        """Check what has to do with no run."""
+        with self._patience.during("Leftovers"):
+            if left := check_leftovers(ranks, self._prefix, self._wanted.clean):
+                self._add(left)
+        if self._wanted.data:
+            places = self._wanted.data
+            self._add(check_stored_data(ranks, lambda: [one for place in places for one in stored_at(place)]))
 
     def _device(self, texts: Texts | None) -> Attempt[torch.device]:
         """What this rank computes on. Nothing is logged from here on but warnings."""
@@ -194,6 +205,7 @@ class _Examination:
             self._add(section, wrong)
             resume = self._world.bcast(attempt(lambda: self._resume(texts)))
         solver, plans = texts.solver.value, texts.plans.value
+        self._prefix = solver.snapshot_prefix if solver else ""
         seen = {}
         if solver and plans:
             seen = look_at(inputs_of(plans, solver, resume.value or "", self._world.rank))

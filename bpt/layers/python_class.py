@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,8 @@ from bpt.layers.python_errors import explain
 from bpt.layers.python_pycaffe import caffe_for_import
 
 FIELD = "python_param"
+REFUSED = "BPT_NO_PYTHON_LAYERS"
+"""The environment variable by which nets with Python layers are refused, unless it is empty or 0."""
 
 
 def find_class(spec: LayerSpec) -> type:
@@ -23,9 +26,15 @@ def find_class(spec: LayerSpec) -> type:
     The two folders are added to the end of ``sys.path`` and stay there, for imports of the module's own.
 
     Raises:
-        LayerError: no such module or class, or the module fails while it is imported.
+        LayerError: Python layers are refused; or no such module or class, or the module fails while it is imported.
     """
     param = spec.param.python_param
+    if os.environ.get(REFUSED, "") not in ("", "0"):
+        raise spec.error(
+            f"is code: {param.module}.{param.layer} would be run with all rights of yours, and --no-python-layers "
+            f"(or {REFUSED} in the environment) refuses that",
+            "type",
+        )
     for field in ("module", "layer"):
         if not getattr(param, field):
             raise spec.error(f"needs python_param {{ {field} }}", FIELD, field)

@@ -53,8 +53,11 @@ def test_every_flag_is_explained_in_both_spellings(command: str, capsys: pytest.
     assert flags
     for action in flags:
         short, long = action.option_strings
-        assert long == f"-{short}" == f"--{action.dest}"
-        value = {0: "", "?": f" [{action.metavar}]"}.get(action.nargs, f" {action.metavar}")
+        assert long == f"-{short}"
+        assert long.removeprefix("--").replace("-", "_") == action.dest
+        value = {0: "", "?": f" [{action.metavar}]", "*": f" [{action.metavar} ...]"}.get(
+            action.nargs, f" {action.metavar}"
+        )
         assert f"  {short}, {long}{value}" in text
         assert action.help
 

@@ -11,7 +11,7 @@ import pytest
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.commands.job import Job
-from bpt.doctor import versions
+from bpt.doctor import leftovers, versions
 from bpt.doctor.examine import Report, Wanted, Watchdog, examine
 from bpt.plan.resolve import read_plan
 from bpt.proto.sources import SolverSource
@@ -117,6 +117,12 @@ class TestOneProcess:
         done = bpt("doctor", solver, "--weights=init.caffemodel,none.caffemodel")
         assert "  ok       weights init.caffemodel: " in done.out
         assert "none.caffemodel: no such file" in problems(done.out)[0]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever jobs have left on the machine of the tests."""
+    monkeypatch.setattr(leftovers, "find", list)
 
 
 @pytest.fixture
