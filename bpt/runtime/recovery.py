@@ -9,14 +9,14 @@ ranks held comes from copies in the memory of others, and all go back to where t
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Communicator
+from bpt.comm.base import Buffer, Communicator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
 from bpt.state.train_state import Blob, TrainState, blob_of
@@ -57,7 +57,7 @@ class Record:
         """The same, with copies of its tensors in the host's memory."""
 
         def copied(value: Tensor) -> Tensor:
-            return value.detach().to("cpu", copy=True)
+            return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
         state = self.state
         weights = {blob: copied(value) for blob, value in state.weights.items()}
@@ -101,16 +101,19 @@ class Copies:
     def _exchanged(self, own: Record) -> Record:
         """The record of another rank, for this one's."""
         comm = self._comm
-        sent = np.frombuffer(pickle.dumps(own, protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
+        sent = np.frombuffer(pickle.dumps(_described(own), protocol=pickle.HIGHEST_PROTOCOL), np.uint8)
         length = np.zeros(1, np.int64)
         announced = comm.Isend(np.array([sent.size]), self._to)
         comm.Recv(length, self._source)
         announced.Wait()
         received = np.empty(int(length[0]), np.uint8)
-        sending = comm.Isend(sent, self._to)
+        sending = [comm.Isend(part, self._to) for part in (sent, *_contents(own))]
         comm.Recv(received, self._source)
-        sending.Wait()
-        record: Record = pickle.loads(received.tobytes())
+        record = _room_for(pickle.loads(received.tobytes()))
+        for part in _contents(record):
+            comm.Recv(part, self._source)
+        for request in sending:
+            request.Wait()
         return record
 
 
@@ -133,22 +136,74 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record])
         at = [(rank, place) for rank, place in offers if everybody[rank][place].iteration == iteration]
         chosen = _providers(graph, [everybody[rank][place] for rank, place in at])
         if chosen is not None:
-            states = []
-            for rank, place in (at[number] for number in chosen):
-                states.append(_broadcast(world, records[place] if rank == world.rank else None, rank))
+            states = _fetched(world, graph, everybody, records, [at[number] for number in chosen])
             positions = {key: value for rank, place in at for key, value in everybody[rank][place].positions.items()}
             return replace(_assembled(graph, states), positions=positions)
     return None
 
 
+def _fetched(
+    world: Communicator,
+    graph: LayerGraph,
+    everybody: Sequence[Sequence[Known]],
+    records: Sequence[Record],
+    chosen: Sequence[tuple[int, int]],
+) -> list[Record]:
+    """The chosen records, each a rank's and its place there, on all ranks; a collective call.
+
+    Nothing is sent if each rank has all of the state itself: updates are the same on all.
+    """
+    rank, place = chosen[0]
+    iteration = everybody[rank][place].iteration
+    own = [
+        next(
+            (number for number, each in enumerate(known) if each.iteration == iteration and _providers(graph, [each])),
+            -1,
+        )
+        for known in everybody
+    ]
+    if min(own) >= 0:
+        return [_mapped(records[own[world.rank]], _on_host)]
+    return [_broadcast(world, records[place] if rank == world.rank else None, rank) for rank, place in chosen]
+
+
 def _broadcast(world: Communicator, record: Record | None, root: int) -> Record:
-    """The record of ``root``, which may have more bytes than MPI counts in one message; a collective call."""
-    content = np.frombuffer(pickle.dumps(record.in_memory(), pickle.HIGHEST_PROTOCOL), np.uint8) if record else None
-    size = world.bcast(None if content is None else content.size, root)
-    buffer = np.empty(size, np.uint8) if content is None else content.copy()
-    world.Bcast(buffer, root)
-    found: Record = pickle.loads(buffer.data)
+    """The record of ``root``, on all ranks; a collective call. Tensors go as they are: they may be most of memory."""
+    own = record and _mapped(record, _on_host)
+    described = world.bcast(own and _described(own), root)
+    found = own or _room_for(described)
+    for part in _contents(found):
+        world.Bcast(part, root)
     return found
+
+
+def _mapped(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """The same with other tensors, and without what an exchange remembers."""
+    state = record.state
+    weights = {blob: change(value) for blob, value in state.weights.items()}
+    moments = {blob: tuple(map(change, values)) for blob, values in state.moments.items()}
+    return replace(record, state=replace(state, weights=weights, moments=moments, extras={}))
+
+
+def _on_host(value: Tensor) -> Tensor:
+    return value.detach().to("cpu").contiguous()
+
+
+def _described(record: Record) -> Record:
+    """All but the numbers."""
+    return _mapped(record, lambda value: value.to("meta"))
+
+
+def _room_for(described: Record) -> Record:
+    """Room for the numbers."""
+    return _mapped(described, lambda value: torch.empty(value.shape, dtype=value.dtype))
+
+
+def _contents(record: Record) -> list[Buffer]:
+    """The bytes of its tensors, which lie in the host's memory, one behind the other."""
+    state = record.state
+    tensors = [*state.weights.values(), *(value for values in state.moments.values() for value in values)]
+    return [value.reshape(-1).view(torch.uint8).numpy() for value in tensors if value.numel()]
 
 
 def _providers(graph: LayerGraph, offers: Sequence[Known]) -> list[int] | None:
