@@ -41,6 +41,7 @@ class Net(nn.Module):
             train net's (Caffe: ``ShareTrainedLayersWith``). Shapes must be equal.
         part: what this rank holds. Other layers are not made: they read no data and have no parameters. Slices of
             parameters have the values that they have in the whole, which is never allocated.
+        filled: whether parameters get values by their fillers; else whoever makes the net gives them all.
 
     Attributes:
         held: of ``graph.learnable`` what this rank holds, whole or a slice, in the same order.
@@ -59,8 +60,10 @@ class Net(nn.Module):
         context: PassContext | None = None,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         part: Part = WHOLE,
+        filled: bool = True,
     ) -> None:
         super().__init__()
+        self._filled = filled
         self.graph = graph
         self.part = part
         self.held = tuple(param for param in graph.learnable if part.holds(param))
@@ -171,7 +174,7 @@ class Net(nn.Module):
         if stated:
             part = self.part.slice_of(param)
             value.copy_(stated[param.blob][part.index(len(param.shape))] if part else stated[param.blob])
-        else:
+        elif self._filled:
             self._fill(value, param)
         trains = param.learnable and (param.lr_mult != 0 or self.graph.force_backward)
         return nn.Parameter(value, requires_grad=trains)

@@ -75,8 +75,9 @@ class Builder:
         graph: LayerGraph,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         make_operator: MakeOperator | None = None,
+        filled: bool = True,
     ) -> Built:
-        """The net of ``plan``, whose graph is ``graph``; see Net for ``shared``.
+        """The net of ``plan``, whose graph is ``graph``; see Net for ``shared`` and ``filled``.
 
         Args:
             make_operator: of this net, instead of that of all.
@@ -89,7 +90,7 @@ class Builder:
         part = self._parallel.parts(graph)[self._parallel.grid.in_replica.rank]
         alone = graph.phase == pb.TEST and not (self._parallel.is_alone or is_dividable(graph))
         context = self._alone if alone else self._contexts[graph.phase]
-        net = make_net(graph, self._device, context, shared, part)
+        net = make_net(graph, self._device, context, shared, part, filled)
         outputs = ", ".join(edge.blob for edge in graph.outputs)
         self._log.info(
             "%s: %d layers, %d parameters, outputs %s", graph.name, len(graph), graph.num_parameters, outputs

@@ -25,15 +25,16 @@ def make_net(
     context: PassContext | None = None,
     shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
     part: Part = WHOLE,
+    filled: bool = True,
 ) -> Net:
-    """The net of ``graph`` on ``device``; see Net for ``context``, ``shared`` and ``part``.
+    """The net of ``graph`` on ``device``; see Net for ``context``, ``shared``, ``part`` and ``filled``.
 
     Raises:
         RunError: the device has not enough memory.
     """
     context = context or PassContext()
     _check_fits(graph, part, context, obtainable(device))
-    net = Net(graph, context, shared, part)
+    net = Net(graph, context, shared, part, filled)
     try:
         return net.to(device)
     except RuntimeError as error:

@@ -93,6 +93,7 @@ def bind(
             make_operator=make_operator,
             batch_factor=batch_factor,
             staging=staging,
+            filled=state is None,
             log=log,
         )
         runtime.join(signals)
@@ -135,6 +136,7 @@ class Runtime:
         make_operator: MakeOperator | None = None,
         batch_factor: int | None = None,
         staging: Staging | None = None,
+        filled: bool = True,
         log: logging.Logger = LOG,
     ) -> None:
         self.plan = plan
@@ -161,7 +163,7 @@ class Runtime:
         self._resume, self.seed = outcome_of_first(world, start)
         precision = precision_here(plan, world, device, log)
         builder = Builder(device, self.seed, precision, self.parallel, plan.debug_info, make_operator, log)
-        self.train = self._ended(builder.build("training net from", train, graph))
+        self.train = self._ended(builder.build("training net from", train, graph, filled=filled))
         self.ran = self.train.operator
         if not graph.losses:
             log.warning("The training net has no loss: nothing will be learned")

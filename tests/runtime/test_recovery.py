@@ -1,0 +1,74 @@
+"""What ranks that are left send each other of a state: nothing where each has all of it, else numbers as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bpt.comm.base import Communicator
+from bpt.events.totals import Totals
+from bpt.graph.part import WHOLE
+from bpt.plan.resolve import read_plan
+from bpt.runtime.recovery import Copies, Known, Record, recovered
+from bpt.state.train_state import TrainState, blob_of
+from tests.doubles.thread_ranks import run_ranks
+from tests.solver.spread_runs import set_up
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    set_up(tmp_path)
+
+
+def record(iteration: int, value: float) -> Record:
+    """All weights and moments have this value; convolutions lie in memory as channels-last layouts have them."""
+    graph = read_plan("solver.prototxt").train.graph()
+
+    def full(shape: tuple[int, ...]) -> torch.Tensor:
+        tensor = torch.full(shape, value, dtype=torch.float64)
+        return tensor.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else tensor
+
+    weights = {blob_of(graph, param): full(param.shape) for param in graph.learnable}
+    moments = {blob: (-tensor,) for blob, tensor in weights.items()}
+    return Record(Known(iteration, WHOLE), TrainState(iteration, 3, weights, moments))
+
+
+@pytest.mark.parametrize(
+    ("iterations", "furthest", "sent"), [((5, 5, 5), (0, 1, 2), False), ((5, 6, 5), (1, 1, 1), True)]
+)
+def test_the_one_that_came_furthest_has_the_state(
+    iterations: tuple[int, ...], furthest: tuple[int, ...], sent: bool
+) -> None:
+    """Each rank's values are told apart here: those that are level are equal in a run, and so are not sent."""
+    graph = read_plan("solver.prototxt").train.graph()
+
+    def run(comm: Communicator) -> None:
+        with comm.events.into(Totals()) as totals:
+            state = recovered(comm, graph, [record(iterations[comm.rank], 1.0 + comm.rank)])
+        assert state is not None and state.iteration == max(iterations)
+        for blob, value in state.weights.items():
+            assert (value == 1.0 + furthest[comm.rank]).all() and value.shape == state.moments[blob][0].shape
+            assert (state.moments[blob][0] == -1.0 - furthest[comm.rank]).all()
+        assert any(key.method == "Bcast" for key in totals.take()) == sent
+
+    run_ranks(3, run)
+
+
+def test_a_copy_is_the_other_ranks_state_as_it_was() -> None:
+    def run(comm: Communicator) -> None:
+        own = record(4, 1.0 + comm.rank)
+        copies = Copies(comm.Dup(), 1)
+        copies.take(own)
+        for value in own.state.weights.values():
+            value.zero_()
+        mine, others = copies.records
+        for each, rank in ((mine, comm.rank), (others, (comm.rank - 1) % 3)):
+            assert each.known.iteration == 4
+            for blob, value in each.state.weights.items():
+                assert (value == 1.0 + rank).all() and (each.state.moments[blob][0] == -1.0 - rank).all()
+        copies.close()
+
+    run_ranks(3, run, hosts=["a", "b", "c"])
