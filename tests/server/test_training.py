@@ -200,7 +200,8 @@ def test_a_worker_slowed_tenfold_never_stops_the_other(monkeypatch: pytest.Monke
     outcome = outer(3, "exchange: AGWU", "max_iter: 80")
     assert outcome.iterations == 80
     updates = [row.worker for row in read_csv("small_run").updates]
-    assert updates.index(1) > 10 and set(updates) == {0, 1}  # a pass of 11 samples takes two iterations of 6
+    # A pass of 11 samples takes two iterations of 6: the other has done 20, and its tenth update may be on its way.
+    assert updates.index(1) >= 9 and set(updates) == {0, 1}
     assert weights(80)
 
 
