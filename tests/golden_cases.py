@@ -1,4 +1,6 @@
-"""Reads the recordings of a real Caffe in ``tests/golden`` and runs one layer as they did."""
+"""Reads the recordings of a real Caffe in ``tests/golden``, and of its forks in ``tests/golden_forks``, and runs one
+layer as they did.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,7 @@ from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
 
 GOLDEN = Path(__file__).parent / "golden"
+LAYERS_OF = [GOLDEN / "layers", GOLDEN.with_name("golden_forks") / "layers"]
 LAYER_TOLERANCE = 1e-4
 
 
@@ -44,10 +47,15 @@ def assert_close(ours: np.ndarray, theirs: np.ndarray, what: str, tolerance: flo
     assert error <= tolerance, f"{what}: off by {error:.3g} relative, tolerance {tolerance:g}"
 
 
+def recorded_kinds() -> list[str]:
+    """The layer types that have recordings, also those that bpt does not have."""
+    return sorted(path.stem for folder in LAYERS_OF for path in folder.glob("*.json"))
+
+
 @cache
 def recorded(kind: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     """The cases and the arrays of ``layers/<kind>``."""
-    base = GOLDEN / "layers" / kind
+    (base,) = (folder / kind for folder in LAYERS_OF if (folder / f"{kind}.json").exists())
     return json.loads(base.with_suffix(".json").read_text()), dict(np.load(base.with_suffix(".npz")))
 
 

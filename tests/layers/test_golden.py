@@ -1,4 +1,4 @@
-"""Every layer against the recordings of a real Caffe: tops, diffs, gradients, parameters afterwards."""
+"""Every layer against the recordings of a real Caffe and its forks: tops, diffs, gradients, parameters afterwards."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import torch
 
 from bpt.layers import LAYERS
 from bpt.precision import FLOAT64
-from tests.golden_cases import GOLDEN, LayerRun, recorded
+from tests.golden_cases import GOLDEN, LayerRun, recorded, recorded_kinds
 
-KINDS = sorted(path.stem for path in (GOLDEN / "layers").glob("*.json"))
 CASES = [
     pytest.param(kind, case, id=f"{kind}-{case['id']}")
-    for kind in KINDS
+    for kind in recorded_kinds()
     if kind in LAYERS
     for case in recorded(kind)[0]
     if case["id"] != "01_train_random"  # Dropout's mask is random; see test_dropout.py
