@@ -12,6 +12,7 @@
     └── RunError             exit 1: the run itself failed
         ├── DataError            a record that cannot be read or used
         ├── WriteError           a file that could not be written (the old one is intact)
+        ├── DivergedError        a loss or weights that are NaN or infinite
         └── LostRankError        another rank has died; knows which
 
 The command line prints ``error: <message>`` and leaves with ``exit_status``; a traceback is a bug in
@@ -123,6 +124,10 @@ class WriteError(RunError):
     def about(self, path: str) -> WriteError:
         """The same error of another file: that which this one was to become."""
         return WriteError(path, self.reason)
+
+
+class DivergedError(RunError):
+    """The loss of an iteration, or weights, are NaN or infinite: what is learnt is lost."""
 
 
 class LostRankError(RunError):

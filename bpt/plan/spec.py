@@ -199,6 +199,7 @@ class RunPlan:
     snapshot_diff: bool = False
     snapshot_format: int = pb.SolverParameter.BINARYPROTO
     snapshot_after_train: bool = True
+    on_nan: int = pb.SolverParameter.STOP
     weights: tuple[str, ...] = ()
     random_seed: int = -1
     debug_info: bool = False

@@ -9,7 +9,7 @@ import tempfile
 
 from bpt.comm.base import Communicator
 from bpt.comm.connectivity import name_of
-from bpt.errors import LostRankError, UserError
+from bpt.errors import DivergedError, LostRankError, UserError
 from bpt.events.flight_recorder import FlightRecorder
 from bpt.runtime.standings import Standings
 
@@ -38,11 +38,12 @@ class FlightLog:
         )
 
     def failed(self, error: BaseException) -> None:
-        """A run has ended with an error: write, unless it is a user's mistake, or he has ended it.
+        """A run has ended with an error: write, unless it is a user's mistake, he has ended it, or it has diverged.
 
         Of ranks that only follow another one's loss the first says where.
         """
-        if self.flight.iteration < 0 or isinstance(error, UserError) or not isinstance(error, Exception):
+        told = isinstance(error, (UserError, DivergedError)) or not isinstance(error, Exception)
+        if self.flight.iteration < 0 or told:
             return
         follows = isinstance(error, LostRankError)
         first = self.standings is None or self.standings.first == self.standings.own

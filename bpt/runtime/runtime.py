@@ -21,6 +21,7 @@ from bpt.execute.operator import SegmentOperator
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.optim import lr_policy
+from bpt.optim.loss_scale import LEAST
 from bpt.optim.rules import make_rule
 from bpt.optim.rules.base import UpdatePiece
 from bpt.plan.spec import RunPlan
@@ -33,6 +34,7 @@ from bpt.runtime.autotuner import Autotuner
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
+from bpt.runtime.divergence import check_loss, check_weights
 from bpt.runtime.ending import Ending
 from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.half_precision import HalfLayers, precision_here
@@ -184,6 +186,7 @@ class Runtime:
         self.rule.before_change = self._leave_border
         self.losses = SmoothedLoss(plan.average_loss)
         self.scale = loss_scale(plan, precision, self.parallel, log)
+        self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
         operators = [built.operator for built in (self.train, *self.tests)]
         self._half = HalfLayers(list(self.nets.values()), precision, world, device)
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
@@ -285,6 +288,7 @@ class Runtime:
             observed: all blobs and diffs, and what was subtracted from each parameter, can be looked at afterwards.
         """
         lr_policy.log_step(self.plan.optim, self.iteration)
+        self._came_from = starting_point.positions_of({"train": self.net})
         self._come_to_border(self.iteration)
         observed = observed and self.observed is not None
         self.rule.keep_updates(observed or self.plan.debug_info or self.plan.snapshot_diff)
@@ -322,6 +326,8 @@ class Runtime:
 
     def _update(self, executor: Executor, loss: float) -> None:
         """Update the parameters, when all has been shown, in this order, as Caffe does."""
+        if self._stops_at_nan and not (self.scale.dynamic and self.scale.value > LEAST):  # that update is left out
+            check_loss(loss, self.iteration, self.plan.optim, self.net, self.world, self._look_again)
         self.losses.add(self.iteration, loss)
         applied = [(each, self._parameters_of(each.layers)) for each in executor.applied()]
         finite = self._divide_gradients([(each.batch, members) for each, members in applied])
@@ -359,6 +365,12 @@ class Runtime:
             seen = self.observed.values
             edges = (edge for node in self.net.graph.nodes if node.type == "Input" for edge in node.tops)
             self.train.operator.feed({edge: seen[edge] for edge in edges if edge in seen})
+
+    def _look_again(self) -> None:
+        """Run the training net forward, as the iteration under way did."""
+        starting_point.set_positions({"train": self.net}, self._came_from)
+        for number in range(self.plan.optim.iter_size):
+            self._observing.evaluate(self.iteration, number)
 
     def look(self, debug: bool = False) -> float:
         """Run the training net forward by the weights of the last update; returns the loss of all ranks. Collective."""
@@ -476,7 +488,10 @@ class Runtime:
 
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
+            DivergedError: weights are not finite, and ``on_nan`` is not GO_ON.
         """
+        if self._stops_at_nan:
+            check_weights(self.iteration, self.net, self.world)
         for tuned in self._tuned:  # this run and the one that resumes it must go on alike, or their roundings part
             tuned.settle()
         self.parallel.agree(self.net)

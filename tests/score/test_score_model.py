@@ -11,6 +11,8 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.data import lmdb_file
+from bpt.data.lmdb_file import open_lmdb
+from bpt.data.lmdb_pages import LmdbFile
 from bpt.device import CPU
 from bpt.errors import FileError, LayerError
 from bpt.plan.nets import file_plan
@@ -53,13 +55,19 @@ def test_stages_choose_the_layers() -> None:
     assert scores.outputs["label"].tolist() == [6.0]  # (4 + 5 + 9) / 3
 
 
-def test_nothing_stays_open() -> None:
-    others = lmdb_file._environments.copy()
+def test_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: list[LmdbFile] = []
+
+    def opened(path: str) -> LmdbFile:
+        files.append(open_lmdb(path))
+        return files[-1]
+
+    monkeypatch.setattr(lmdb_file, "open_lmdb", opened)
     score("net.prototxt", ["net.caffemodel"], 1, CPU, 0, ())
-    assert lmdb_file._environments == others
     with pytest.raises(FileError):
         score("net.prototxt", ["net.caffemodel", "nope"], 1, CPU, 0, ())
-    assert lmdb_file._environments == others
+    assert files
+    assert not any(file.close.alive for file in files)
 
 
 # Images of one pixel with the values 1 … 10 in batches of 4, over 3 batches: the last one begins anew with 1 and 2. The

@@ -121,7 +121,7 @@ def test_when_things_are_due() -> None:
 def test_nan_is_told_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("bpt").propagate = True
     with caplog.at_level(logging.WARNING, "bpt"):
-        train("base_lr: 3e38 lr_policy: 'fixed' max_iter: 6")
+        train("base_lr: 3e38 lr_policy: 'fixed' max_iter: 6 on_nan: GO_ON")
     told = [record.getMessage() for record in caplog.records if "is not finite" in record.getMessage()]
     assert len(told) == 1
 
