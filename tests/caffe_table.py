@@ -81,6 +81,25 @@ def field_rows() -> list[Row]:
     ]
 
 
+def fork_rows() -> list[Row]:
+    """The table of the forks' fields, a row for each message; "all" is what no other row names."""
+    cells = sections()["Fields of Caffe's forks"]
+    parted = [
+        (message, fields.strip("`").split(), state, remark)
+        for messages, fields, state, remark in cells
+        for message in messages.split(", ")
+    ]
+    named = {(message, name) for message, fields, _, _ in parted for name in fields}
+    rest: dict[str, list[str]] = {}
+    for message, name in sorted(forks_schema()):
+        if (message, name) not in named:
+            rest.setdefault(message, []).append(name)
+    return [
+        Row(tuple(rest.pop(message, [])) if fields == ["all"] else tuple(fields), state, remark, message)
+        for message, fields, state, remark in parted
+    ]
+
+
 def fields_that(state: str) -> list[Field]:
     """The fields that are listed with this state."""
     return [(row.message, name) for row in field_rows() if row.state == state for name in row.names]
@@ -93,6 +112,13 @@ def schema() -> frozenset[Field]:
         return frozenset(
             (row["scope"], row["name"]) for row in csv.DictReader(table, delimiter="\t") if row["kind"] == "field"
         )
+
+
+@cache
+def forks_schema() -> frozenset[Field]:
+    """All fields of Caffe's forks."""
+    with (TESTS / "proto" / "forks_schema.tsv").open() as table:
+        return frozenset((row["scope"], row["name"]) for row in csv.DictReader(table, delimiter="\t"))
 
 
 @cache

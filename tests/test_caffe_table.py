@@ -18,6 +18,7 @@ from bpt.layers.python_pycaffe import caffe_for_import
 from bpt.plan.resolve import read_plan
 from bpt.plan.violations import refuse, violations
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto import forks
 from bpt.proto.sources import read_net
 from tests.caffe_table import (
     CAFFE_TYPES,
@@ -26,6 +27,8 @@ from tests.caffe_table import (
     Row,
     field_rows,
     fields_that,
+    fork_rows,
+    forks_schema,
     is_set_in_tests,
     recorded,
     rows,
@@ -49,6 +52,14 @@ def test_every_layer_type_is_listed_once_and_is_there() -> None:
     assert {row.state for row in rows("Layer types")} == {"works"}
 
 
+def test_types_that_are_not_there() -> None:
+    table = rows("Types that are not there")
+    names = [name for row in table for name in row.names]
+    assert {row.state for row in table} == {"absent"}
+    assert len(names) == len(set(names))
+    assert not set(names) & set(LAYERS)
+
+
 # --- fields
 
 
@@ -62,6 +73,20 @@ def test_states() -> None:
     assert {row.state for row in field_rows()} == {"works", "upgraded", "no effect", "refused"}
     silent = [row for row in field_rows() if row.state != "works" and not row.remark]
     assert not silent
+
+
+def test_every_field_of_a_fork_is_listed_once_with_its_state() -> None:
+    listed = [(row.message, name) for row in fork_rows() for name in row.names]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == forks_schema()
+    states = {(row.message, name): row.state for row in fork_rows() for name in row.names}
+    told = {(message, name) for message, fields in forks.NO_EFFECT.items() for name in fields}
+    refused = {(message, name) for message, fields in forks.REFUSED.items() for name in fields}
+    assert {field for field in told if states[field] != "no effect"} == set()
+    assert {field for field, state in states.items() if state == "refused"} == refused | {
+        ("NetParameter", "bn_stats_batch_size")
+    }
+    assert {row.state for row in fork_rows()} == {"works", "upgraded", "no effect", "refused", "absent"}
 
 
 @pytest.mark.parametrize("state", ["works", "upgraded"])

@@ -13,6 +13,7 @@ from bpt.graph.spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape,
 from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto import forks
 from bpt.proto.parse import type_today
 
 _MOST_AXES = 32  # as in Caffe
@@ -124,6 +125,8 @@ def _connect(
     for index, spec in enumerate(specs):
         spec = _with_phase(spec, phase)
         layer_type = _type_of(spec, types)
+        for where, words in forks.refused(spec.param):
+            raise spec.error(words, *where)
         check_arity(spec, layer_type.arity)
         draft = _Draft(spec, layer_type, [latest[blob] for blob in spec.bottoms])
         for edge in draft.bottoms:

@@ -20,7 +20,7 @@ from bpt.optim import rules as update_rules
 from bpt.plan import dividing, fault_rules
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto import nvidia
+from bpt.proto import forks
 from bpt.schedule.outer import outer_rules
 from bpt.schedule.pipeline import pipeline_rules
 from bpt.violation import PARALLEL, Unused, Violation, beyond
@@ -130,7 +130,7 @@ def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None)
     if plan.given("layer_wise_reduce"):
         why = ": gradients travel while backward goes on; see parallel_param"
         found.append(Unused(("layer_wise_reduce",), why, f"layer_wise_reduce has no effect{why}"))
-    for field, reason in nvidia.OF_SOLVERS.items():
+    for field, reason in forks.NO_EFFECT["SolverParameter"].items():
         if plan.given(field):
             found.append(Unused((field,), f": {reason}", f"{field} has no effect: {reason}"))
     return found

@@ -26,10 +26,10 @@ from grpc_tools import protoc
 FOLDER = Path(__file__).resolve().parents[2]  # from which schemas are named
 SCHEMAS = ("bpt/proto/bpt.proto", "bpt/trace/perfetto_trace.proto")
 
-# The stub is protoc's own, down to its long lines and bare generics.
+# The stub is protoc's own, down to its long lines, bare generics, and a field that is called "lambda".
 _STUB_HEADER = b"""# Written by `python -m bpt.proto.compile`; do not edit.
 # ruff: noqa
-# mypy: disable-error-code="type-arg"
+# mypy: disable-error-code="type-arg,no-untyped-def"
 """
 
 

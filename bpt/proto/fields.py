@@ -14,8 +14,27 @@ from bpt.origin import Origin
 from bpt.proto import bpt_pb2 as pb
 
 FIRST_OWN_NUMBER = 1000
-# Of NVIDIA's Caffe, under its numbers.
-_OF_NVIDIA = {"NetParameter": range(11, 21), "SolverParameter": range(44, 46)}
+# The last number that BVLC's Caffe has, in the messages to which forks add fields of lower numbers than bpt's own.
+_LAST_OF_CAFFE = {
+    "NetParameter": 8,
+    "LayerParameter": 148,
+    "SolverParameter": 42,
+    "SolverState": 4,
+    "BlobProto": 9,
+    "FillerParameter": 8,
+    "TransformationParameter": 7,
+    "DataParameter": 10,
+    "ImageDataParameter": 12,
+    "BatchNormParameter": 3,
+    "ConcatParameter": 2,
+    "ConvolutionParameter": 18,
+    "DropoutParameter": 1,
+    "ELUParameter": 1,
+    "EltwiseParameter": 3,
+    "InnerProductParameter": 6,
+    "PoolingParameter": 13,
+}
+_LAYERS_OF_NET = 100  # in NetParameter, and Caffe's
 # Their few numbers above 1000 are Caffe's own.
 _OLD_LAYERS = frozenset({"V0LayerParameter", "V1LayerParameter"})
 
@@ -54,7 +73,20 @@ def is_own(field: FieldDescriptor) -> bool:
     container = field.containing_type
     if container is None or container.name in _OLD_LAYERS:
         return False
-    return field.number >= FIRST_OWN_NUMBER or field.number in _OF_NVIDIA.get(container.name, ())
+    if container.name == "NetParameter" and field.number == _LAYERS_OF_NET:
+        return False
+    return field.number > _LAST_OF_CAFFE.get(container.name, FIRST_OWN_NUMBER - 1)
+
+
+_VALUES_OF_FORKS = frozenset({"MKL2017", "MKLDNN", "PRE_FIXED"})
+
+
+def is_own_value(field: FieldDescriptor, value: Any) -> bool:
+    """Whether ``value`` is one that a fork added to an enum of Caffe's, as in ``engine: MKL2017``."""
+    if field.enum_type is None or is_repeated(field):
+        return False
+    known = field.enum_type.values_by_number.get(value)
+    return known is not None and known.name in _VALUES_OF_FORKS
 
 
 M = TypeVar("M", bound=Message)

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from bpt.errors import PrototxtError
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto import nvidia
+from bpt.proto import forks
 from bpt.proto.merge import apply_set
 from bpt.proto.parse import M, ParsedText
 from bpt.proto.text import read_text
@@ -57,13 +57,15 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
 
     Paths in it stay as written; see :func:`resolve_path`. A ``snapshot_prefix`` that is not set, or that is a
     folder, is completed with the name of the solver, as in Caffe. Raises PrototxtError if the file or an
-    override is wrong, or if ``type`` is given along with ``solver_type``.
+    override is wrong, if ``type`` is given along with ``solver_type``, or for a setting of a fork that is refused.
     """
     parsed = read_solver_text(path)
     param, origins = parsed.message, parsed.origins
     upgrades = upgrade_solver(param, origins, parsed.path)
     apply_set(param, overrides, origins)
     upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
+    for where, words in forks.refused(param):
+        raise PrototxtError(words, locate(origins, where, parsed.path))
     notes = [*map(str, upgrades), *_complete_snapshot_prefix(param, parsed.path), *_without_tests(param)]
     return SolverSource(param, parsed.path, origins, tuple(notes))
 
@@ -86,8 +88,8 @@ def net_source(
 
     Raises PrototxtError if it is to compute in what nobody computes in.
     """
-    nvidia.check_types(param, origins, path)
-    return NetSource(param, path, origins, (*notes, *nvidia.notes(param)))
+    forks.check_net(param, origins, path)
+    return NetSource(param, path, origins, (*notes, *forks.notes(param)))
 
 
 def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParameter]:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from bpt.errors import PrototxtError
 from bpt.proto.binary import BINARY_KINDS, describe, kind_of
-from bpt.proto.fields import is_message, is_own, is_repeated
+from bpt.proto.fields import is_message, is_own, is_own_value, is_repeated
 from bpt.proto.files import UnreadableError, read_bytes
 from bpt.proto.parse import M, ParsedText, parse_text
 
@@ -33,7 +33,7 @@ def to_text(message: Message, *, for_caffe: bool = False) -> str:
 
 def _lines(message: Message, indent: str, for_caffe: bool) -> Iterator[str]:
     for field, value in message.ListFields():
-        if for_caffe and is_own(field):
+        if for_caffe and (is_own(field) or is_own_value(field, value)):
             continue
         elements = value if is_repeated(field) else (value,)
         if is_message(field):

@@ -1,6 +1,6 @@
 # Written by `python -m bpt.proto.compile`; do not edit.
 # ruff: noqa
-# mypy: disable-error-code="type-arg"
+# mypy: disable-error-code="type-arg,no-untyped-def"
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

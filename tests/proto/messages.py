@@ -25,7 +25,8 @@ def messages(draw: st.DrawFn, message_class: type[M], most_fields: int = 4) -> M
 def fill(draw: st.DrawFn, message: Message, most_fields: int) -> None:
     fields = fields_of(message)
     chosen = draw(st.lists(st.sampled_from(fields), max_size=most_fields, unique_by=lambda field: field.number))
-    required = [field for field in fields if message.DESCRIPTOR.name == "ClipParameter" and field not in chosen]
+    unset = type(message)().FindInitializationErrors()
+    required = [field for field in fields if field.name in unset and field not in chosen]
     for field in chosen + required:
         if not is_message(field):
             value = draw(values(field))

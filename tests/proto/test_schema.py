@@ -18,6 +18,8 @@ from bpt.proto.fields import is_message, is_own, is_repeated
 
 SCHEMA = Path(__file__).with_name("caffe_schema.tsv")
 ROWS = list(csv.DictReader(SCHEMA.read_text().splitlines(), delimiter="\t"))
+# Fields of Caffe's forks: as the forks have them; their numbers, too, where nobody else has these.
+FORKS = list(csv.DictReader(SCHEMA.with_name("forks_schema.tsv").read_text().splitlines(), delimiter="\t"))
 OWN_MESSAGES = {
     "DataPosition",
     "ParallelParameter",
@@ -32,11 +34,6 @@ OWN_MESSAGES = {
     "GabraParameter",
     "AttentionParameter",
     "VolumeDataParameter",
-    "PermuteParameter",
-    "NormalizeBBoxParameter",
-    "ShuffleChannelParameter",
-    "InterpParameter",
-    "UpsampleParameter",
     "InnerParameter",
     "ClusterParameter",
     "NodeParameter",
@@ -111,7 +108,18 @@ def test_every_caffe_enum_is_as_in_caffe() -> None:
         if row["kind"] == "enum":
             expected.setdefault(row["scope"], {})[row["name"]] = int(row["number"])
     enums = {name: {value.name: value.number for value in enum.values} for name, enum in all_enums().items()}
-    assert {name: enums[name] for name in expected} == expected
+    of_caffe = {name: {value: enums[name][value] for value in expected[name]} for name in expected}
+    assert of_caffe == expected
+    others = {name: {value: enums[name][value] for value in enums[name].keys() - expected[name]} for name in expected}
+    engines = {name: MKL for name in expected if name.endswith("Engine")}
+    assert {name: values for name, values in others.items() if values} == engines | {
+        "LossParameter.NormalizationMode": {"PRE_FIXED": 1000},  # Intel's 3 is BVLC's NONE
+        "V1LayerParameter.LayerType": {"BN": 43, "UNPOOLING": 44},
+    }
+
+
+MKL = {"MKL2017": 3, "MKLDNN": 4}
+"""What Intel's Caffe adds to all engines."""
 
 
 def own_fields() -> Iterator[FieldDescriptor]:
@@ -121,42 +129,17 @@ def own_fields() -> Iterator[FieldDescriptor]:
             yield from (field for field in message.fields if (message.name, field.name) not in known)
 
 
-# As NVIDIA's Caffe 0.17 has them; where BVLC's has another field of a number, ours is above 1000.
-NVIDIA = {
-    "SolverParameter.solver_data_type": 44,
-    "SolverParameter.store_blobs_in_old_format": 45,
-    "NetParameter.default_forward_type": 11,
-    "NetParameter.default_backward_type": 12,
-    "NetParameter.default_forward_math": 13,
-    "NetParameter.default_backward_math": 14,
-    "NetParameter.global_grad_scale": 15,
-    "NetParameter.global_grad_scale_adaptive": 16,
-    "NetParameter.default_conv_algos_override": 17,
-    "NetParameter.reduce_buckets": 18,
-    "NetParameter.default_cudnn_math_override": 19,
-    "NetParameter.eltwise_mem_sharing": 20,
-    "LayerParameter.forward_type": 1008,
-    "LayerParameter.backward_type": 1009,
-    "LayerParameter.forward_math": 1010,
-    "LayerParameter.backward_math": 1011,
-    "LayerParameter.debug": 1012,
-    "LayerParameter.cudnn_math_override": 1013,
-}
-
-
 def test_own_fields_leave_caffe_numbers_free() -> None:
-    assert {f"{field.containing_type.name}.{field.name}": field.number for field in own_fields()} == NVIDIA | {
+    of_forks = {(row["scope"], row["name"]) for row in FORKS}
+    own = [field for field in own_fields() if (field.containing_type.name, field.name) not in of_forks]
+    assert {f"{field.containing_type.name}.{field.name}": field.number for field in own} == {
         "SolverParameter.parallel_param": 1000,
         "SolverParameter.engine": 1001,
         "SolverParameter.precision": 1002,
+        "SolverParameter.on_nan": 1003,
         "LayerParameter.parallel_param": 1000,
         "LayerParameter.attention_param": 1001,
         "LayerParameter.volume_data_param": 1002,
-        "LayerParameter.interp_param": 1006,
-        "LayerParameter.upsample_param": 1007,
-        "LayerParameter.permute_param": 1003,
-        "LayerParameter.norm_param": 1004,
-        "LayerParameter.shuffle_channel_param": 1005,
         "TransformationParameter.num_workers": 1000,
         "DataParameter.shuffle": 1000,
         "BatchNormParameter.sync": 1000,
@@ -175,14 +158,27 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.weights_digest": 1011,
         "SolverState.checksum": 1012,
     }
-    assert set(all_messages()) == OWN_MESSAGES | {row["scope"] for row in ROWS if row["kind"] == "field"}
+    known = {row["scope"] for row in (*ROWS, *FORKS) if row.get("kind") != "enum"}
+    assert set(all_messages()) == OWN_MESSAGES | known
+
+
+def test_every_field_of_a_fork_is_as_in_the_fork() -> None:
+    fields = {(message.name, field.name): field for message in all_messages().values() for field in message.fields}
+    for row in FORKS:
+        described = as_row(fields[row["scope"], row["name"]])
+        assert {name: described[name] for name in row} == row
+
+
+# Messages that a fork has added: Caffe reads past the field that holds them.
+OF_FORKS = {row["scope"] for row in FORKS} - {row["scope"] for row in ROWS}
 
 
 def test_is_own_tells_own_fields_from_caffes() -> None:
     own = {field.full_name for field in own_fields()}
     for message in all_messages().values():
-        for field in message.fields:
-            assert is_own(field) == (field.full_name in own)
+        if message.name not in OF_FORKS | {"V1LayerParameter"}:  # no text is written in the old format
+            for field in message.fields:
+                assert is_own(field) == (field.full_name in own)
 
 
 def test_no_message_contains_itself() -> None:

@@ -50,6 +50,8 @@ TYPES = {
     _Old.TANH: "TanH",
     _Old.THRESHOLD: "Threshold",
     _Old.WINDOW_DATA: "WindowData",
+    _Old.BN: "BN",
+    _Old.UNPOOLING: "Unpooling",
 }
 """Today's name of each type; NONE, the default, says nothing."""
 

@@ -11,9 +11,10 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.fields import field_by_name, fields_of, is_message, is_repeated
 from bpt.proto.upgrade import upgrade_net
 from bpt.proto.upgrade.v0 import TYPES
-from tests.caffe_table import fields_that
+from tests.caffe_table import fields_that, fork_rows
 
-UPGRADED = fields_that("upgraded")
+OF_FORKS = [(row.message, name) for row in fork_rows() for name in row.names if row.state == "upgraded"]
+UPGRADED = [*fields_that("upgraded"), *OF_FORKS]
 OF_V0 = [name for message, name in UPGRADED if message == "V0LayerParameter" and name not in ("name", "type")]
 OF_V1 = [name for message, name in UPGRADED if message == "V1LayerParameter" and name.endswith("_param")]
 

@@ -1,4 +1,4 @@
-"""Fields of NVIDIA's Caffe: all are read, and those without a meaning are told of, once each."""
+"""Fields of Caffe's forks: all are read; those without a meaning are told of, once each; some are refused."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import bpt
 from bpt.errors import PrototxtError
 from bpt.plan.resolve import read_plan
 from bpt.plan.violations import unused
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_net
+from bpt.proto.text import to_text
 
 NET = """
 name: "resnet" default_forward_type: FLOAT16 default_backward_type: FLOAT16 default_forward_math: FLOAT
@@ -32,8 +35,8 @@ def test_each_field_without_effect_is_told_of_once(tmp_path: Path) -> None:
         "reduce_buckets",
         "default_cudnn_math_override",
         "eltwise_mem_sharing",
-        'backward_type of layer "relu"',
         'forward_math of layer "data" and 1 more',
+        'backward_type of layer "relu"',
         'backward_math of layer "relu"',
         'debug of layer "relu"',
         'cudnn_math_override of layer "relu"',
@@ -71,3 +74,52 @@ def test_types_in_which_nobody_computes(text: str, words: str, tmp_path: Path) -
     (tmp_path / "net.prototxt").write_text(text)
     with pytest.raises(PrototxtError, match=words):
         read_net(tmp_path / "net.prototxt")
+
+
+def test_fields_inside_of_settings_and_quoted_engines(tmp_path: Path) -> None:
+    (tmp_path / "net.prototxt").write_text("""
+        engine: "MKLDNN"
+        layer { name: "a" type: "Convolution" engine: "CAFFE"
+          convolution_param { conv_algorithm: "auto" engine: MKL2017 } }
+        layer { name: "b" type: "Convolution" convolution_param { conv_algorithm: "direct" } }
+    """)
+    assert [note.partition(" has no effect: ")[0] for note in read_net(tmp_path / "net.prototxt").notes] == [
+        "engine",
+        'engine of layer "a"',
+        'convolution_param.conv_algorithm of layer "a" and 1 more',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('type: "Dropout" dropout_param { scale_train: false }', "scale_train, of another Caffe, is not there"),
+        (
+            'type: "Scale" scale_param { filler { type: "msra"\n scale: 2 } }',
+            "net.prototxt:2:2: layer \"L\": scale, of another Caffe, is not there: write the filler as gaussian",
+        ),
+    ],
+)
+def test_what_is_refused(settings: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } } '
+        f'layer {{ name: "L" bottom: "x" top: "y" {settings} }}'
+    )
+    with pytest.raises(PrototxtError, match=words):
+        bpt.Net(path, bpt.TEST)
+    path.write_text(path.read_text().replace("scale_train: false", "scale_train: true").replace("scale: 2", "scale: 1"))
+    bpt.Net(path, bpt.TEST)
+
+
+def test_what_is_refused_of_solvers(tmp_path: Path) -> None:
+    path = tmp_path / "solver.prototxt"
+    path.write_text('net: "n" max_iter: 1 base_lr: 1 lr_policy: "fixed"\neval_type: "detection"')
+    with pytest.raises(PrototxtError, match=r'solver\.prototxt:2:1: eval_type, .* only "classification" is there'):
+        read_plan(path)
+
+
+def test_texts_for_caffe_have_no_values_of_forks() -> None:
+    engines = pb.ReLUParameter(engine=pb.ReLUParameter.MKLDNN, negative_slope=0.5)
+    assert to_text(engines, for_caffe=True) == "negative_slope: 0.5\n"
+    assert to_text(engines) == "negative_slope: 0.5\nengine: MKLDNN\n"
