@@ -11,8 +11,9 @@ from bpt.violation import PARALLEL, Unused, Violation, beyond
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
 
-_Exchange = pb.ParallelParameter.Exchange
-STATIC, IDPA = pb.ParallelParameter.STATIC, pb.ParallelParameter.IDPA
+_Exchange, _Balance = pb.ParallelParameter.Exchange, pb.ParallelParameter.Balance
+_Parallel = pb.ParallelParameter
+STATIC, IDPA, DYNAMIC = _Parallel.STATIC, _Parallel.IDPA, _Parallel.DYNAMIC
 BALANCE, PARAM = (PARALLEL, "balance"), "balance_param"
 
 
@@ -20,11 +21,11 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     """Why ``plan`` cannot balance as it says."""
     parallel = plan.parallel_param
     if plan.is_outer:
-        if parallel.balance == STATIC:
+        if parallel.balance in (STATIC, DYNAMIC):
             yield Violation(
                 BALANCE,
-                "balance: STATIC divides the batches of a synchronous exchange; exchange: {exchange} divides the data "
-                "set: use balance: IDPA or UNIFORM",
+                f"balance: {_Balance.Name(parallel.balance)} divides the batches of a synchronous exchange; exchange: "
+                "{exchange} divides the data set: use balance: IDPA or UNIFORM",
                 exchange=_Exchange.Name(parallel.exchange),
             )
         yield from beyond(parallel.balance_param, "num_batches", PARALLEL, PARAM, least=1)
@@ -33,7 +34,14 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
         yield Violation(
             BALANCE,
             "balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD",
-            "use one of them, or balance: STATIC, which divides each batch",
+            "use one of them, or balance: STATIC or DYNAMIC, which divide each batch",
+        )
+    if parallel.balance == DYNAMIC and parallel.is_delayed:
+        yield Violation(
+            BALANCE,
+            "balance: DYNAMIC changes shares between two iterations, and under schedule: DELAYED batches of several "
+            "iterations are under way",
+            "use another schedule, or balance: STATIC",
         )
     if parallel.balance == STATIC and not parallel.balance_param.profile:
         yield Violation(

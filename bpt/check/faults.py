@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from bpt.comm.base import Communicator
 from bpt.errors import RunError, UsageError
+from bpt.events.event import Event
 from bpt.events.totals import Totals, seconds_computing
 from bpt.plan.spec import FaultSpec
 from bpt.runtime.runtime import Runtime
@@ -59,7 +61,8 @@ class Fault:
 class Slow:
     """A rank of the job computes at a part of its speed from an iteration on.
 
-    It waits after its instructions, in proportion to what they took without waiting for others.
+    It waits after its instructions, in proportion to what they took without waiting for others, and its events tell
+    that as computing.
     """
 
     rank: int
@@ -150,10 +153,20 @@ def injected(runtime: Runtime, faults: Sequence[AnyFault]) -> Iterator[None]:
     ends = [fault for fault in faults if isinstance(fault, Fault) and fault.rank == own]
     slow = [fault for fault in faults if isinstance(fault, Slow) and fault.rank == own]
     totals = Totals()
+    before: list[Instruction] = []
+
+    def pause(iteration: int) -> None:
+        computed, start = seconds_computing(totals.take()), time.perf_counter()
+        time.sleep(sum(fault.pause(iteration, computed) for fault in slow))
+        if before:
+            here = runtime.events
+            here.emit(Event(before[0], start, time.perf_counter(), here.rank, threading.current_thread().name))
+            totals.take()
 
     def look(iteration: int, instruction: Instruction) -> None:
-        computed = seconds_computing(totals.take()) if slow else 0.0
-        time.sleep(sum(fault.pause(iteration, computed) for fault in slow))
+        if slow:
+            pause(iteration)
+            before[:] = [instruction]
         for fault in ends:
             if fault.is_at(iteration, instruction):
                 sys.stderr.flush()

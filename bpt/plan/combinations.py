@@ -17,7 +17,7 @@ from bpt.violation import Violation
 
 _Parallel, _Pipeline, _Inner = pb.ParallelParameter, pb.PipelineParameter, pb.InnerParameter
 EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "SGWU", "AGWU", "ASGD")
-BALANCES = ("UNIFORM", "STATIC", "IDPA")
+BALANCES = ("UNIFORM", "STATIC", "DYNAMIC", "IDPA")
 TOPOLOGIES: Mapping[str, tuple[int, int]] = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "both": (2, 2)}
 """Words of the page → num_stages, num_shards."""
 INNER = ("LIBRARY", "TASK_DAG")

@@ -607,7 +607,7 @@ class Precision(_message.Message):
     def __init__(self) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -627,6 +627,7 @@ class SolverState(_message.Message):
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[BlobProto]
@@ -646,7 +647,8 @@ class SolverState(_message.Message):
     written: float
     weights_digest: bytes
     checksum: bytes
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ...) -> None: ...
+    shares: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DataPosition(_message.Message):
     __slots__ = ("net", "layer", "samples")
@@ -687,9 +689,11 @@ class ParallelParameter(_message.Message):
         UNIFORM: _ClassVar[ParallelParameter.Balance]
         STATIC: _ClassVar[ParallelParameter.Balance]
         IDPA: _ClassVar[ParallelParameter.Balance]
+        DYNAMIC: _ClassVar[ParallelParameter.Balance]
     UNIFORM: ParallelParameter.Balance
     STATIC: ParallelParameter.Balance
     IDPA: ParallelParameter.Balance
+    DYNAMIC: ParallelParameter.Balance
     class Server(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DEDICATED: _ClassVar[ParallelParameter.Server]

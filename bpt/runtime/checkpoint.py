@@ -65,6 +65,7 @@ class Checkpoint:
         if self.plan.parallel_param.inner_param.engine == pb.InnerParameter.AUTO:
             (saved.inner,) = state.tuned["inner"]  # type: ignore[assignment]
         saved.half_layers.extend(state.tuned.get("half_layers", ()))
+        saved.shares.extend(state.tuned.get("shares", ()))
         if state.loss_scale is not None:
             saved.loss_scale, saved.finite_iterations = state.loss_scale
         grid = self.parallel.grid
@@ -105,6 +106,8 @@ class Checkpoint:
             tuned["inner"] = (saved.inner,)
         if saved.half_layers:
             tuned["half_layers"] = tuple(saved.half_layers)
+        if saved.shares:
+            tuned["shares"] = tuple(saved.shares)
         return replace(
             state,
             iteration=saved.iter,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cached_property, partial
 from types import TracebackType
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bpt.balance import Balance, Static
+from bpt.balance.dynamic import Dynamic
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.comm.grid import ProcessGrid
@@ -109,10 +110,18 @@ class Parallel:
         """
         if (samples, phase) not in self._shares:
             balance, batch = self.balance, samples * (self.batch_factor if phase == pb.TRAIN else 1)
-            if phase != pb.TRAIN and isinstance(balance, Static):
+            if phase != pb.TRAIN and isinstance(balance, Static | Dynamic):
                 balance = balance.without_caps()
             self._shares[samples, phase] = balance.shares(batch, self.grid.replicas * self._group)
         return self._shares[samples, phase]
+
+    def reshare(self, nets: Iterable[Net]) -> None:
+        """Let all layers know that the balance has changed; between iterations. What was read ahead is dropped."""
+        self._shares.clear()
+        for net in nets:
+            factor = self.batch_factor if net.graph.phase == pb.TRAIN else 1
+            for layer in net.data_layers().values():
+                layer.share = net.context.split(layer.share.total // factor)
 
     def context(self, seed: int, phase: int = pb.TRAIN, precision: Precision = FLOAT32) -> PassContext:
         """What the layers of nets in ``phase`` have to know of the run."""

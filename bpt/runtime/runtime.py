@@ -10,6 +10,7 @@ from types import TracebackType
 import torch
 
 from bpt import state as snapshot
+from bpt.balance.dynamic import Dynamic
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU, use_line
@@ -31,19 +32,21 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import starting_point
 from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
 from bpt.runtime.autotuner import Autotuner
+from bpt.runtime.balancing import division_of
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
 from bpt.runtime.divergence import check_loss, check_weights
 from bpt.runtime.ending import Ending
 from bpt.runtime.flight_log import FlightLog
+from bpt.runtime.following import Following
 from bpt.runtime.half_precision import HalfLayers, precision_here
 from bpt.runtime.heartbeat import Heartbeat
 from bpt.runtime.loss_scaling import loss_scale
 from bpt.runtime.recovery import Border, Copies, Known, Record, passed
 from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
-from bpt.runtime.tuned_settings import Engine, Inner
+from bpt.runtime.tuned_settings import Engine, Inner, TunedSetting
 from bpt.signals import SignalActions
 from bpt.state.train_state import TrainState, blob_of
 
@@ -213,6 +216,10 @@ class Runtime:
         self.chunks = Chunks(parallel, operator, self.exchange, self.plan, fixed=self.plan.debug_info)
         self._ending.add_own(self.chunks.close)
         self.tuner = Autotuner(self._tuned, self.chunks, self.device)
+        self.following: Following | None = None
+        if parallel.samples.size > 1 and isinstance(parallel.balance, Dynamic):
+            division = division_of(self.plan, self.net.graph, parallel.grid, parallel.staging)
+            self.following = Following(parallel, self.nets, division, self.device)
         self.rule.shard_info = parallel.shard_info(self.net, self.exchange)
         self._border: Border | None = None
         fault = self.plan.parallel_param.fault_param
@@ -299,10 +306,17 @@ class Runtime:
             self.tuner.start()
             self.loss = self._train(self.executor, debug)
             with self.events.during(Activity.BETWEEN):
-                self.tuner.end()
+                self._end_of_iteration()
         self.iteration += 1
         self._copy(self.iteration)
         return self.loss
+
+    def _end_of_iteration(self) -> None:
+        """What was measured of it is used; a collective call."""
+        tuned = self.tuner.settled
+        self.tuner.end()
+        if self.following and tuned:
+            self.following.end(self.iteration + 1)
 
     def run(self, iterations: int) -> None:
         """Train so many iterations."""
@@ -397,6 +411,11 @@ class Runtime:
 
     # State
 
+    @property
+    def _all_tuned(self) -> tuple[HalfLayers | TunedSetting | Chunks | Following, ...]:
+        """What is found out by measuring, and kept in states."""
+        return (self._half, *self._tuned, self.chunks, *([self.following] if self.following else []))
+
     def state(self) -> TrainState:
         """What this rank holds of the state; shares memory with the nets."""
         graph, held = self.net.graph, self.net.held
@@ -408,9 +427,7 @@ class Runtime:
             moments={blob_of(graph, param): tuple(history[place::count]) for place, param in enumerate(held)},
             positions=starting_point.positions_of(self.nets),
             losses=self.losses.history,
-            tuned={
-                tuned.name: settled for tuned in (self._half, *self._tuned, self.chunks) if (settled := tuned.state())
-            },
+            tuned={tuned.name: settled for tuned in self._all_tuned if (settled := tuned.state())},
             loss_scale=self.scale.state(),
             extras={type(self.exchange).__name__: own} if (own := self.exchange.state()) else {},
         )
@@ -474,7 +491,7 @@ class Runtime:
                     own.copy_(value)
         starting_point.set_positions(self.nets, state.positions)
         self.net.kept = ((),) * len(graph)
-        for tuned in (self._half, *self._tuned, self.chunks):
+        for tuned in self._all_tuned:
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])
         self.exchange.load(state.extras.get(type(self.exchange).__name__, {}))

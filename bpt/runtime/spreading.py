@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from bpt.balance import Balance, Uniform
+from bpt.balance.dynamic import Dynamic
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.dividing import is_dividable
@@ -60,6 +61,8 @@ def spread(
     balance: Balance = Uniform()
     if param.balance == pb.ParallelParameter.STATIC:
         balance = static_balance(plan, graph, grid, device, staging if grid.stages > 1 else None)
+    elif param.balance == pb.ParallelParameter.DYNAMIC:
+        balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
     keeps_batches = world.size > 1 and not is_dividable(graph)
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
     if world.size > 1:

@@ -31,7 +31,7 @@ class TrainState:
         positions: samples that each data layer has handed out, by net ("train", "test#0", …) and layer.
         losses: those in the smoothed loss, oldest first.
         tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks",
-            "half_layers".
+            "half_layers", "shares".
         loss_scale: the scale, and the iterations since it has changed; ``None``: it does not.
         extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
             rank alone, so a state that was gathered has none.

@@ -35,6 +35,7 @@ from bpt.check.comparison import compare
 from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.errors import UserError
+from bpt.plan.combinations import BALANCES
 from bpt.plan.resolve import resolve
 from bpt.plan.spec import RunPlan
 from bpt.proto.sources import read_solver
@@ -48,7 +49,6 @@ from tests.doubles.thread_ranks import run_ranks
 
 HELP = "which combinations of exchange, balance, stages, shards and inner layer work, and why others do not"
 IN_STEP, OUTER = ("ALLREDUCE", "TREE", "CGDP", "RING"), ("SGWU", "AGWU", "ASGD")
-BALANCES = ("UNIFORM", "STATIC", "IDPA")
 LAYOUTS = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "stages x shards": (2, 2)}  # stages, shards
 INNERS = ("LIBRARY", "TASK_DAG")
 RESULTS = WORKS, REFUSED, FAILED = "works", "refused", "FAILED"
