@@ -16,7 +16,7 @@ from bpt.plan.dividing import gathering
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.plan.stage_placement import DELAYED
 from bpt.plan.staging import Staging
-from bpt.predict.costs_file import Costs, LayerCost, write_costs
+from bpt.predict.costs_file import LayerCost, MeasuredCosts, write_costs
 from bpt.runtime.rank_facts import model_of
 from bpt.runtime.runtime import bind
 from bpt.speeds.profiling import no_place_for
@@ -27,7 +27,7 @@ from bpt.timing.micro_batch_times import time_parts
 LOG = logging.getLogger("bpt")
 
 
-def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> Costs:
+def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> MeasuredCosts:
     """Time the layers of the training net, the net in one piece, and its update; write the medians to ``path``.
 
     It runs as a process that is alone, in the net's batch, cut into the micro-batches of ``pipeline_param``, and in the
@@ -62,7 +62,7 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
         operator.cut_into(cut(graph, range(len(graph)), sources_apart=True))
         layers = time_parts(operator, iterations, update)
         machine = f"{platform.node()}: {model_of(device)}"
-        costs = Costs(
+        costs = MeasuredCosts(
             graph.name, batch_of(graph), micro_batches, machine, torch.get_num_threads(),
             whole.forward[0].median, whole.backward[0].median, whole.update.median,
             tuple(

@@ -17,7 +17,7 @@ from bpt.plan.spec import PipelineSpec, RunPlan
 from bpt.plan.stage_placement import place
 from bpt.plan.violations import refuse, violations
 from bpt.planner.plan_report import Alone, Outlook, Plan, outlook
-from bpt.predict.costs_file import Costs
+from bpt.predict.costs_file import MeasuredCosts
 from bpt.predict.measured_costs import read_costs_of
 from bpt.predict.pipeline_clock import Clock
 from bpt.proto import bpt_pb2 as pb
@@ -83,7 +83,7 @@ def rehearse(run: RunPlan) -> None:
     plan_solver(run.with_pipeline(costs=""))  # they may be what is about to be written
 
 
-def measured_on(costs: Costs, micro_batches: int) -> str:
+def measured_on(costs: MeasuredCosts, micro_batches: int) -> str:
     """The machine and, if the batch travels in others, the micro-batches of the measurement."""
     if costs.micro_batches == micro_batches:
         return costs.machine

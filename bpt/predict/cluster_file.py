@@ -9,7 +9,7 @@ from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.parse import ParsedText
 from bpt.proto.text import read_text
-from bpt.schedule.outer.simulation.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, Server, alike
+from bpt.schedule.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, Server, alike
 
 _MBIT = 1e6 / 8  # bytes
 _MB = 1e6

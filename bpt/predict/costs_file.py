@@ -36,7 +36,7 @@ class LayerCost:
 
 
 @dataclass(frozen=True)
-class Costs:
+class MeasuredCosts:
     """What a training net takes on one machine; all times are medians, in seconds.
 
     Attributes:
@@ -61,7 +61,7 @@ class Costs:
     layers: tuple[LayerCost, ...]
 
 
-def write_costs(costs: Costs, path: str) -> None:
+def write_costs(costs: MeasuredCosts, path: str) -> None:
     """Write ``costs`` to the file at ``path``; it is there whole or not at all.
 
     Raises:
@@ -72,7 +72,7 @@ def write_costs(costs: Costs, path: str) -> None:
         file.write(text.encode())
 
 
-def read_costs(path: str) -> Costs:
+def read_costs(path: str) -> MeasuredCosts:
     """The costs in the file at ``path``.
 
     Raises:
@@ -82,7 +82,7 @@ def read_costs(path: str) -> Costs:
     number = top["format"].integer(least=0)
     if number != FORMAT:
         top["format"].refuse(f"is {number}, but this bpt reads costs of format {FORMAT}; measure again")
-    return Costs(
+    return MeasuredCosts(
         top["net"].text(), top["batch"].integer(least=0), top["micro_batches"].integer(least=1),
         top["machine"].text(), top["threads"].integer(least=1),
         top["forward"].seconds(), top["backward"].seconds(), top["update"].seconds(),
@@ -90,7 +90,7 @@ def read_costs(path: str) -> Costs:
     )  # fmt: skip
 
 
-def check_costs(costs: Costs, graph: LayerGraph, path: str, solver: str) -> None:
+def check_costs(costs: MeasuredCosts, graph: LayerGraph, path: str, solver: str) -> None:
     """Refuse costs that are not those of ``graph``.
 
     Args:
@@ -108,7 +108,7 @@ def check_costs(costs: Costs, graph: LayerGraph, path: str, solver: str) -> None
         )
 
 
-def _differences(costs: Costs, graph: LayerGraph) -> Iterator[str]:
+def _differences(costs: MeasuredCosts, graph: LayerGraph) -> Iterator[str]:
     """What tells the net of ``costs`` from ``graph``."""
     if costs.net != graph.name:
         yield f'it was net "{costs.net}", this is "{graph.name}"'
@@ -125,7 +125,7 @@ def _differences(costs: Costs, graph: LayerGraph) -> Iterator[str]:
             yield f'layer "{node.name}" took {layer.flops:,} floating-point operations, now {node.flops:,}'
 
 
-def _to_json(costs: Costs) -> dict[str, Any]:
+def _to_json(costs: MeasuredCosts) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "bpt": bpt.__version__,

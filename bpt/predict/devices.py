@@ -20,7 +20,7 @@ from bpt.placement.problem import Device, Link, costs_of
 from bpt.predict.capacities import with_capacities
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.measured_costs import PATH, by_layer, file_of, read_costs_of
-from bpt.schedule.outer.simulation.cluster import Node
+from bpt.schedule.cluster import Node
 
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan

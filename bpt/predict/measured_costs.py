@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.predict.costs_file import Costs, check_costs, read_costs
+from bpt.predict.costs_file import MeasuredCosts, check_costs, read_costs
 from bpt.proto.sources import resolve_path
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def measured_costs(plan: RunPlan, graph: LayerGraph) -> Mapping[str, tuple[float
     return None if costs is None else by_layer(costs)
 
 
-def read_costs_of(plan: RunPlan, graph: LayerGraph) -> Costs | None:
+def read_costs_of(plan: RunPlan, graph: LayerGraph) -> MeasuredCosts | None:
     """The whole file of ``pipeline_param { costs }``; see ``measured_costs``."""
     named = plan.parallel_param.pipeline_param.costs
     if not named:
@@ -44,7 +44,7 @@ def read_costs_of(plan: RunPlan, graph: LayerGraph) -> Costs | None:
     return costs
 
 
-def by_layer(costs: Costs) -> dict[str, tuple[float, float]]:
+def by_layer(costs: MeasuredCosts) -> dict[str, tuple[float, float]]:
     """Layer name → seconds (forward, backward), scaled to add up to the time of the net in one piece.
 
     Layers without parameters may have one name: each of them gets their mean.

@@ -11,8 +11,8 @@ from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, unused, violations
 from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.cluster import Cluster
 from bpt.schedule.outer.exchanges import make_schedule, passes_of
-from bpt.schedule.outer.simulation.cluster import Cluster
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
 from bpt.simulate.simulation_net import Facts, facts_of

@@ -44,8 +44,8 @@ from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import read_solver
 from bpt.report.outer import check_matplotlib, draw_lines
+from bpt.schedule.cluster import Cluster, Node, Server, alike
 from bpt.schedule.outer.exchanges import make_schedule
-from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server, alike
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
 from bpt.simulate.simulation import THE_FOUR, Strategy

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bpt.predict.costs_file import Costs, LayerCost
+from bpt.predict.costs_file import LayerCost, MeasuredCosts
 
 # conv works twice as long as ip and loss; in one piece the net is as fast as layer by layer.
-COSTS = Costs(
+COSTS = MeasuredCosts(
     net="small", batch=8, micro_batches=2, machine="host: cpu (Fast)", threads=2, forward=4.0, backward=8.0, update=0.0,
     layers=(
         LayerCost("data", "DummyData", 0, 0.0, 0.0),

@@ -9,7 +9,7 @@ import pytest
 
 from bpt.errors import PrototxtError
 from bpt.predict.cluster_file import ClusterSource
-from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server
+from bpt.schedule.cluster import Cluster, Node, Server
 from tests.net_cases import PROTOTXT
 
 CLUSTERS = sorted((PROTOTXT / "clusters").glob("*.prototxt"))

@@ -12,7 +12,7 @@ import pytest
 import bpt
 from bpt.errors import FileError, WriteError
 from bpt.graph.layer_graph import LayerGraph
-from bpt.predict.costs_file import Costs, check_costs, read_costs, write_costs
+from bpt.predict.costs_file import MeasuredCosts, check_costs, read_costs, write_costs
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import NET, small_solver
 
@@ -93,7 +93,7 @@ def test_costs_of_this_net(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_costs_of_another_net(costs: Costs, message: str, tmp_path: Path) -> None:
+def test_costs_of_another_net(costs: MeasuredCosts, message: str, tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         check_costs(costs, graph(tmp_path), "costs.json", "solver.prototxt")
     assert str(caught.value) == (

@@ -157,6 +157,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.written": 1010,
         "SolverState.weights_digest": 1011,
         "SolverState.checksum": 1012,
+        "SolverState.shares": 1013,
     }
     known = {row["scope"] for row in (*ROWS, *FORKS) if row.get("kind") != "enum"}
     assert set(all_messages()) == OWN_MESSAGES | known

@@ -1,4 +1,4 @@
-"""balance: DYNAMIC on ranks that are threads: shares follow the speeds that the ranks' events tell, the curve does not."""
+"""balance: DYNAMIC on ranks that are threads: shares follow the speeds that events tell, and the curve stays."""
 
 from __future__ import annotations
 

@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 from bpt.balance.allocation import size
 from bpt.errors import RunError
+from bpt.schedule.cluster import NEVER, Cluster, Node
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.instructions import Average, Descend, Instruction, Merge, Order, Report, Send
-from bpt.schedule.outer.simulation.cluster import NEVER, Cluster, Fifo, Node, Pace
 from bpt.schedule.outer.simulation.outcome import Ledger, NodeOutcome, Outcome
+from bpt.schedule.outer.simulation.pace import Fifo, Pace
 
 LEAST = 0.01  # of what an order takes in the mean; noise makes it no shorter
 

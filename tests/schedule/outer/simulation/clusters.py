@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from bpt.balance.idpa import Idpa, Udpa
+from bpt.schedule.cluster import Cluster, Node, Server
 from bpt.schedule.outer.base import OuterSchedule
 from bpt.schedule.outer.instructions import Instruction, Order, Report, Send
-from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
 from bpt.schedule.outer.strategies import Agwu, Asgd, Sgwu

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from bpt.errors import RunError
+from bpt.schedule.cluster import Cluster, Node, Server
 from bpt.schedule.outer.instructions import Instruction, Report
-from bpt.schedule.outer.simulation.cluster import Cluster, Node, Server
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
 from tests.schedule.outer.simulation.clusters import Scripted, play, random_cluster, schedule

@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 
 import pytest
 
+from bpt.schedule.cluster import Node
 from bpt.schedule.outer.instructions import Order
-from bpt.schedule.outer.simulation.cluster import Node
 from bpt.schedule.outer.simulation.simulator import Worker
 
 

@@ -1,12 +1,12 @@
-"""What is simulated: computing nodes, whose speed may change, their links, and the server."""
+"""Cluster: the nodes that virtual clocks play on, with their speeds, memories and links, and the server."""
 
 from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 NEVER = math.inf
 WITHOUT_LIMIT = math.inf
@@ -26,6 +26,11 @@ class Node:
         changes: (seconds after the start, factor): from then on it has so many times the speed that it had at the
             start; by rising time.
         fails: seconds after the start at which it dies.
+        ranks: that run on it. As one computing node of the outer layer they count as one; ranks that go in step are
+            each as fast as ``speed``, share the node's link and memory, and have ``Cluster.within`` between them.
+        cores: for all of its ranks; 0: not known, and enough for messages to travel beside computing.
+        memory: bytes, of all its ranks.
+        capacity: as a stage, the part of a net's work that it may get at most.
     """
 
     name: str
@@ -36,6 +41,10 @@ class Node:
     bandwidth: float = WITHOUT_LIMIT
     changes: tuple[tuple[float, float], ...] = ()
     fails: float = NEVER
+    ranks: int = 1
+    cores: int = 0
+    memory: float = WITHOUT_LIMIT
+    capacity: float = WITHOUT_LIMIT
 
     def __post_init__(self) -> None:
         assert 0 < self.speed < math.inf and self.noise >= 0 and self.latency >= 0 and self.bandwidth > 0, self
@@ -62,17 +71,32 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Within:
+    """What lies between two ranks of one node: ``latency`` in seconds, ``bandwidth`` in bytes a second."""
+
+    latency: float = 0.0
+    bandwidth: float = WITHOUT_LIMIT
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Nodes and the server.
 
     Attributes:
         nodes: m of them; node j is worker j of the schedule.
         colocated: worker 0 is in the server's process, so that nothing travels between them.
+        within: what lies between two ranks of a node.
     """
 
     nodes: tuple[Node, ...]
     server: Server = Server()
     colocated: bool = False
+    within: Within = Within()
+
+    @cached_property
+    def hosts(self) -> tuple[int, ...]:
+        """The number of the node of each rank, in order."""
+        return tuple(number for number, node in enumerate(self.nodes) for _ in range(node.ranks))
 
     @property
     def frequencies(self) -> list[float]:
@@ -90,60 +114,3 @@ def alike(node: Node, count: int, spread: float, generator: random.Random) -> Se
     if not spread:
         return [node] * count
     return [replace(node, speed=node.speed * math.exp(generator.gauss(0, spread))) for _ in range(count)]
-
-
-class Pace:
-    """The speed of a node over time, as a factor of that at the start. Work is in seconds that it would take then.
-
-    Args:
-        changes: (time, factor), by rising time; of several at one time the last counts.
-    """
-
-    def __init__(self, changes: Sequence[tuple[float, float]] = ()) -> None:
-        self._times = [time for time, _ in changes]
-        self._factors = [1.0, *(factor for _, factor in changes)]
-
-    def end(self, start: float, work: float) -> float:
-        """When ``work`` that begins at ``start`` is done."""
-        for until, factor in self._stretches(start):
-            if work <= (until - start) * factor:
-                return start + work / factor
-            work -= (until - start) * factor
-            start = until
-        raise AssertionError("the last stretch is without end")
-
-    def done(self, start: float, now: float) -> float:
-        """The work done from ``start`` to ``now``."""
-        work = 0.0
-        for until, factor in self._stretches(start):
-            if now <= until:
-                return work + (now - start) * factor
-            work += (until - start) * factor
-            start = until
-        raise AssertionError("the last stretch is without end")
-
-    def _stretches(self, start: float) -> Iterator[tuple[float, float]]:
-        """(end, factor) of each stretch of constant speed from ``start`` on."""
-        for number in range(bisect_right(self._times, start), len(self._times)):
-            yield self._times[number], self._factors[number]
-        yield math.inf, self._factors[-1]
-
-
-class Fifo:
-    """First come, first served: a link in one direction, or the server's arithmetic.
-
-    Attributes:
-        free: from when on nobody is served.
-        busy: seconds that it has served, or will, all together.
-    """
-
-    def __init__(self) -> None:
-        self.free = 0.0
-        self.busy = 0.0
-
-    def serve(self, now: float, seconds: float) -> float:
-        """Somebody comes at ``now`` and takes ``seconds``; returns when it is its turn. Call in the order of coming."""
-        start = max(now, self.free)
-        self.free = start + seconds
-        self.busy += seconds
-        return start
