@@ -7,6 +7,8 @@ import contextlib
 import io
 import logging
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,13 @@ def test_links_lead_somewhere(guide: Path) -> None:
             target = guide.parent / name if name else guide
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.skipif(not shutil.which("git") or not (ROOT / ".git").exists(), reason="no working tree of git")
+def test_no_file_holds_what_a_merge_has_left() -> None:
+    """Of all files that git keeps: its marks of two versions that it could not make one of."""
+    marks = r"^(<{7}|[|]{7}|>{7})( |$)"
+    found = subprocess.run(
+        ["git", "-c", "safe.directory=*", "grep", "-InE", marks], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stdout) == (1, ""), found.stdout + found.stderr

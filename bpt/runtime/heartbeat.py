@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import ClassVar
 
 import numpy as np
 
@@ -259,17 +260,19 @@ class _Alarm:
     The thread that trains learns of a signal only when it is back from its call to MPI, which may be never.
 
     Attributes:
-        terminated: whether SIGTERM has come.
+        terminated: whether SIGTERM has come; of several runs in a process, the newest learns of it.
     """
+
+    _told: ClassVar[list[int]] = []  # file numbers: of who was told of signals before the first run, then theirs
 
     def __init__(self) -> None:
         self.terminated = False
         self._wakes, self._woken = socket.socketpair()
         self._wakes.setblocking(False)
-        self._before = -1
         self._signals = threading.current_thread() is threading.main_thread()
         if self._signals:
-            self._before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+            before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+            self._told[:] = [*(self._told or [before]), self._wakes.fileno()]
 
     def sleep(self, seconds: float) -> bool:
         """Return after so many seconds, or earlier, whether the thread is to go on."""
@@ -283,8 +286,11 @@ class _Alarm:
     def close(self) -> None:
         """Let the thread end; by the thread that has made this."""
         if self._signals:
-            signal.set_wakeup_fd(self._before)
             self._signals = False
+            self._told.remove(self._wakes.fileno())  # runs may end in any order
+            signal.set_wakeup_fd(self._told[-1])
+            if len(self._told) == 1:
+                self._told.clear()
         with suppress(OSError):  # the thread has ended already
             self._wakes.send(bytes(1))
         self._wakes.close()

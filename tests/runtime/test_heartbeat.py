@@ -209,6 +209,24 @@ def test_sigterm_wakes_it() -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_runs_of_a_process_end_in_any_order() -> None:
+    """Signals are told to those that are left, and at last to whom they were told before."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    first, second, third = alarms = [_Alarm() for _ in range(3)]
+    try:
+        for alarm in (first, third):
+            alarm.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert second.sleep(60)
+        assert second.terminated
+        second.close()
+    finally:
+        for alarm in alarms:
+            alarm.end()
+        signal.signal(signal.SIGTERM, before)
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_a_process_that_has_ended_is_not_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     child = os.fork()
     if not child:
