@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import bpt
 from bpt.allocator import keep_freed_memory
-from bpt.cli import check, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train
+from bpt.cli import check, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train, watch
 from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
 from bpt.collector import importing
 from bpt.errors import UsageError
@@ -34,6 +34,7 @@ COMMANDS = {
     "explain": explain,
     "draw": draw,
     "plot": plot,
+    "watch": watch,
     "device_query": device_query,
 }
 
@@ -55,6 +56,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline
   bpt draw --model M --output net.svg                    draw a network
+  bpt watch --metrics run.jsonl                          show a run that writes --metrics while it goes on
   bpt plot --output curves.png --log train.log           plot loss, accuracy and learning rate of runs
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.

@@ -64,6 +64,14 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="",
     )
+    parser.flag(
+        "metrics",
+        "write losses, outputs, scores, speed and what each rank was busy with to this file, a line of JSON for each "
+        "iteration that is displayed, test and snapshot; bpt watch shows it while the run goes on",
+        metavar="FILE.jsonl",
+        default="",
+    )
+    parser.flag("tensorboard", "write the same to this folder, for TensorBoard", metavar="DIR", default="")
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
     for signal, name, effect in (("sigint", "Ctrl-C", "stop"), ("sighup", "SIGHUP (a closed terminal)", "snapshot")):
@@ -86,4 +94,14 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)
     signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
-    train(plan, job.world, device, signals, arguments.snapshot, arguments.replay, arguments.trace)
+    train(
+        plan,
+        job.world,
+        device,
+        signals,
+        arguments.snapshot,
+        arguments.replay,
+        arguments.trace,
+        arguments.metrics,
+        arguments.tensorboard,
+    )

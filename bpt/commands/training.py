@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 
@@ -16,6 +17,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import outcome_of_first
 from bpt.signals import SignalActions
 from bpt.solver.solver import Outcome, Solver
+from bpt.telemetry.telemetry import Sink, Telemetry
 
 # A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
 # connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.
@@ -30,6 +32,8 @@ def train(
     resume: str = "",
     replay: str = "",
     trace: str = "",
+    metrics: str = "",
+    tensorboard: str = "",
 ) -> None:
     """Train as ``plan`` says; a collective call.
 
@@ -39,15 +43,18 @@ def train(
         resume: a solver state to go on from, or "auto".
         replay: a replay log of the outer layer, to repeat its run.
         trace: a file that is to show what all ranks do when; see docs/trace.md.
+        metrics: a file of JSON lines that is to hold losses, scores and loads of ranks; see docs/metrics.md.
+        tensorboard: a folder that is to hold the same for TensorBoard.
 
     Raises:
-        UserError: nothing can be written to ``trace``.
+        UserError: nothing can be written to ``trace`` or ``metrics``, or the run has no metrics.
         RunError: SIGTERM has stopped it, a replay could not go to the end of its run, or it failed.
     """
     if trace:
         from bpt.trace.tracing import check_file  # noqa: PLC0415  only what this run needs; see docs/architecture.md
 
         outcome_of_first(world, None if world.rank else partial(check_file, trace))
+    sinks = _sinks(plan, world, metrics, tensorboard)
     keep_memory(plan.parallel_param)
     if replay and not plan.is_outer:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
@@ -63,7 +70,7 @@ def train(
 
             outcome = train_outer(plan, world, device, signals, resume, replay)
         else:
-            outcome = _together(plan, world, device, signals, resume)
+            outcome = _together(plan, world, device, signals, resume, sinks)
     if outcome.terminated:
         state, saved = snapshot.state_path(plan, outcome.iterations), ""
         if plan.snapshot_after_train:
@@ -92,11 +99,37 @@ def _tracing(path: str, world: Communicator) -> AbstractContextManager[None]:
     return tracing(path, world)
 
 
-def _together(plan: RunPlan, world: Communicator, device: torch.device, signals: SignalActions, resume: str) -> Outcome:
+def _sinks(plan: RunPlan, world: Communicator, metrics: str, tensorboard: str) -> list[Sink]:
+    """Where metrics go."""
+    if not metrics and not tensorboard:
+        return []
+    from bpt.telemetry.metrics_file import MetricsFile, check_metrics_file  # noqa: PLC0415  as above
+    from bpt.telemetry.tensorboard import TensorBoard  # noqa: PLC0415
+
+    if plan.is_outer:
+        raise UserError(
+            "--metrics and --tensorboard tell of ranks that go in step; a run of exchange: SGWU, AGWU or ASGD leaves "
+            "its own reports in <snapshot_prefix>_run/"
+        )
+    if metrics:
+        outcome_of_first(world, None if world.rank else partial(check_metrics_file, metrics))
+    return [*([MetricsFile(metrics)] if metrics else ()), *([TensorBoard(tensorboard)] if tensorboard else ())]
+
+
+def _together(
+    plan: RunPlan,
+    world: Communicator,
+    device: torch.device,
+    signals: SignalActions,
+    resume: str,
+    sinks: Sequence[Sink],
+) -> Outcome:
     if world.size > 1 and world.describe()["fault tolerance"] == "on":
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
-    solver = Solver(plan, device=device, world=world, signals=signals, resume=resume)
-    # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
-    with signals, solver:
-        solver.solve()
+    with Telemetry(plan, sinks) as telemetry:
+        listeners = [telemetry]
+        solver = Solver(plan, device=device, world=world, signals=signals, resume=resume, listeners=listeners)
+        # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
+        with signals, solver:
+            solver.solve()
     return Outcome(solver.iter, solver.terminated)

@@ -45,19 +45,27 @@ class EventBus:
         self.flight = flight
         self.before_end: Callable[[], object] | None = None
         self._sinks: tuple[Sink, ...] = ()
+        self._coarse: tuple[Sink, ...] = ()
         self._lock = threading.Lock()
         self._here = _Here({})
 
-    def add(self, sink: S) -> S:
-        """Let ``sink`` have the events from now on; returns it."""
+    def add(self, sink: S, coarse: bool = False) -> S:
+        """Let ``sink`` have the events from now on; returns it.
+
+        Args:
+            coarse: it is content if a forward and a backward pass are one instruction, where that is faster.
+        """
         with self._lock:
             self._sinks = (*self._sinks, sink)
+            self._coarse += (sink,) * coarse
         return sink
 
     def remove(self, sink: Sink) -> None:
         """Let ``sink`` have no more; one that is not there is passed over."""
         with self._lock:
-            self._sinks = tuple(each for each in self._sinks if each is not sink)
+            self._sinks, self._coarse = (
+                tuple(each for each in sinks if each is not sink) for sinks in (self._sinks, self._coarse)
+            )
 
     @contextmanager
     def into(self, sink: S) -> Iterator[S]:
@@ -82,8 +90,8 @@ class EventBus:
 
     @property
     def listens(self) -> bool:
-        """Whether there are sinks."""
-        return bool(self._sinks)
+        """Whether there are sinks that tell single instructions apart."""
+        return len(self._sinks) > len(self._coarse)
 
     @property
     def what(self) -> Instruction | Activity | None:
@@ -142,7 +150,7 @@ class _Span(Entry):
         layers_of: LayersOf | None = None,
     ) -> None:
         self._bus, self.what, self.message, self._noted, self._layers_of = bus, what, message, noted, layers_of
-        self._flight, self._told = bus.flight if noted else None, bus.listens
+        self._flight, self._told = bus.flight if noted else None, bool(bus._sinks)
         self.method, self.peer, self.nbytes, self.end = "", None, 0, 0.0
 
     def __enter__(self) -> None:
@@ -189,7 +197,7 @@ class _Call(Entry):
         dtype: np.dtype[Any] | None = None,
         flow: int = 0,
     ) -> None:
-        self._bus, self._flight, self._told = bus, bus.flight, calls >= 0 and bus.listens
+        self._bus, self._flight, self._told = bus, bus.flight, calls >= 0 and bool(bus._sinks)
         self.method, self.peer, self.nbytes, self.end = method, peer, sent or received, 0.0
         self._calls, self._sent, self._received, self._dtype, self._flow = calls, sent, received, dtype, flow
 

@@ -16,7 +16,7 @@ from bpt.report.log import number
 from bpt.report.outer import AllocationRow, NodeRow, RunRecord, UpdateRow
 from bpt.schedule.outer.instructions import Average, Order, Report, Settled
 from bpt.schedule.weight_update import Update
-from bpt.solver.display import Lap
+from bpt.solver.display import Lap, display_line
 
 LOG = logging.getLogger("bpt")
 
@@ -134,7 +134,7 @@ class Monitor:
         if not every or iteration // every == self._shown // every or not self._losses:
             return
         self._shown = iteration
-        LOG.info("%s", self._lap.line(iteration, every, self.loss))
+        LOG.info("%s", display_line(iteration, self.loss, self._lap.take(iteration), every))
         LOG.info("Iteration %d, lr = %s", iteration, number(lr_policy.learning_rate(self._plan.optim, iteration)))
 
     @property

@@ -24,11 +24,12 @@ class Lap:
         self._iteration, self._start = iteration, now
         return lap
 
-    def line(self, iteration: int, display: int, loss: float) -> str:
-        """Caffe's line about an iteration that is displayed; takes the lap."""
-        iterations, seconds = self.take(iteration)
-        speed = f"{number(iterations / seconds)} iter/s, {number(seconds)}s/{display} iters"
-        return f"Iteration {iteration} ({speed}), loss = {number(loss)}"
+
+def display_line(iteration: int, loss: float, lap: tuple[int, float], display: int) -> str:
+    """Caffe's line about an iteration that is displayed, one of ``display``, at the end of a lap."""
+    iterations, seconds = lap
+    speed = f"{number(iterations / seconds)} iter/s, {number(seconds)}s/{display} iters"
+    return f"Iteration {iteration} ({speed}), loss = {number(loss)}"
 
 
 def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -> Iterator[str]:

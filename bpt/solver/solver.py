@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,8 @@ from bpt.runtime.healing import hosts_of, outlive
 from bpt.runtime.runtime import Runtime, bind
 from bpt.runtime.testing import Scores
 from bpt.signals import Action, SignalActions
-from bpt.solver.display import Lap, output_lines
+from bpt.solver.display import Lap, display_line, output_lines
+from bpt.solver.milestones import Bound, Displayed, Listener, Milestone, Saved, Tested
 from bpt.solver.tester import Tester
 from bpt.state import held_for
 
@@ -58,10 +60,12 @@ class Solver:
     Args:
         run: the solver's text, as ``read_solver`` gives it, or a plan.
         device, world, signals, resume, observer, make_operator: see ``bind``.
+        listeners: are told each Milestone.
 
     Attributes:
         runtime: what trains.
         loss: of the last iteration.
+        listeners: may be changed at any time.
     """
 
     def __init__(
@@ -74,8 +78,10 @@ class Solver:
         resume: str = "",
         observer: MakeOperator | None = None,
         make_operator: MakeOperator | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         self.plan = plan_of(run)
+        self.listeners = list(listeners)
         self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
         self._attach(self._bind(self.plan, world=world, resume=resume))
         self._hosts = hosts_of(self.runtime.world) if self.runtime.heals else {}
@@ -91,6 +97,11 @@ class Solver:
         runtime.on_loss.append(self._show_if_due)
         self._tester = Tester(self.plan, runtime.tests, self._interrupted)
         self._seen = SeenBalance(runtime.parallel, self.net.graph)
+        self._tell(Bound(runtime))
+
+    def _tell(self, milestone: Milestone) -> None:
+        for listener in self.listeners:
+            listener(milestone)
 
     @property
     def net(self) -> Net:
@@ -140,7 +151,9 @@ class Solver:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
         with self.runtime.events.during(Activity.SNAPSHOT):
-            return self.runtime.snapshot()
+            path = self.runtime.snapshot()
+        self._tell(Saved(self.iter, path))
+        return path
 
     def solve(self) -> None:
         """Train up to ``max_iter``, then snapshot and test as the solver says."""
@@ -241,11 +254,15 @@ class Solver:
                 self._show()
 
     def _show(self) -> None:
-        runtime = self.runtime
-        LOG.info("%s", self._lap.line(self.iter, self.plan.display, runtime.losses.value))
-        for line in output_lines(self.net.graph, runtime.train.outputs.whole(runtime.ran.values), "Train"):
+        runtime, iteration = self.runtime, self.iter
+        outputs = runtime.train.outputs.whole(runtime.ran.values)
+        rate = lr_policy.learning_rate(self.plan.optim, iteration)
+        lap, loss = self._lap.take(iteration), runtime.losses.value
+        LOG.info("%s", display_line(iteration, loss, lap, self.plan.display))
+        for line in output_lines(self.net.graph, outputs, "Train"):
             LOG.info("%s", line)
-        LOG.info("Iteration %d, lr = %s", self.iter, number(lr_policy.learning_rate(self.plan.optim, self.iter)))
+        LOG.info("Iteration %d, lr = %s", iteration, number(rate))
+        self._tell(Displayed(iteration, loss, outputs, rate, *lap))
 
     def test_all(self) -> None:
         """Test every test net and log its scores."""
@@ -257,7 +274,10 @@ class Solver:
     def test(self, index: int) -> Scores | None:
         """Test one test net and log its scores; ``None``: a signal has stopped it."""
         with self.runtime.events.during(Activity.TEST):
-            return self._tester.test(index, self.iter)
+            scores = self._tester.test(index, self.iter)
+        if scores is not None:
+            self._tell(Tested(self.iter, index, scores))
+        return scores
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""
