@@ -84,6 +84,7 @@ class Net(nn.Module):
             layer.follow(self._pass)
             notice_unused_settings(layer)
             layer.samples = _samples(graph, node)
+            layer.set_up([graph.edges[edge].shape for edge in node.bottoms])
             stated = blobs_in_text(node.spec, [graph.params[index].shape for index in node.params])
             for index in node.params:
                 param = graph.params[index]

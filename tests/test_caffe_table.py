@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import bpt
+import bpt.caffe
 from bpt.cli.main import COMMANDS, make_parser
 from bpt.errors import BptError
 from bpt.layers import LAYERS
-from bpt.layers.python_pycaffe import caffe_for_import
 from bpt.plan.resolve import read_plan
 from bpt.plan.violations import refuse, violations
 from bpt.proto import bpt_pb2 as pb
@@ -300,28 +300,20 @@ def test_the_names_of_pycaffe(tmp_path: Path) -> None:
     net.write_text(INPUT)
     path = tmp_path / "solver.prototxt"
     path.write_text(f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1')
+    listed = [(row, name) for row in rows("pycaffe") for name in row.names]
     with bpt.get_solver(path) as solver:
         holders = {"Net": solver.net, "Solver": solver, "Blob": solver.net.blobs["x"]}
-        for row in rows("pycaffe"):
-            for name in row.names:
-                holder, _, attribute = name.rpartition(".")
-                if name in ELSEWHERE:
-                    assert row.state == "works"
-                elif holder in ("", *holders):
-                    there = hasattr(holders[holder], attribute) if holder else attribute in bpt.__all__
-                    assert there == (row.state == "works"), name
-                else:
-                    assert row.state == "absent"
+        for row, name in listed:
+            holder, *attributes = name.split(".")
+            found: object = holders.get(holder) or getattr(bpt.caffe, holder)
+            for attribute in attributes:
+                found = getattr(found, attribute)
+            assert row.state == ("refused" if name in REFUSED_NAMES else "works"), name
+    top = {name for _, name in listed if "." not in name}
+    assert top | {"proto", "install"} == set(bpt.caffe.__all__)
 
 
-# pycaffe's names that are there under another, or in another place.
-ELSEWHERE = frozenset({"layers", "params", "Layer"})
-
-
-def test_the_names_that_are_elsewhere() -> None:
-    remarks = {name: row.remark for row in rows("pycaffe") for name in row.names}
-    assert remarks["layers"] == remarks["params"] == "`bpt.L` and `bpt.P`"
-    assert callable(bpt.L.ReLU)
-    assert bpt.P.Pooling.MAX == pb.PoolingParameter.MAX
-    with caffe_for_import():
-        assert importlib.import_module("caffe").Layer
+# Each says by a UserError what to do instead: tests/caffe/test_names.py, test_classifier.py.
+REFUSED_NAMES = frozenset(
+    {"NCCL", "set_solver_count", "set_solver_rank", "set_multiprocess", "Detector.detect_selective_search"}
+)

@@ -9,6 +9,8 @@ import logging
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,18 +32,22 @@ def blocks(guide: Path) -> list[str]:
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The current folder is like the repository after ``make demo``, on fewer digits and less training."""
     (tmp_path / "prototxt").symlink_to(ROOT / "prototxt")
     (tmp_path / "data" / "digits").mkdir(parents=True)
     for part in ("train_lmdb", "test_lmdb"):
         (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])  # a guide may install bpt.caffe as caffe
     monkeypatch.setattr(logging.getLogger("bpt"), "level", logging.WARNING)  # a guide may set it
     with bpt.get_solver("prototxt/lenet/solver.prototxt", "test_initialization: false random_seed: 1") as solver:
         solver.step(30)
         (tmp_path / "snapshots" / "lenet").mkdir(parents=True)
         solver.net.save("snapshots/lenet/lenet_iter_1000.caffemodel")
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "caffe"]:
+        del sys.modules[name]
 
 
 @pytest.mark.usefixtures("repository")

@@ -204,9 +204,9 @@ class TestMistakes:
             (lambda: P.Poolin, 'no message of the schema called "Poolin" has enum values; did you mean "Pooling"?'),
             (
                 lambda: L.ReLU(L.Slice(L.Input(), ntop=2)),
-                "L.ReLU: bottom 0 must be a top of another layer, not a tuple; unpack it",
+                "ReLU input 0 is not a Top (type is <class 'tuple'>)",
             ),
-            (lambda: L.ReLU("data"), "L.ReLU: bottom 0 must be a top of another layer, not a str"),
+            (lambda: L.ReLU("data"), "ReLU input 0 is not a Top (type is <class 'str'>)"),
             (lambda: L.ReLU(in_place=True), "L.ReLU: in_place needs a bottom to work in"),
             (
                 lambda: setattr(NetSpec(), "data", L.Input(ntop=2)),

@@ -33,6 +33,19 @@ class WarpedWindow(NamedTuple):
     left: int
 
 
+class Place(NamedTuple):
+    """What of an image is shown where in a crop: first and last column and row, and the part of the crop they fill."""
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+    top: int
+    left: int
+    height: int
+    width: int
+
+
 class WindowCrop:
     """How windows become crops of ``size`` × ``size`` pixels.
 
@@ -55,25 +68,30 @@ class WindowCrop:
         Raises:
             DataError: the window is empty, or not in the image.
         """
+        at = self.place(window, image.shape[1], image.shape[2], mirror)
+        if min(at.height, at.width) < 1:
+            return WarpedWindow(np.empty((len(image), 0, 0), np.uint8), 0, 0)
+        pixels = resize(image[:, at.y1 : at.y2 + 1, at.x1 : at.x2 + 1], at.height, at.width)
+        return WarpedWindow(pixels[:, :, ::-1] if mirror else pixels, at.top, at.left)
+
+    def place(self, window: Window, rows: int, columns: int, mirror: bool = False) -> Place:
+        """What a crop of ``window`` shows of an image of so many pixels; raises as a call does."""
         _, _, x1, y1, x2, y2 = window
         top = left = 0
         height = width = self.size
         is_window = x1 <= x2 and y1 <= y2
         if is_window and (self._pad or self._square):
             (x1, x2), (y1, y2) = self._widened(window)
-            x1, x2, before, after, width = self._along(x1, x2, image.shape[2])
-            y1, y2, top, _, height = self._along(y1, y2, image.shape[1])
+            x1, x2, before, after, width = self._along(x1, x2, columns)
+            y1, y2, top, _, height = self._along(y1, y2, rows)
             left = after if mirror else before
             height, width = min(height, self.size - top), min(width, self.size - left)
-        if not (is_window and 0 <= x1 <= x2 < image.shape[2] and 0 <= y1 <= y2 < image.shape[1]):
+        if not (is_window and 0 <= x1 <= x2 < columns and 0 <= y1 <= y2 < rows):
             raise DataError(
                 f"the window {' '.join(map(str, window[2:]))} (x1 y1 x2 y2) is not in the image of "
-                f"{image.shape[2]} × {image.shape[1]} pixels"
+                f"{columns} × {rows} pixels"
             )
-        if min(height, width) < 1:
-            return WarpedWindow(np.empty((len(image), 0, 0), np.uint8), 0, 0)
-        pixels = resize(image[:, y1 : y2 + 1, x1 : x2 + 1], height, width)
-        return WarpedWindow(pixels[:, :, ::-1] if mirror else pixels, top, left)
+        return Place(x1, y1, x2, y2, top, left, height, width)
 
     def _widened(self, window: Window) -> tuple[tuple[int, int], tuple[int, int]]:
         """The window with its context, perhaps beyond the image: first and last column, first and last row."""

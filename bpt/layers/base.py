@@ -4,8 +4,8 @@ Life of a layer:
 
 1. ``infer`` (a classmethod) checks the text against the bottoms' shapes and tells the shapes of tops
    and parameters. It allocates nothing, so a plan or a summary of a net of any size is cheap.
-2. ``Layer(spec, context)`` makes the layer; the Net then gives it its parameters as ``self.blobs``,
-   in Caffe's order and shapes, filled by the text's fillers.
+2. ``Layer(spec, context)`` makes the layer; the Net then tells it the shapes of its bottoms (``set_up``) and gives it
+   its parameters as ``self.blobs``, in Caffe's order and shapes, filled by the text's fillers.
 3. ``forward(*bottoms)`` computes the tops from the bottoms, in Caffe's arithmetic. Gradients come from
    autograd, or from a ``torch.autograd.Function`` where Caffe's rule differs from calculus or ours is
    faster. Bottoms are never modified, except through the in-place rule of ``Layer.in_place``.
@@ -221,6 +221,9 @@ class Layer(nn.Module):
     @kept.setter
     def kept(self, states: tuple[Tensor, ...]) -> None:
         assert not states, f"{self.spec.name}: {self.spec.type} keeps nothing"
+
+    def set_up(self, bottoms: Sequence[Shape]) -> None:
+        """Get ready for bottoms of these shapes, of the whole batch (Caffe: ``LayerSetUp``); the Net calls it once."""
 
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         """Give the layer its next parameter blob; the Net calls this."""

@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, ParamSpec, Shape
 from bpt.layers.base import LAYERS, Layer
+from bpt.layers.pycaffe_blob import OwnBlob
 from bpt.layers.python_checks import check_forward, notice_cut
 from bpt.layers.python_class import FIELD, find_class
 from bpt.layers.python_errors import running, setting_up
@@ -38,7 +39,8 @@ class Python(Layer):
     numbers of the run's seed. What it draws from torch in training comes from that, too, and on many ranks differs with
     their number.
 
-    Or it has ``setup``, ``reshape``, ``forward`` and ``backward``, as pycaffe asks; see ``PycaffeModule``.
+    Or it has ``setup``, ``reshape``, ``forward`` and ``backward``, as pycaffe asks; see ``PycaffeModule``. Blobs: those
+    that its ``setup`` adds.
 
     The class is made to find the shapes of a graph, once or twice for each graph, and then for each net. On many ranks
     each one has a module of its own, which must treat each sample by itself.
@@ -57,9 +59,14 @@ class Python(Layer):
         if context.precision.compute != torch.float32:  # which modules are made in, but for what they choose
             self.module.to(context.precision.compute)
         self.train(self.training)
-        self._members = _members(self.module)
+        self._members = _members(self.module)  # of a layer of pycaffe there are none before its setup
         self._number = len(spec.tops)
         self._seen_cuts = False
+
+    @property
+    def own(self) -> object:
+        """The object of the user's class."""
+        return self.module.layer if isinstance(self.module, PycaffeModule) else self.module
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -90,6 +97,11 @@ class Python(Layer):
                 )
         return super().mixes_samples(spec, bottoms)
 
+    def set_up(self, bottoms: Sequence[Shape]) -> None:
+        if isinstance(self.module, PycaffeModule):
+            self.module.shape([np.zeros(shape, np.float32) for shape in bottoms])
+            self._members = _members(self.module)
+
     def add_blob(self, values: nn.Parameter, shape: Shape) -> None:
         member = self._members[len(self.blobs)]
         if tuple(values.shape) != shape:
@@ -98,9 +110,7 @@ class Python(Layer):
         with torch.no_grad():
             if values.isnan().all():
                 values.copy_(member.values)
-        if member.is_parameter:
-            for owner, name in member.places:
-                setattr(owner, name, values)
+        member.become(values)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         if torch.compiler.is_compiling():  # tracers know their own errors, and stumble over what catches them
@@ -155,11 +165,31 @@ class _Member:
         values: Tensor = getattr(owner, name)
         return values
 
+    def become(self, values: nn.Parameter) -> None:
+        """Let the module compute with ``values``, which a net holds; a buffer it keeps to itself."""
+        for owner, name in self.places if self.is_parameter else ():
+            setattr(owner, name, values)
 
-def _members(module: nn.Module) -> list[_Member]:
+
+@dataclass
+class _OwnMember:
+    """A parameter of a layer of pycaffe."""
+
+    blob: OwnBlob
+    is_parameter = True
+
+    @property
+    def values(self) -> Tensor:
+        return self.blob.values
+
+    def become(self, values: nn.Parameter) -> None:
+        self.blob.belong_to(values)
+
+
+def _members(module: nn.Module) -> Sequence[_Member | _OwnMember]:
     """Parameters, in the order of ``parameters()``, then persistent buffers."""
     if isinstance(module, PycaffeModule):
-        return []
+        return [_OwnMember(blob) for blob in module.blobs]
     found: dict[int, _Member] = {}
     for is_parameter in (True, False):
         for owner in module.modules():
@@ -215,7 +245,8 @@ def _infer_pycaffe(spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         assert isinstance(module, PycaffeModule)
         tops = module.shape([np.zeros(shape, np.float32) for shape in bottoms])
         missing = "" if module.has_backward else f"{spec.param.python_param.layer} has no backward"
-        return LayerShapes(tuple(tops), forward_only=missing)
+        params = tuple(ParamSpec(blob.shape, _UNFILLED) for blob in module.blobs)
+        return LayerShapes(tuple(tops), params, forward_only=missing)
 
 
 def _tops(spec: LayerSpec, number: int, result: object, dtype: torch.dtype) -> tuple[Tensor, ...]:

@@ -10,8 +10,8 @@ from types import ModuleType
 
 from bpt.errors import LayerError, did_you_mean
 from bpt.graph.spec import LayerSpec
+from bpt.layers.caffe_import import caffe_for_import
 from bpt.layers.python_errors import explain
-from bpt.layers.python_pycaffe import caffe_for_import
 
 FIELD = "python_param"
 REFUSED = "BPT_NO_PYTHON_LAYERS"

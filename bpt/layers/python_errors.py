@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from bpt.errors import BptError, RunError
+from bpt.errors import BptError, LayerError, RunError
 from bpt.failures import is_out_of_memory
 from bpt.graph.spec import LayerSpec
 
@@ -39,9 +39,17 @@ def explain(error: BaseException) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}: {what}" if own else what
 
 
+class SetupError(LayerError):
+    """What the user's code has raised before the run, which is the cause."""
+
+
+class CodeError(RunError):
+    """What the user's code has raised in the run, which is the cause."""
+
+
 @contextmanager
 def running(spec: LayerSpec, doing: str) -> Iterator[None]:
-    """What the user's code raises inside becomes a RunError; ``doing`` ("forward") tells where it was called."""
+    """What the user's code raises inside becomes a CodeError; ``doing`` ("forward") tells where it was called."""
     try:
         yield
     except BptError:
@@ -49,16 +57,16 @@ def running(spec: LayerSpec, doing: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise  # the net knows what to say
-        raise RunError(f'layer "{spec.name}": {doing} of {spec.param.python_param.layer}: {explain(error)}') from error
+        raise CodeError(f'layer "{spec.name}": {doing} of {spec.param.python_param.layer}: {explain(error)}') from error
 
 
 @contextmanager
 def setting_up(spec: LayerSpec, doing: str) -> Iterator[None]:
-    """The same before the run, as a LayerError."""
+    """The same before the run, as a SetupError."""
     try:
         yield
     except BptError:
         raise
     except (Exception, SystemExit) as error:
         message = f"{doing} of {spec.param.python_param.layer}: {explain(error)}"
-        raise spec.error(message, "python_param") from error
+        raise SetupError(spec.name, message, spec.origin("python_param")) from error

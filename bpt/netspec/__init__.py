@@ -14,7 +14,8 @@
 layers their names. Names and order of what comes out are pycaffe's; mistakes are found where they are made.
 """
 
-from bpt.netspec.layers import Function, L, P, Top
-from bpt.netspec.net_spec import NetSpec, to_proto
+from bpt.netspec.function import Function, Top, to_proto
+from bpt.netspec.layers import L, P
+from bpt.netspec.net_spec import NetSpec
 
 __all__ = ["Function", "L", "NetSpec", "P", "Top", "to_proto"]

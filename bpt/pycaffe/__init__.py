@@ -8,5 +8,25 @@ from bpt.pycaffe.blob import Blob
 from bpt.pycaffe.module import load_module
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.solver import Solver, get_solver
+from bpt.pycaffe.solver_types import (
+    AdaDeltaSolver,
+    AdaGradSolver,
+    AdamSolver,
+    NesterovSolver,
+    RMSPropSolver,
+    SGDSolver,
+)
 
-__all__ = ["Blob", "Net", "Solver", "get_solver", "load_module"]
+__all__ = [
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "Blob",
+    "NesterovSolver",
+    "Net",
+    "RMSPropSolver",
+    "SGDSolver",
+    "Solver",
+    "get_solver",
+    "load_module",
+]

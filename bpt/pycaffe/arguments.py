@@ -20,9 +20,9 @@ Path = str | os.PathLike[str]
 _MOST_LISTED = 20  # names that a message lists
 
 
-def several(given: str | Sequence[str]) -> tuple[str, ...]:
-    """A single name stands for a list of one."""
-    return (given,) if isinstance(given, str) else tuple(given)
+def several(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """A single name stands for a list of one, ``None`` for none."""
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 
 
 class Named(dict[str, T]):

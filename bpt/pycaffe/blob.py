@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bpt.errors import UserError
-from bpt.graph.spec import Shape, count
+from bpt.graph.spec import Shape
+from bpt.layers.pycaffe_blob import LegacyAxes
 from bpt.pycaffe.mirror import Array, Mirror
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
@@ -22,7 +23,7 @@ class Mirrors(NamedTuple):
     diff: Mirror
 
 
-class Blob(Single):
+class Blob(LegacyAxes, Single):
     """A blob or a parameter of a Net: ``data`` and ``diff``, arrays in its shape and the net's precision.
 
     Both may be written to (``blob.data[...] = x``), for the next pass to use. An array that is kept over a pass
@@ -45,11 +46,6 @@ class Blob(Single):
     @property
     def shape(self) -> Shape:
         return self._shape()
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return count(self.shape)
 
     def reshape(self, *shape: int) -> None:
         """Give an input of the net another shape, with zeros in it.

@@ -13,21 +13,27 @@ import torch
 
 from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
+from bpt.context import PassContext
+from bpt.device import CPU
 from bpt.errors import UserError, did_you_mean
 from bpt.execute import debug_info
-from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.memory_data import MemoryData
+from bpt.net import Net as CoreNet
 from bpt.plan.nets import NetPlan, file_plan
+from bpt.pycaffe import mode
+from bpt.pycaffe.all_batches import forward_all, forward_backward_all
 from bpt.pycaffe.arguments import Named, Path, checked_device, floats, phase_and_weights, several
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.mirror import Array
-from bpt.pycaffe.operator import BlobOperator
+from bpt.pycaffe.operator import BlobOperator, Callback
+from bpt.pycaffe.raised import as_raised
 from bpt.pycaffe.single import Single
+from bpt.pycaffe.structure import NetStructure
 from bpt.pycaffe.whole_pass import WholePass
 from bpt.runtime.half_precision import net_in
 
 
-class Net(Single):
+class Net(NetStructure, Single):
     """A network, its blobs and its parameters.
 
     ``blobs`` holds a Blob for each blob by name, ``params`` the list of the parameters of each layer that has any,
@@ -36,12 +42,13 @@ class Net(Single):
     command line does. A Net cannot be copied or pickled; make another of the same text.
 
     Args:
-        path: the network's text file.
+        network_file: the network's text file.
         phase: ``bpt.TRAIN`` or ``bpt.TEST``; there is no default.
         weights: a file of weights to start from; else the text's fillers draw them, the same ones every time.
-            pycaffe's old order ``Net(path, weights, phase)`` works too.
+            pycaffe's old order ``Net(network_file, weights, phase)`` works too.
         level, stages: the rest of the NetState.
-        device: where to compute, e.g. ``"cuda"``.
+        device: where to compute, e.g. ``"cuda"``; by default where ``set_mode_cpu`` and ``set_mode_gpu`` of
+            ``bpt.caffe`` say, else on the CPU.
         precision: in which numbers, as a solver's ``precision`` says it: "BFLOAT16". Arrays are of float32 then, too.
 
     Raises:
@@ -49,6 +56,12 @@ class Net(Single):
         PrototxtError: the text is wrong; says where.
         FileError: the weights cannot be read, or do not fit the net.
         RunError: there is not enough memory.
+
+    What the code of a Python layer raises passes as it is.
+
+    Attributes:
+        before_forward, after_forward, before_backward, after_backward: each takes a function, which is called from then
+            on with the number of each layer that is run, as here in ``layers``.
     """
 
     _no_copy = (
@@ -61,19 +74,21 @@ class Net(Single):
 
     def __init__(
         self,
-        path: Path,
+        network_file: Path,
         phase: int | Path | None = None,
         weights: Path | int | None = None,
         *,
         level: int = 0,
-        stages: str | Sequence[str] = (),
-        device: torch.device | str = "cpu",
+        stages: str | Sequence[str] | None = (),
+        device: torch.device | str | None = None,
         precision: str = "FLOAT32",
     ) -> None:
         phase, weights = phase_and_weights(phase, weights)
-        chosen = checked_device(device)
-        plan = file_plan(os.fspath(path), phase, level, several(stages))
-        operator = BlobOperator(net_in(precision, plan.graph(), chosen), chosen)
+        chosen = mode.chosen_device() or CPU if device is None else checked_device(device)
+        plan = file_plan(os.fspath(network_file), phase, level, several(stages))
+        with as_raised():
+            net = net_in(precision, plan.graph(), chosen, PassContext(mode.chosen_seed() or 0))
+        operator = BlobOperator(net, chosen)
         operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
         if operator.whole.fits:
             keep_freed_memory()
@@ -112,22 +127,15 @@ class Net(Single):
         self.params = Named(params, "the net has no layer with parameters called")
 
     @property
-    def _graph(self) -> LayerGraph:
-        return self._operator.net.graph
+    def _core(self) -> CoreNet:
+        return self._operator.net
 
-    @property
-    def inputs(self) -> list[str]:
-        """Names of the blobs that the caller sets, in order."""
-        return list(self._graph.inputs)
-
-    @property
-    def outputs(self) -> list[str]:
-        """Names of the blobs that no layer reads, sorted."""
-        return [edge.blob for edge in self._graph.outputs]
+    forward_all = forward_all
+    forward_backward_all = forward_backward_all
 
     def forward(
         self,
-        blobs: str | Sequence[str] = (),
+        blobs: str | Sequence[str] | None = (),
         start: str | None = None,
         end: str | None = None,
         **inputs: npt.ArrayLike,
@@ -152,7 +160,7 @@ class Net(Single):
             self._assign(self.blobs[name].data, value, name)
         tops = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].tops]
         wanted = self._named(*(tops if end else self.outputs), *several(blobs))
-        with self._in_use():
+        with self._in_use(), as_raised():
             # As in the solver's loop, every pass through the whole net has random numbers of its own.
             context = self._operator.net.context
             if first or last < len(self._graph) - 1:
@@ -176,7 +184,7 @@ class Net(Single):
 
     def backward(
         self,
-        diffs: str | Sequence[str] = (),
+        diffs: str | Sequence[str] | None = (),
         start: str | None = None,
         end: str | None = None,
         **top_diffs: npt.ArrayLike,
@@ -201,7 +209,7 @@ class Net(Single):
             self._assign(blob.diff, top_diffs[name], name)
         bottoms = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].bottoms]
         wanted = self._named(*(bottoms if end else self.inputs), *several(diffs))
-        with self._in_use():
+        with self._in_use(), as_raised():
             for index in range(first, last - 1, -1):
                 self._operator.backward(index)
                 if self._graph.debug_info:
@@ -242,6 +250,59 @@ class Net(Single):
         with self._in_use():
             self._operator.net.reshape(self._plan.graph(shapes))
             self._operator.forget_blobs()
+
+    def share_with(self, other: Net) -> None:
+        """Have the parameters of the layers of the same names in ``other``: from now on they are one memory.
+
+        Raises:
+            UserError: such a layer's have other shapes, or lie on another device; then nothing is shared.
+        """
+        mine, theirs = (net._core.values_by_name() for net in (self, other))
+        pairs = {blob: (value, theirs[blob]) for blob, value in mine.items() if blob in theirs}
+        for (layer, number), (own, value) in pairs.items():
+            if own.shape != value.shape or own.device != value.device or own.dtype != value.dtype:
+                kinds = [f"{tuple(each.shape)} on {each.device} ({each.dtype})" for each in (own, value)]
+                raise UserError(f'layer "{layer}": parameter {number} is {kinds[0]}, that to share {kinds[1]}')
+        with self._in_use(new_parameters=True), other._in_use():
+            for net in (self, other):  # each changes the other's from now on, without telling
+                net._operator.complete()
+                net._operator.whole = None
+            for own, value in pairs.values():
+                own.data = value.data
+        for mirror in self._parameters:  # an array from before shows, as in Caffe, what was before
+            mirror.forget()
+
+    def before_forward(self, call: Callback) -> None:
+        self._operator.before_forward.append(self._showing(call))
+
+    def after_forward(self, call: Callback) -> None:
+        self._operator.after_forward.append(self._showing(call))
+
+    def before_backward(self, call: Callback) -> None:
+        self._operator.before_backward.append(self._showing(call))
+
+    def after_backward(self, call: Callback) -> None:
+        self._operator.after_backward.append(self._showing(call))
+
+    def _showing(self, call: Callback) -> Callback:
+        """``call``, which sees in the middle of a pass what the net holds, and may write to it."""
+        return lambda layer: self._shown_to(lambda: call(layer))
+
+    def _shown_to(self, call: Callable[[], object]) -> None:
+        for mirror in self._mirrors:
+            mirror.show()
+        call()
+        for mirror in self._mirrors:
+            mirror.take()
+
+    def save_hdf5(self, path: Path) -> None:
+        """Write the weights as HDF5, whatever ``path`` ends in."""
+        with self._in_use():
+            snapshot.save_weights(self._operator.net, os.fspath(path), as_hdf5=True)
+
+    def load_hdf5(self, path: Path) -> None:
+        """``copy_from``, as pycaffe calls it for HDF5."""
+        self.copy_from(path)
 
     def save(self, path: Path) -> None:
         """Write the weights as Caffe reads them: HDF5 if ``path`` ends in ``.h5``, else a ``.caffemodel``."""

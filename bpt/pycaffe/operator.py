@@ -20,6 +20,9 @@ from bpt.layers import DataLayer
 from bpt.net import Net
 from bpt.pycaffe.whole_pass import WholePass, copied, share_memory, sources
 
+Callback = Callable[[int], object]
+"""Is told the number of a layer."""
+
 
 class Memory(dict[int, Tensor]):
     """Tensors by edge. All versions of a blob that layers rewrite in place are one: the last that was written.
@@ -63,6 +66,7 @@ class BlobOperator(SegmentOperator):
     Attributes:
         whole: how to run the net as one; ``None``: layer by layer only.
         in_use: opens a scope in which the blobs' tensors may be replaced.
+        before_forward, after_forward, before_backward, after_backward: what is called at each layer of a pass.
     """
 
     def __init__(self, net: Net, device: torch.device | str) -> None:
@@ -72,6 +76,10 @@ class BlobOperator(SegmentOperator):
         self.closed = False
         self.whole: WholePass | None = None
         self.in_use: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.before_forward: list[Callback] = []
+        self.after_forward: list[Callback] = []
+        self.before_backward: list[Callback] = []
+        self.after_backward: list[Callback] = []
         self._samples: dict[int, Tensor] | None = None  # of a pass that has left blobs out
         self._looked_at: set[int] = set()  # edges, since the last pass
         self._went_inside = False  # whether since the last pass a caller needed more than blobs
@@ -121,7 +129,7 @@ class BlobOperator(SegmentOperator):
         """
         wanted, inside = self._looked_at.union(looked_at), self._went_inside
         self._looked_at, self._went_inside = set(), False
-        if self.whole is None or not self.whole.fits or inside:
+        if self.whole is None or not self.whole.fits or inside or self.calls:
             self._samples = None  # all blobs are made anew
             return False
         graph = self.net.graph
@@ -145,6 +153,11 @@ class BlobOperator(SegmentOperator):
             self.complete()
         return True
 
+    @property
+    def calls(self) -> bool:
+        """Whether somebody wants to be called at each layer."""
+        return bool(self.before_forward or self.after_forward or self.before_backward or self.after_backward)
+
     def look_inside(self) -> None:
         """``complete`` the pass, for a caller who may well do so after the next one, which then leaves out nothing."""
         self._went_inside = True
@@ -162,7 +175,7 @@ class BlobOperator(SegmentOperator):
                 self.values[edge] = tensor.contiguous()
             for node in self.net.graph.nodes:
                 if node.bottoms:
-                    self.forward(node.index)
+                    self._forward(node.index)
             for edge, tensor in shown.items():  # what a caller may have written since
                 if self.values[edge].shape == tensor.shape:
                     self.values[edge].data.copy_(tensor.data)
@@ -170,6 +183,13 @@ class BlobOperator(SegmentOperator):
                     self.values[edge] = tensor
 
     def forward(self, index: int, micro: int | None = None, *, grad: bool = True) -> None:
+        for call in self.before_forward:
+            call(index)
+        self._forward(index, micro, grad=grad)
+        for call in self.after_forward:
+            call(index)
+
+    def _forward(self, index: int, micro: int | None = None, *, grad: bool = True) -> None:
         node = self.net.graph.nodes[index]
         if self.closed and isinstance(self.net.layer(node), DataLayer):
             raise UserError(f'layer "{node.name}" cannot read data: the net is closed')
@@ -189,17 +209,39 @@ class BlobOperator(SegmentOperator):
                 self.values[edge] = self.values[edge].clone()
 
     def backward(self, index: int, micro: int | None = None, update: Update | None = None) -> None:
-        node = self.net.graph.nodes[index]
-        if not node.needs_backward:
-            return
+        for call in self.before_backward:
+            call(index)
+        if self.net.graph.nodes[index].needs_backward:
+            self._backward(index, micro, update)
+        for call in self.after_backward:
+            call(index)
+
+    def _backward(self, index: int, micro: int | None, update: Update | None) -> None:
         self.look_inside()
         if index not in self.outcome.segments:
-            raise UserError(f'layer "{node.name}": backward needs a forward pass before it')
+            self._prepare_backward(index)
+        if self.net.graph.nodes[index].type == "Python":  # its code may do more than to hand diffs on
+            for edge in self.net.graph.nodes[index].tops:
+                self.diff(edge)
         state = self.outcome.segments[index]
         for leaf in state.leaves.values():
             leaf.grad = None
         super().backward(index, micro, update)
         self.outcome.segments[index] = state  # for the next time
+
+    def _prepare_backward(self, index: int) -> None:
+        """Without a forward pass of the layer, or if its parameters have changed since: go backward, as Caffe's layers
+        do, from what the blobs hold."""
+        node = self.net.graph.nodes[index]
+        layer = self.net.layer(node)
+        overwritten = layer.in_place and not layer.elementwise
+        if overwritten or not (layer.repeatable or node.type == "Python"):
+            raise UserError(f'layer "{node.name}": backward needs a forward pass before it')
+        tops = {edge: self.data(edge) for edge in node.tops}
+        self._forward(index)
+        for edge, shown in tops.items():
+            if self.values[edge].shape == shown.shape:
+                self.values[edge] = shown
 
     def close(self) -> None:
         self.closed = True

@@ -125,6 +125,7 @@ class Runtime:
         losses: the smoothed loss.
         scale: by what losses are multiplied, and gradients divided again.
         heals: whether the run goes on when a rank is lost; see ``healing``.
+        before_passes: called when an iteration begins.
         on_loss: called with the loss of each iteration.
         before_update: likewise, when the gradients are those of all ranks and no parameter has been updated by them.
     """
@@ -150,6 +151,7 @@ class Runtime:
         self._ending = ending
         self.iteration = 0
         self.loss = 0.0
+        self.before_passes: list[Callable[[], object]] = []
         self.on_loss: list[Callable[[float], object]] = []
         self.before_update: list[Callable[[float], object]] = []
         for note in plan.notes:
@@ -297,6 +299,8 @@ class Runtime:
         lr_policy.log_step(self.plan.optim, self.iteration)
         self._came_from = starting_point.positions_of({"train": self.net})
         self._come_to_border(self.iteration)
+        for call in self.before_passes:
+            call()
         observed = observed and self.observed is not None
         self.rule.keep_updates(observed or self.plan.debug_info or self.plan.snapshot_diff)
         if observed:
@@ -317,6 +321,13 @@ class Runtime:
         self.tuner.end()
         if self.following and tuned:
             self.following.end(self.iteration + 1)
+
+    def apply_update(self) -> None:
+        """Update all parameters from the gradients that they have, which the rule then keeps; an iteration is done."""
+        self.rule.keep_updates(True)
+        self.rule.update(lr_policy.learning_rate(self.plan.optim, self.iteration), self.iteration)
+        self.iteration += 1
+        self.executor.forget()
 
     def run(self, iterations: int) -> None:
         """Train so many iterations."""

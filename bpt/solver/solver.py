@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 
@@ -17,6 +17,7 @@ from bpt.errors import BptError, RunError
 from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim import lr_policy
+from bpt.optim.optim_spec import OptimSpec
 from bpt.plan.resolve import plan_of
 from bpt.plan.spec import RunPlan
 from bpt.proto.sources import SolverSource
@@ -135,6 +136,10 @@ class Solver:
         """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
         self._lock.close()
         self.runtime.close(failed)
+
+    def go_on_by(self, optim: OptimSpec) -> None:
+        """Take learning rates from another spec from now on, of the same rule."""
+        self.plan = self.runtime.plan = replace(self.plan, optim=optim)
 
     def restore(self, path: str) -> None:
         """Go on from the solver state at ``path``.

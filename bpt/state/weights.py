@@ -34,6 +34,7 @@ def save_weights(
     diffs: Diffs | None = None,
     comm: Communicator | None = None,
     parts: Sequence[Part] | None = None,
+    as_hdf5: bool = False,
 ) -> None:
     """Write all parameters of ``net``, so that Caffe reads them: HDF5 if ``path`` ends in ``.h5``, else binary.
 
@@ -44,6 +45,7 @@ def save_weights(
         diffs: also write these, one for each parameter that this rank holds, in the order of ``net.held``.
         comm: the ranks that hold the net; by default this one has all of it.
         parts: what each rank of ``comm`` holds.
+        as_hdf5: HDF5, whatever ``path`` ends in.
 
     Raises:
         WriteError: the file could not be written; what stood there before is intact. All ranks raise it.
@@ -51,7 +53,7 @@ def save_weights(
     """
     comm = comm or SerialCommunicator()
     layers = layers_of(net, diffs, comm, parts or (net.part,))
-    write = hdf5.write_weights if path.endswith(".h5") else binary.write_weights
+    write = hdf5.write_weights if as_hdf5 or path.endswith(".h5") else binary.write_weights
     write_together(comm, blobs_of(layers), lambda: write(net.graph.name, layers, path))
 
 

@@ -48,7 +48,7 @@ def test_what_is_not_found(write: Write) -> None:
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("def f(:\n", "SyntaxError: invalid syntax"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
-        ("import caffe; caffe.io\n", "AttributeError: module 'caffe' has no attribute 'io'"),
+        ("import caffe; caffe.oi\n", "AttributeError: module 'caffe' has no attribute 'oi'"),
     ],
 )
 def test_a_module_that_fails_when_imported(write: Write, code: str, message: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import bpt
 from bpt.context import PassContext
 from bpt.errors import LayerError, RunError
 from bpt.net import Net
@@ -113,13 +115,9 @@ def test_only_the_last_pass_of_pycaffe_goes_back(write: Write) -> None:
 def test_mistakes_of_pycaffe_layers(write: Write) -> None:
     start = "import caffe\nclass L(caffe.Layer):\n"
     ready = start + "    def setup(self, bottom, top): pass\n    def reshape(self, bottom, top): top[0].reshape(1)\n"
-    module = write(
-        start + "    def setup(self, b, t):\n        self.blobs.add_blob(3)\n    reshape = forward = setup\n"
-    )
-    assert error_of(body(module), (2,)) == (
-        f"setup of L: {Path.cwd()}/{module}.py:4: NotImplementedError: self.blobs.add_blob: bpt trains the parameters "
-        "of a torch.nn.Module; write the layer as one"
-    )
+    module = write(start + "    def setup(self, b, t): pass\n")
+    error = "AttributeError: 'L' object has no attribute 'reshape'"
+    assert error_of(body(module), (2,)) == f"reshape of L: {error}"
     module = write(ready + "    def forward(self, bottom, top):\n        bottom[0].data[...] = 0\n")
     message = run_error(one_layer(body(module), (2,)), torch.ones(2))
     assert message == (
@@ -185,3 +183,81 @@ def test_reshape_like(write: Write) -> None:
     module = write(BLOBS.replace("top[0].reshape(*bottom[0].shape)", "top[0].reshape_like(bottom[0])"))
     x = torch.rand(5, 3)
     assert torch.equal(one_layer(body(module), (2, 3), tops=2)(x)[0], x**2)
+
+
+SCALE = """
+import caffe
+import numpy as np
+
+class L(caffe.Layer):
+    def setup(self, bottom, top):
+        self.blobs.add_blob(bottom[0].channels)
+        self.blobs.add_blob(*self.blobs[0].shape)
+        self.blobs[0].data[...] = 0.5
+        assert (len(self.blobs), self.blobs[0].count, self.blobs[1].shape) == (2, bottom[0].channels, (3,))
+
+    def reshape(self, bottom, top):
+        top[0].reshape_like(bottom[0])
+
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data * self.blobs[0].data + self.blobs[1].data
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = top[0].diff * self.blobs[0].data
+        self.blobs[0].diff[...] += (top[0].diff * bottom[0].data).sum(0)
+        self.blobs[1].diff[...] = top[0].diff.sum(0)
+"""
+
+
+def test_parameters_of_pycaffe(write: Write, tmp_path: Path) -> None:
+    """A scale and a bias: trained, saved, loaded and shared as those of any layer; refused until now."""
+    text = """
+        layer { name: "in" type: "Input" top: "x" top: "y"
+                 input_param { shape { dim: 4 dim: 3 } shape { dim: 4 dim: 3 } } }
+        layer { name: "scale" bottom: "x" top: "s" param { lr_mult: 2 name: "w" } param { lr_mult: 1 } %s }
+        layer { name: "again" bottom: "s" top: "a" param { lr_mult: 2 name: "w" } param { lr_mult: 1 } %s }
+        layer { name: "loss" type: "EuclideanLoss" bottom: "a" bottom: "y" top: "loss" }"""
+    (tmp_path / "own.prototxt").write_text(text % (own := body(write(SCALE)), own))
+    half = "filler { type: 'constant' value: 0.5 }"
+    scale = f'type: "Scale" scale_param {{ {half} bias_term: true }}'
+    (tmp_path / "caffes.prototxt").write_text(text % (scale, scale))
+    solver = 'base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" max_iter: 3 iter_size: 2 random_seed: 1'
+    runs = []
+    for name in ("own", "caffes"):
+        (tmp_path / "solver.prototxt").write_text(f'net: "{tmp_path}/{name}.prototxt" {solver}')
+        run = bpt.get_solver(tmp_path / "solver.prototxt")
+        rng = np.random.default_rng(0)
+        for blob in ("x", "y"):
+            run.net.blobs[blob].data[...] = rng.standard_normal((4, 3))
+        run.step(3)
+        runs.append(run)
+    mine, theirs = (run.net for run in runs)
+    assert (mine.params["scale"][0].data != 0.5).all()
+    for layer in ("scale", "again"):
+        for one, other in zip(mine.params[layer], theirs.params[layer], strict=True):
+            np.testing.assert_allclose(one.data, other.data, rtol=1e-4, atol=1e-6)
+    mine.save(tmp_path / "w.caffemodel")
+    again = bpt.Net(tmp_path / "own.prototxt", bpt.TEST, weights=tmp_path / "w.caffemodel")
+    user = again.layers[again._layer_names.index("scale")]
+    np.testing.assert_array_equal(user.blobs[0].data, mine.params["scale"][0].data)
+    user.blobs[0].data[...] = 0
+    assert not again.params["again"][0].data.any()  # shared by its name
+
+
+def test_what_a_script_is_told_of_its_own_code(write: Write, tmp_path: Path) -> None:
+    """From Python exceptions pass as they were raised, for a script to catch; the command line tells them in a line."""
+    start = "import caffe\nclass L(caffe.Layer):\n"
+    rest = "    def reshape(self, b, t): t[0].reshape(*b[0].shape)\n    def forward(self, b, t): raise StopIteration\n"
+    net = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 } } }'
+    path = tmp_path / "n.prototxt"
+    path.write_text(f'{net} layer {{ name: "L" bottom: "x" top: "y" {body(write(start + FAILS + rest))} }}')
+    with pytest.raises(ZeroDivisionError) as caught:
+        bpt.Net(path, bpt.TEST)
+    assert caught.traceback[-1].name == "setup"
+    path.write_text(f'{net} layer {{ name: "L" bottom: "x" top: "y" {body(write(start + PASSES + rest))} }}')
+    with pytest.raises(StopIteration):
+        bpt.Net(path, bpt.TEST).forward()
+
+
+FAILS = "    def setup(self, b, t): 1 / 0\n"
+PASSES = "    def setup(self, b, t): pass\n"

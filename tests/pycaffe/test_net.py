@@ -100,7 +100,6 @@ class TestNames:
                 lambda n: n.params["ip1"][0].reshape(2, 5),
                 "the shape of a parameter follows from the network's text",
             ),
-            (lambda n: n.backward(), 'layer "loss": backward needs a forward pass before it'),
         ],
     )
     def test_mistakes_are_told(self, net: bpt.Net, act: object, message: str) -> None:

@@ -99,12 +99,21 @@ class TestWeights:
             x = numbers(2, 3, seed=2)
             np.testing.assert_array_equal(target.forward(x=x)["ip"], source.forward(x=x)["ip"])
 
-    def test_backward_wants_a_forward_pass_with_the_new_weights(self, tmp_path: Path) -> None:
+    def test_backward_takes_the_new_weights(self, tmp_path: Path) -> None:
         net = bpt.Net(write(tmp_path, "force_backward: true " + TEXT), bpt.TRAIN)
+        net.params["ip"][0].data[...] = numbers(4, 3)
         net.save(tmp_path / "w.caffemodel")
-        net.forward()
+        net.params["ip"][0].data[...] = 0
+        top = net.forward()["ip"].copy()
         net.copy_from(tmp_path / "w.caffemodel")
-        with pytest.raises(UserError, match='layer "ip": backward needs a forward pass before it'):
+        diff = numbers(*top.shape, seed=1)
+        np.testing.assert_allclose(net.backward(ip=diff)["x"], diff @ numbers(4, 3), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(net.blobs["ip"].data, top)  # stays what the last pass has left
+
+    def test_backward_over_what_was_overwritten_wants_a_forward_pass(self, tmp_path: Path) -> None:
+        text = TEXT + layer("Scale", "ip", "ip", name="scale")
+        net = bpt.Net(write(tmp_path, "force_backward: true " + text), bpt.TRAIN)
+        with pytest.raises(UserError, match='layer "scale": backward needs a forward pass before it'):
             net.backward()
 
     def test_weights_that_do_not_fit_change_nothing(self, tmp_path: Path) -> None:

@@ -121,13 +121,15 @@ class TestStep:
         solver.step(1)
         np.testing.assert_allclose(before - weight.data, RATE * np.tile(numbers(2, 3).sum(0), (2, 1)), rtol=1e-4)
 
-    def test_backward_by_hand_needs_a_forward_pass_by_hand(self) -> None:
+    def test_backward_by_hand_goes_back_from_what_the_blobs_hold(self) -> None:
+        """As Caffe's layers do; without a forward pass by hand it was refused."""
         solver = bpt.get_solver("solver.prototxt")
         solver.step(1)
-        with pytest.raises(UserError, match="backward needs a forward pass before it"):
-            solver.net.backward()
-        solver.net.forward()
+        solver.net.blobs["x"].data[...] = numbers(2, 3)
+        solver.net.clear_param_diffs()
         solver.net.backward()
+        diff = solver.net.params["ip"][0].diff
+        np.testing.assert_allclose(diff, np.tile(numbers(2, 3).sum(0), (2, 1)), rtol=1e-5)
 
     def test_looking_changes_nothing(self, digits: Path) -> None:
         with bpt.get_solver("solver.prototxt") as blind, bpt.get_solver("solver.prototxt") as seeing:

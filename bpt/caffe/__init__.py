@@ -1,0 +1,124 @@
+"""pycaffe's names, all of them: ``import bpt.caffe as caffe``, and scripts that were written for Caffe run.
+
+So that ``import caffe`` finds it, too, in this file and in those that it imports, one line before that is enough::
+
+    import bpt.caffe; bpt.caffe.install()
+
+and for a script that is to stay as it is ``python -m bpt.caffe script.py``. What is here is a face: nets and solvers
+are those of ``bpt.pycaffe``, NetSpec is that of ``bpt.netspec``. The guide is ``docs/pycaffe.md``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bpt.layers.caffe_import import install
+
+__version__ = "1.0.0"
+"""Of the Caffe whose names these are."""
+
+TRAIN, TEST = 0, 1
+
+if TYPE_CHECKING:
+    from bpt.caffe import classifier, coord_map, detector, draw, io, net_spec, proto, pycaffe
+    from bpt.caffe._caffe import (
+        NCCL,
+        Timer,
+        has_nccl,
+        init_log,
+        layer_type_list,
+        log,
+        set_multiprocess,
+        set_solver_count,
+        set_solver_rank,
+        solver_count,
+        solver_rank,
+    )
+    from bpt.caffe.classifier import Classifier
+    from bpt.caffe.detector import Detector
+    from bpt.caffe.net_spec import NetSpec, layers, params, to_proto
+    from bpt.layers.python_pycaffe import PycaffeLayer as Layer
+    from bpt.pycaffe import (
+        AdaDeltaSolver,
+        AdaGradSolver,
+        AdamSolver,
+        NesterovSolver,
+        Net,
+        RMSPropSolver,
+        SGDSolver,
+        get_solver,
+    )
+    from bpt.pycaffe.mode import set_device, set_mode_cpu, set_mode_gpu, set_random_seed
+
+# Loaded when first asked for: a Python layer that imports caffe for its Layer alone does not wait for the rest.
+_MODULES = frozenset({"classifier", "coord_map", "detector", "draw", "io", "net_spec", "proto", "pycaffe"})
+_NAMES = {
+    "bpt.caffe._caffe": (
+        "NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log", "set_multiprocess", "set_solver_count",
+        "set_solver_rank", "solver_count", "solver_rank",
+    ),
+    "bpt.caffe.classifier": ("Classifier",),
+    "bpt.caffe.detector": ("Detector",),
+    "bpt.caffe.net_spec": ("NetSpec", "layers", "params", "to_proto"),
+    "bpt.pycaffe": (
+        "AdaDeltaSolver", "AdaGradSolver", "AdamSolver", "NesterovSolver", "Net", "RMSPropSolver", "SGDSolver",
+        "get_solver",
+    ),
+    "bpt.pycaffe.mode": ("set_device", "set_mode_cpu", "set_mode_gpu", "set_random_seed"),
+}  # fmt: skip
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "NCCL",
+    "TEST",
+    "TRAIN",
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "Classifier",
+    "Detector",
+    "Layer",
+    "NesterovSolver",
+    "Net",
+    "NetSpec",
+    "RMSPropSolver",
+    "SGDSolver",
+    "Timer",
+    "classifier",
+    "coord_map",
+    "detector",
+    "draw",
+    "get_solver",
+    "has_nccl",
+    "init_log",
+    "install",
+    "io",
+    "layer_type_list",
+    "layers",
+    "log",
+    "net_spec",
+    "params",
+    "proto",
+    "pycaffe",
+    "set_device",
+    "set_mode_cpu",
+    "set_mode_gpu",
+    "set_multiprocess",
+    "set_random_seed",
+    "set_solver_count",
+    "set_solver_rank",
+    "solver_count",
+    "solver_rank",
+    "to_proto",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"bpt.caffe.{name}")
+    if name == "Layer":
+        return importlib.import_module("bpt.layers.python_pycaffe").PycaffeLayer
+    if name not in _HOMES:
+        raise AttributeError(f"module 'caffe' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

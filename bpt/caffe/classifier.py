@@ -1,0 +1,87 @@
+"""``caffe.Classifier``: a net that is shown images and tells classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bpt.caffe.io import Images, Transformer, oversample, resize_image
+from bpt.proto import bpt_pb2 as pb
+from bpt.pycaffe import Net
+from bpt.pycaffe.arguments import Path
+
+Array = npt.NDArray[Any]
+
+
+def transformer_of(
+    net: Net,
+    mean: Array | None,
+    input_scale: float | None,
+    raw_scale: float | None,
+    channel_swap: Sequence[int] | None,
+) -> Transformer:
+    """What makes images (height, width, channels) the net's first input, by these settings."""
+    name = net.inputs[0]
+    transformer = Transformer({name: net.blobs[name].shape})
+    transformer.set_transpose(name, (2, 0, 1))
+    if mean is not None:
+        transformer.set_mean(name, mean)
+    if input_scale is not None:
+        transformer.set_input_scale(name, input_scale)
+    if raw_scale is not None:
+        transformer.set_raw_scale(name, raw_scale)
+    if channel_swap is not None:
+        transformer.set_channel_swap(name, channel_swap)
+    return transformer
+
+
+class Classifier(Net):
+    """A net for use, in the phase TEST, whose first input is of images.
+
+    Args:
+        model_file, pretrained_file: the net's text, and its weights.
+        image_dims: height and width to which images are resized before they are cropped; by default the input's own.
+        mean, input_scale, raw_scale, channel_swap: see ``caffe.io.Transformer``.
+    """
+
+    def __init__(
+        self,
+        model_file: Path,
+        pretrained_file: Path,
+        image_dims: Sequence[int] | None = None,
+        mean: Array | None = None,
+        input_scale: float | None = None,
+        raw_scale: float | None = None,
+        channel_swap: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(model_file, pb.TEST, weights=pretrained_file)
+        self.transformer = transformer_of(self, mean, input_scale, raw_scale, channel_swap)
+        self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
+        self.image_dims = self.crop_dims if image_dims is None else np.array(image_dims)
+
+    def predict(self, inputs: Iterable[Array], oversample: bool = True) -> Images:
+        """What the net's first output says of images.
+
+        Args:
+            inputs: images as of ``caffe.io.load_image``.
+            oversample: the mean over ten crops of each: corners and centre, and their mirror images; else the centre.
+
+        Returns:
+            (images, classes).
+        """
+        name = self.inputs[0]
+        images = [resize_image(image, self.image_dims) for image in inputs]
+        crops = _ten(images, self.crop_dims) if oversample else [self._centre(image) for image in images]
+        batch: dict[str, Any] = {name: np.stack([self.transformer.preprocess(name, crop) for crop in crops])}
+        found = self.forward_all(**batch)[self.outputs[0]]
+        return np.asarray(found.reshape(len(images), -1, *found.shape[1:]).mean(axis=1), np.float32)
+
+    def _centre(self, image: Images) -> Images:
+        top, left = (self.image_dims - self.crop_dims) // 2
+        return image[top : top + self.crop_dims[0], left : left + self.crop_dims[1]]
+
+
+_ten = oversample  # under a name that predict's argument does not hide

@@ -1,0 +1,106 @@
+"""``caffe.Detector``: a net that is shown windows of images, each warped to its input (R-CNN)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bpt.caffe.classifier import transformer_of
+from bpt.caffe.io import Images, load_image, resize_image
+from bpt.data.window_batches import WindowCrop
+from bpt.data.window_source import Window
+from bpt.errors import UserError
+from bpt.proto import bpt_pb2 as pb
+from bpt.pycaffe import Net
+from bpt.pycaffe.arguments import Path
+
+Array = npt.NDArray[Any]
+Rows = Sequence[float]
+"""A window: its first row and column, and its last ones: (ymin, xmin, ymax, xmax)."""
+
+
+class Detector(Net):
+    """A net for use, in the phase TEST, whose first input is of square crops of images.
+
+    Args:
+        model_file, pretrained_file: the net's text, and its weights.
+        mean, input_scale, raw_scale, channel_swap: see ``caffe.io.Transformer``.
+        context_pad: so many pixels at each side of a crop show what is around the window, as in WindowData; what lies
+            outside of the image is filled with the mean. By default a window is cut out as it is.
+    """
+
+    def __init__(
+        self,
+        model_file: Path,
+        pretrained_file: Path,
+        mean: Array | None = None,
+        input_scale: float | None = None,
+        raw_scale: float | None = None,
+        channel_swap: Sequence[int] | None = None,
+        context_pad: int | None = None,
+    ) -> None:
+        super().__init__(model_file, pb.TEST, weights=pretrained_file)
+        self.transformer = transformer_of(self, mean, input_scale, raw_scale, channel_swap)
+        self.configure_crop(context_pad)
+
+    def configure_crop(self, context_pad: int | None) -> None:
+        """Show so many pixels of context; ``None`` or 0: none."""
+        name = self.inputs[0]
+        _, channels, height, width = self.blobs[name].shape
+        if context_pad and not (height == width > 2 * context_pad):
+            raise UserError(
+                f'context_pad {context_pad} needs square crops of more pixels; "{name}" is {height} x {width}'
+            )
+        self.context_pad = context_pad or 0
+        self.crop_dims = np.array([height, width, channels])
+        self.crop_mean = self.transformer.deprocess(name, np.zeros((channels, height, width), np.float32))
+
+    def crop(self, im: Array, window: Rows) -> Images:
+        """A window cut out of its image (height, width, channels); with context, warped to the size of the input."""
+        top, left, bottom, right = (int(place) for place in window)
+        if not self.context_pad:
+            return np.asarray(im[top:bottom, left:right], np.float32)
+        warp = WindowCrop(int(self.crop_dims[0]), self.context_pad)
+        at = warp.place(Window(0, 0, left, top, right, bottom), im.shape[0], im.shape[1])
+        crop = np.array(self.crop_mean, np.float32)
+        shown = resize_image(im[at.y1 : at.y2 + 1, at.x1 : at.x2 + 1], (at.height, at.width))
+        crop[at.top : at.top + at.height, at.left : at.left + at.width] = shown
+        return crop
+
+    def detect_windows(
+        self, images_windows: Iterable[tuple[str | os.PathLike[str], Iterable[Rows]]]
+    ) -> list[dict[str, Any]]:
+        """What the net's first output says of windows.
+
+        Args:
+            images_windows: for each image its file and its windows.
+
+        Returns:
+            For each window ``filename``, ``window`` and ``prediction``.
+        """
+        name = self.inputs[0]
+        found: list[dict[str, Any]] = []
+        inputs = []
+        for filename, windows in images_windows:
+            image = load_image(filename)
+            for window in windows:
+                inputs.append(self.transformer.preprocess(name, self.crop(image, window)))
+                found.append({"window": window, "filename": filename})
+        if not found:
+            return []
+        batch: dict[str, Any] = {name: np.stack(inputs)}
+        predictions = self.forward_all(**batch)[self.outputs[0]]
+        for each, prediction in zip(found, predictions, strict=True):
+            each["prediction"] = prediction.reshape(-1) if prediction.shape[1:] == (1, 1) else prediction
+        return found
+
+    def detect_selective_search(self, image_fnames: Iterable[str]) -> list[dict[str, Any]]:
+        """Is not there: the windows that it asks for come from a program in MATLAB."""
+        raise UserError(
+            "detect_selective_search calls selective_search_ijcv_with_python, a program in MATLAB that does not come "
+            "along; find windows by another one (cv2.ximgproc has selective search) and give them to detect_windows"
+        )

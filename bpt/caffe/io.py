@@ -1,0 +1,248 @@
+"""``caffe.io``: images as arrays, what a net wants to be done to them, and arrays in Caffe's messages.
+
+Images are arrays (height, width, channels) of float32 from 0 to 1, of colours red, green, blue, as ``load_image`` makes
+them; a Transformer makes of them what a net was trained on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bpt.data.datum import encode_datum
+from bpt.data.image import decode_image
+from bpt.errors import BptError, FileError, UserError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.blobs import array_to_blob, blob_to_array
+
+Array = npt.NDArray[Any]
+Images = npt.NDArray[np.float32]
+_LUMA = np.array([0.2125, 0.7154, 0.0721], np.float32)  # of red, green, blue: CIE 1931, as in scikit-image
+_MODES = {0: "nearest-exact", 1: "bilinear", 3: "bicubic"}  # by the order of a spline
+
+
+def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
+    """The image in a file, upright if its EXIF tag says how.
+
+    Args:
+        color: three channels, also of a gray picture; else one, also of a coloured one.
+
+    Returns:
+        (height, width, 3) or (height, width, 1), float32 from 0 to 1.
+
+    Raises:
+        FileError: no file, or none that holds an image.
+    """
+    path = os.fspath(filename)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        pixels = decode_image(content, 3)
+    except OSError as error:
+        raise FileError(path, error.strerror or str(error)) from None
+    except FileError:
+        raise
+    except BptError as error:
+        raise FileError(path, str(error)) from None
+    image = np.ascontiguousarray(pixels[::-1].transpose(1, 2, 0)).astype(np.float32) / np.float32(255)
+    return image if color else np.asarray(image @ _LUMA, np.float32)[..., np.newaxis]
+
+
+def resize_image(im: Array, new_dims: Sequence[int] | Array, interp_order: int = 1) -> Images:
+    """An image (height, width, channels) in another size, without smoothing where it shrinks.
+
+    Args:
+        new_dims: height and width.
+        interp_order: 0: nearest pixel, 1: bilinear, 3: bicubic.
+    """
+    if interp_order not in _MODES:
+        raise UserError(f"resize_image: interp_order is 0 (nearest), 1 (linear) or 3 (cubic), not {interp_order!r}")
+    height, width = (int(size) for size in new_dims)
+    planes = torch.from_numpy(np.ascontiguousarray(np.asarray(im, np.float32).transpose(2, 0, 1)))[np.newaxis]
+    smooth: dict[str, Any] = {"align_corners": False, "antialias": False} if interp_order else {}
+    sized = torch.nn.functional.interpolate(planes, size=(height, width), mode=_MODES[interp_order], **smooth)
+    return np.ascontiguousarray(sized[0].numpy().transpose(1, 2, 0))
+
+
+def oversample(images: Iterable[Array], crop_dims: Sequence[int] | Array) -> Images:
+    """Of each image the four corners, the centre, and the mirror images of these five.
+
+    Args:
+        images: of one size, each (height, width, channels).
+        crop_dims: height and width of a crop.
+
+    Returns:
+        (10 · images, height, width, channels), float32.
+    """
+    stack = np.stack([np.asarray(image, np.float32) for image in images])
+    height, width = (int(size) for size in crop_dims)
+    below, right = stack.shape[1] - height, stack.shape[2] - width
+    if below < 0 or right < 0:
+        raise UserError(f"crops of {height} x {width} do not fit into images of {stack.shape[1]} x {stack.shape[2]}")
+    corners = [(top, left) for top in (0, below) for left in (0, right)]
+    places = [*corners, (below // 2, right // 2)]
+    crops = np.stack([stack[:, top : top + height, left : left + width] for top, left in places], axis=1)
+    both = np.concatenate([crops, crops[:, :, :, ::-1]], axis=1)
+    return both.reshape(-1, height, width, stack.shape[3])
+
+
+class Transformer:
+    """Makes of images what inputs of a net want, in this order: resize, transpose, swap channels, scale, subtract the
+    mean, scale again. What is not set is not done.
+
+    Args:
+        inputs: the shapes of inputs, by name: ``{"data": net.blobs["data"].data.shape}``.
+    """
+
+    def __init__(self, inputs: dict[str, Sequence[int]]) -> None:
+        self.inputs = {name: tuple(shape) for name, shape in inputs.items()}
+        self.transpose: dict[str, tuple[int, ...]] = {}
+        self.channel_swap: dict[str, tuple[int, ...]] = {}
+        self.raw_scale: dict[str, float] = {}
+        self.mean: dict[str, Images] = {}
+        self.input_scale: dict[str, float] = {}
+
+    def set_transpose(self, in_: str, order: Sequence[int]) -> None:
+        """The order of axes: (2, 0, 1) puts channels first."""
+        if sorted(order) != list(range(len(self._sample(in_)))):
+            raise UserError(f'"{in_}" {self.inputs[in_]}: the transpose order must name each axis of an image once')
+        self.transpose[in_] = tuple(order)
+
+    def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
+        """The order of channels: (2, 1, 0) makes blue, green, red of red, green, blue."""
+        if sorted(order) != list(range(self._sample(in_)[0])):
+            raise UserError(f'"{in_}" {self.inputs[in_]}: the channel swap must name each of its channels once')
+        self.channel_swap[in_] = tuple(order)
+
+    def set_raw_scale(self, in_: str, scale: float) -> None:
+        """A factor before the mean is subtracted: 255 for a mean of pixels from 0 to 255."""
+        self._sample(in_)
+        self.raw_scale[in_] = scale
+
+    def set_mean(self, in_: str, mean: Array) -> None:
+        """What to subtract: a number for each channel, or an image (channels, height, width), resized if need be."""
+        channels, *size = self._sample(in_)
+        values = np.asarray(mean, np.float32)
+        if values.ndim == 1:
+            if len(values) != channels:
+                raise UserError(f'"{in_}" has {channels} channels, and the mean is of {len(values)}')
+            values = values[:, np.newaxis, np.newaxis]
+        else:
+            values = values[np.newaxis] if values.ndim == 2 else values
+            if values.ndim != 3 or values.shape[0] != channels:
+                raise UserError(f'"{in_}" {self.inputs[in_]} takes no mean of shape {np.shape(mean)}')
+            if list(values.shape[1:]) != size:
+                values = resize_image(values.transpose(1, 2, 0), size).transpose(2, 0, 1)
+        self.mean[in_] = values
+
+    def set_input_scale(self, in_: str, scale: float) -> None:
+        """A factor after the mean was subtracted."""
+        self._sample(in_)
+        self.input_scale[in_] = scale
+
+    def preprocess(self, in_: str, data: Array) -> Images:
+        """What to put into the input ``in_`` for the image ``data``."""
+        size = self._sample(in_)[-2:]
+        image = np.asarray(data).astype(np.float32)
+        if image.shape[:2] != size:
+            image = resize_image(image, size)
+        if in_ in self.transpose:
+            image = image.transpose(self.transpose[in_])
+        if in_ in self.channel_swap:
+            image = image[list(self.channel_swap[in_])]
+        image = image * np.float32(self.raw_scale.get(in_, 1))
+        if in_ in self.mean:
+            image = image - self.mean[in_]
+        return np.asarray(image * np.float32(self.input_scale.get(in_, 1)), np.float32)
+
+    def deprocess(self, in_: str, data: Array) -> Images:
+        """The image of what stands in the input ``in_``: ``preprocess`` backwards, in the size of the input."""
+        self._sample(in_)
+        image: Images = np.asarray(data, np.float32).squeeze() / np.float32(self.input_scale.get(in_, 1))
+        if in_ in self.mean:
+            image = image + self.mean[in_]
+        image = image / np.float32(self.raw_scale.get(in_, 1))
+        if in_ in self.channel_swap:
+            image = image[np.argsort(self.channel_swap[in_])]
+        return image.transpose(np.argsort(self.transpose[in_])) if in_ in self.transpose else image
+
+    def _sample(self, in_: str) -> tuple[int, ...]:
+        """The shape of a sample of an input."""
+        if in_ not in self.inputs:
+            raise UserError(f'"{in_}" is not an input of this Transformer ({", ".join(self.inputs)})')
+        return self.inputs[in_][1:]
+
+
+# Messages
+
+
+def array_to_datum(arr: Array, label: int | None = None) -> pb.Datum:
+    """A Datum of an array (channels, height, width): bytes of uint8, else numbers."""
+    if arr.ndim != 3:
+        raise UserError(f"a Datum holds an array (channels, height, width), not one of shape {arr.shape}")
+    if arr.dtype == np.uint8:
+        datum = encode_datum(arr, label or 0)
+        if label is None:
+            datum.ClearField("label")
+        return datum
+    datum = pb.Datum(channels=arr.shape[0], height=arr.shape[1], width=arr.shape[2])
+    datum.float_data.extend(arr.astype(np.float64).ravel().tolist())
+    if label is not None:
+        datum.label = label
+    return datum
+
+
+def datum_to_array(datum: pb.Datum) -> Array:
+    """The array of a Datum: uint8 (channels, height, width), of an encoded picture blue first; float64 of numbers."""
+    if datum.encoded:
+        return decode_image(datum.data)
+    shape = datum.channels, datum.height, datum.width
+    if datum.data:
+        return np.frombuffer(datum.data, np.uint8).reshape(shape)
+    return np.array(datum.float_data, np.float64).reshape(shape)
+
+
+def blobproto_to_array(blob: pb.BlobProto, return_diff: bool = False) -> Images:
+    """The array of a blob in its shape; without one, of a single number.
+
+    Args:
+        return_diff: its diff in place of its data.
+
+    Raises:
+        UserError: so many numbers do not fill the shape.
+    """
+    if return_diff:
+        shown = pb.BlobProto()
+        shown.CopyFrom(blob)
+        for name in ("data", "double_data"):
+            shown.ClearField(name)
+        shown.data.extend(blob.diff)
+        shown.double_data.extend(blob.double_diff)
+        blob = shown
+    try:
+        return blob_to_array(blob)
+    except BptError as error:
+        raise UserError(str(error)) from None
+
+
+def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
+    """A blob of an array and, if given, its diff."""
+    try:
+        return array_to_blob(arr, diff)
+    except BptError as error:
+        raise UserError(str(error)) from None
+
+
+def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
+    """A BlobProtoVector of arrays, as bytes."""
+    return pb.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
+
+
+def blobprotovector_str_to_arraylist(vector: bytes) -> list[Images]:
+    """The arrays of such bytes."""
+    return [blobproto_to_array(blob) for blob in pb.BlobProtoVector.FromString(vector).blobs]
