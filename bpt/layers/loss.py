@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ class Loss(Layer):
     sums_over_samples = 1
     reads = frozenset({"loss_param"})  # or else the sum is divided by the batch size, whatever it says, as in Caffe
     default_normalization: int = pb.LossParameter.VALID
+    weighs_classes: ClassVar[bool] = False  # by class_weighting, of SegNet's Caffe
     family = Family.LOSS
 
     @classmethod
@@ -56,6 +58,12 @@ class Loss(Layer):
             raise spec.error(
                 f"predictions and labels must have equally many samples (axis 0): {show_bottoms(spec, bottoms)}",
                 "bottom",
+            )
+        if "loss_param" in cls.reads and spec.param.loss_param.weight_by_label_freqs and not cls.weighs_classes:
+            raise spec.error(
+                f"weight_by_label_freqs is for SoftmaxWithLoss, {spec.type} does not weigh classes",
+                "loss_param",
+                "weight_by_label_freqs",
             )
         return LayerShapes(((),))
 
@@ -72,6 +80,7 @@ class Loss(Layer):
         param = spec.param.loss_param
         self.ignore_label = param.ignore_label if param.HasField("ignore_label") else None
         self.normalization = self._normalization(param)
+        self.fixed_normalizer = param.pre_fixed_normalizer
 
     def _normalization(self, param: pb.LossParameter) -> int:
         """``normalization``, or what its old form ``normalize`` says."""
@@ -89,7 +98,7 @@ class Loss(Layer):
         left_out = layer.ignore_label is not None and layer.normalization == pb.LossParameter.VALID
         return "loss_param { ignore_label } leaves labels out of the normaliser" if left_out else ""
 
-    def normalizer(self, samples: int, labels: int, valid: Tensor | int) -> Tensor | int:
+    def normalizer(self, samples: int, labels: int, valid: Tensor | int) -> Tensor | float:
         """What the sum is divided by under the text's ``normalization`` (Caffe: ``GetNormalizer``).
 
         Args:
@@ -99,6 +108,8 @@ class Loss(Layer):
         """
         if self.normalization == pb.LossParameter.NONE:
             return 1
+        if self.normalization == pb.LossParameter.PRE_FIXED:
+            return max(self.fixed_normalizer, 1.0)
         if self.normalization == pb.LossParameter.BATCH_SIZE:
             return self.divisor(samples)
         return self.divisor(labels if self.normalization == pb.LossParameter.FULL else valid)

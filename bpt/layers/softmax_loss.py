@@ -39,7 +39,8 @@ class SoftmaxWithLoss(Classifying, Loss):
     Bottoms: scores of any shape, the classes along ``softmax_param { axis }`` (default 1); labels, one for
     each of the other positions. Tops: the loss and, if named, the probabilities in the scores' shape
     (without a diff). ``loss_param`` tells what is ignored and what the sum is divided by (default: the
-    labels that are not ignored).
+    labels that are not ignored). Under ``weight_by_label_freqs``, of SegNet's Caffe, the loss of a label is multiplied
+    by the ``class_weighting`` of its class; what the sum is divided by is not.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ignored.
@@ -48,10 +49,20 @@ class SoftmaxWithLoss(Classifying, Loss):
     arity = Arity(bottoms=(2, 2), tops=(1, 2), auto_tops=True)
     reads = frozenset({"loss_param", "softmax_param"})
     settings = "loss_param"
+    weighs_classes = True
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        check_label_count(spec, bottoms, softmax_axis(spec, bottoms[0]))
+        axis = softmax_axis(spec, bottoms[0])
+        check_label_count(spec, bottoms, axis)
+        param = spec.param.loss_param
+        if param.weight_by_label_freqs and len(param.class_weighting) != bottoms[0][axis]:
+            raise spec.error(
+                f"weight_by_label_freqs needs a class_weighting for each of {bottoms[0][axis]} classes, given "
+                f"{len(param.class_weighting)}",
+                "loss_param",
+                "weight_by_label_freqs",
+            )
         tops = super().infer(spec, bottoms).tops
         return LayerShapes((*tops, bottoms[0]) if len(spec.tops) == 2 else tops)
 
@@ -67,23 +78,57 @@ class SoftmaxWithLoss(Classifying, Loss):
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.axis = spec.param.softmax_param.axis
-        self.gives_probabilities = len(spec.tops) == 2
+        self.gives_probabilities = len(spec.tops) >= 2
+        param = spec.param.loss_param
+        self.weights: Tensor | None
+        given = torch.tensor(param.class_weighting) if param.weight_by_label_freqs else None
+        self.register_buffer("weights", given, persistent=False)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         scores = by_class(bottoms[0], self.axis)
         labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
         log_p = functional.log_softmax(scores, 1)
-        loss = self._loss(log_p, labels)
+        losses = self._losses(log_p, labels)
+        valid = labels.numel() if self.ignore_label is None else (labels != self.ignore_label).sum()
+        loss = losses.sum() / self.normalizer(labels.shape[0], labels.numel(), valid)
         if not self.gives_probabilities:
             return loss
-        return loss, log_p.detach().exp().reshape(bottoms[0].shape)
+        probabilities = log_p.detach().exp().reshape(bottoms[0].shape)
+        return self._more_tops(loss, probabilities, losses.detach(), bottoms[1])
 
-    def _loss(self, log_p: Tensor, labels: Tensor) -> Tensor:
-        valid: Tensor | int = labels.numel()
-        ignored = -1  # class_indices has refused all labels below 0
-        if self.ignore_label is not None:
-            ignored = self.ignore_label
-            valid = (labels != ignored).sum()
+    def _more_tops(self, loss: Tensor, probabilities: Tensor, losses: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        return loss, probabilities
+
+    def _losses(self, log_p: Tensor, labels: Tensor) -> Tensor:
+        """Of each label."""
+        ignored = -1 if self.ignore_label is None else self.ignore_label  # class_indices has refused labels below 0
         losses = functional.nll_loss(log_p, labels, reduction="none", ignore_index=ignored)
         clipped: Tensor = _Clip.apply(losses)  # type: ignore[no-untyped-call]
-        return clipped.sum() / self.normalizer(labels.shape[0], labels.numel(), valid)
+        if self.weights is None:
+            return clipped
+        return clipped * self.weights.to(clipped)[labels.clamp(0, len(self.weights) - 1)]
+
+
+@LAYERS.register("SoftmaxWithLossOHEM")
+class SoftmaxWithLossOHEM(SoftmaxWithLoss):
+    """SoftmaxWithLoss with a third top: the loss of each label, without a diff, in the labels' shape of 4 axes.
+
+    BoxAnnotatorOHEM chooses by it. (Of R-FCN's Caffe; Shrivastava et al., *Training Region-based Object Detectors with
+    Online Hard Example Mining*, 2016.)
+    """
+
+    arity = Arity(bottoms=(2, 2), tops=(1, 3), auto_tops=True)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        shapes = super().infer(spec, bottoms)
+        tops = (*shapes.tops[:1], bottoms[0], _with_4_axes(bottoms[1]))
+        return LayerShapes(tops[: max(1, len(spec.tops))])
+
+    def _more_tops(self, loss: Tensor, probabilities: Tensor, losses: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        tops = (loss, probabilities, losses.reshape(_with_4_axes(labels.shape)))
+        return tops[: len(self.spec.tops)]
+
+
+def _with_4_axes(shape: Sequence[int]) -> Shape:
+    return (*shape, *(1,) * (4 - len(shape)))

@@ -17,6 +17,7 @@ from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
 
 FIELD = "upsample_param"
+REMEDIES = {"Upsample": "upsample_h and upsample_w", "Unpooling": "unpool_h and unpool_w"}
 
 
 @LAYERS.register("Upsample")
@@ -75,17 +76,26 @@ class Upsample(Layer):
             for axis, size in enumerate(sizes, start=2):
                 x = x.repeat_interleave(size // x.shape[axis], axis)
             return x
-        places = bottoms[1].detach().flatten(2).long()
-        try:
-            planes: Tensor = _Unpool.apply(x.flatten(2), places, count(sizes))  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
-            if "out of bounds" not in str(error):
-                raise
-            raise RunError(
-                f'layer "{self.spec.name}": the mask names places beyond a plane of {sizes}; '
-                "give the size of what the Pooling read as upsample_h and upsample_w"
-            ) from error
-        return planes.reshape(*x.shape[:2], *sizes)
+        return unpool(self.spec, x, bottoms[1], sizes)
+
+
+def unpool(spec: LayerSpec, x: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The elements of ``x`` at the places of planes of ``sizes`` that ``mask``, of its shape, names; 0 elsewhere.
+
+    Raises:
+        RunError: it names places beyond.
+    """
+    places = mask.detach().flatten(2).long()
+    try:
+        planes: Tensor = _Unpool.apply(x.flatten(2), places, count(sizes))  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        if "out of bounds" not in str(error):
+            raise
+        raise RunError(
+            f'layer "{spec.name}": the mask names places beyond a plane of {tuple(sizes)}; '
+            f"give the size of what the Pooling read as {REMEDIES[spec.type]}"
+        ) from error
+    return planes.reshape(*x.shape[:2], *sizes)
 
 
 class _Unpool(torch.autograd.Function):

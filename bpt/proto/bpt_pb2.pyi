@@ -2560,16 +2560,18 @@ class ROIPoolingParameter(_message.Message):
     def __init__(self, pooled_h: _Optional[int] = ..., pooled_w: _Optional[int] = ..., spatial_scale: _Optional[float] = ...) -> None: ...
 
 class ROIAlignParameter(_message.Message):
-    __slots__ = ("pooled_h", "pooled_w", "spatial_scale", "sampling_ratio")
+    __slots__ = ("pooled_h", "pooled_w", "spatial_scale", "sampling_ratio", "pad_ratio")
     POOLED_H_FIELD_NUMBER: _ClassVar[int]
     POOLED_W_FIELD_NUMBER: _ClassVar[int]
     SPATIAL_SCALE_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_RATIO_FIELD_NUMBER: _ClassVar[int]
+    PAD_RATIO_FIELD_NUMBER: _ClassVar[int]
     pooled_h: int
     pooled_w: int
     spatial_scale: float
     sampling_ratio: int
-    def __init__(self, pooled_h: _Optional[int] = ..., pooled_w: _Optional[int] = ..., spatial_scale: _Optional[float] = ..., sampling_ratio: _Optional[int] = ...) -> None: ...
+    pad_ratio: float
+    def __init__(self, pooled_h: _Optional[int] = ..., pooled_w: _Optional[int] = ..., spatial_scale: _Optional[float] = ..., sampling_ratio: _Optional[int] = ..., pad_ratio: _Optional[float] = ...) -> None: ...
 
 class PSROIPoolingParameter(_message.Message):
     __slots__ = ("spatial_scale", "output_dim", "group_size")
@@ -2722,12 +2724,14 @@ class DenseImageDataParameter(_message.Message):
     def __init__(self, source: _Optional[str] = ..., batch_size: _Optional[int] = ..., rand_skip: _Optional[int] = ..., shuffle: _Optional[bool] = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., is_color: _Optional[bool] = ..., mean_file: _Optional[str] = ..., root_folder: _Optional[str] = ..., mirror: _Optional[bool] = ..., crop_height: _Optional[int] = ..., crop_width: _Optional[int] = ...) -> None: ...
 
 class SegAccuracyParameter(_message.Message):
-    __slots__ = ("ignore_label", "reset")
+    __slots__ = ("ignore_label", "reset", "output_label")
     IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_LABEL_FIELD_NUMBER: _ClassVar[int]
     ignore_label: _containers.RepeatedScalarFieldContainer[int]
     reset: bool
-    def __init__(self, ignore_label: _Optional[_Iterable[int]] = ..., reset: _Optional[bool] = ...) -> None: ...
+    output_label: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ignore_label: _Optional[_Iterable[int]] = ..., reset: _Optional[bool] = ..., output_label: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TripletLossParameter(_message.Message):
     __slots__ = ("margin",)

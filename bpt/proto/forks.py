@@ -91,11 +91,6 @@ REFUSED: dict[str, dict[str, str]] = {
     },
     "ConvolutionParameter": dict.fromkeys(("relu", "negative_slope"), "write a ReLU layer behind it")
     | dict.fromkeys(("hole", "hole_h", "hole_w"), "write dilation"),
-    "LossParameter": {
-        "pre_fixed_normalizer": "write its inverse as loss_weight, with normalization: NONE",
-        "weight_by_label_freqs": "InfogainLoss weights classes",
-        "class_weighting": "InfogainLoss weights classes",
-    },
     "ELUParameter": {"lambda": "write a Scale layer behind it"},
     "PoolingParameter": {
         "ceil_mode": "write round_mode: FLOOR",

@@ -33,6 +33,7 @@ class Case:
     # Rules that do not hold of this case, each in the strategy that draws it with the reason beside it.
     shapes_by_data: bool = False  # axis 0 of the tops depends on the data
     by_batch: bool = False  # it normalises over the samples that it is given
+    own_rule: bool = False  # its parameters follow a rule of their own, which is not the gradient of a top
 
     @property
     def shapes(self) -> list[Shape]:
@@ -54,7 +55,8 @@ class Case:
 
     def layer(self, context: PassContext | None = None) -> Layer:
         """The layer in float64, its parameters in [0.5, 1.5)."""
-        return randomise(Net(self.graph(), context or PassContext(seed=7)).layers[-1]).double()  # type: ignore[arg-type]
+        layer = randomise(Net(self.graph(), context or PassContext(seed=7)).layers[-1]).double()  # type: ignore[arg-type]
+        return layer.requires_grad_(False) if self.own_rule else layer
 
 
 CASES: dict[str, some.SearchStrategy[Case]] = {}

@@ -77,6 +77,23 @@ def _batch_norm(draw: some.DrawFn, kind: str) -> Case:
     )
 
 
+@cases("BN")
+def _bn(draw: some.DrawFn, kind: str) -> Case:
+    # As of BatchNorm, but for SegNet's tiny eps: a channel of one element, or of equal ones, is left to others.
+    shape = (draw(some.integers(2, 4)), *draw(shapes(least=1, largest=15)))
+    phase = draw(phases)
+    if draw(some.booleans()):
+        mode = draw(some.sampled_from(["LEARN", "INFERENCE"]))
+        return Case(body(kind, "bn_param", bn_mode=mode), filled([shape]), phase=phase, by_batch=mode == "LEARN")
+    fields = {
+        "frozen": draw(some.booleans()),
+        "eps": draw(some.sampled_from([None, 0.1])),
+        "momentum": draw(some.sampled_from([None, 0.5])),
+    }
+    by_batch = phase == pb.TRAIN and not fields["frozen"]
+    return Case(body(kind, "bn_param", **fields), filled([shape]), phase=phase, by_batch=by_batch)
+
+
 @cases("Python")
 def _python(draw: some.DrawFn, kind: str) -> Case:
     channels = draw(sizes)

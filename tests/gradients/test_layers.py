@@ -7,23 +7,30 @@ compares every single derivative.
 from __future__ import annotations
 
 import pytest
-import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 
 from bpt.errors import LayerError
 from bpt.layers import LAYERS
-from tests.gradients import blobs, losses, neurons, products, recurrent, windows  # noqa: F401  (they enter their cases)
+from tests.gradients import (  # noqa: F401  (they enter their cases)
+    blobs,
+    forks_losses,
+    losses,
+    neurons,
+    products,
+    recurrent,
+    regions,
+    windows,
+)
 from tests.gradients.cases import CASES, Case
 from tests.gradients.checks import check_case
-from tests.one_layer import one_layer, tops_of
+from tests.gradients.without import CASES_WITHOUT, WHY
+from tests.one_layer import tops_of
 
 SOURCE = "has no bottoms and no parameters"
 SINK = "has no tops"
 WITHOUT_GRADIENT = {
-    "Accuracy": "counts",
-    "ArgMax": "gives indices",
-    "Threshold": "is constant but for a jump; it never runs backward",
+    **WHY,
     "HDF5Output": SINK,
     "Silence": SINK,
     "Data": SOURCE,
@@ -78,7 +85,7 @@ def test_a_type_without_gradient_has_none(kind: str) -> None:
     elif WITHOUT_GRADIENT[kind] == SINK:
         assert arity.tops[1] == 0
     else:
-        bottoms = [torch.rand(3, 4, requires_grad=True), torch.zeros(3)][: arity.bottoms[0]]
-        layer = one_layer(f'type: "{kind}"', *(tuple(bottom.shape) for bottom in bottoms))
+        case = CASES_WITHOUT[kind]
+        layer = case.layer()
         assert not len(layer.blobs)
-        assert not any(top.requires_grad for top in tops_of(layer, *bottoms))
+        assert not any(top.requires_grad for top in tops_of(layer, *(b.clone().requires_grad_() for b in case.bottoms)))

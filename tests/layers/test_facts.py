@@ -13,19 +13,21 @@ from bpt.errors import LayerError
 from bpt.layers import LAYERS, Layer
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
-from tests.gradients import blobs, losses, neurons, products, recurrent, windows  # noqa: F401  (they enter their cases)
+from tests.gradients import (  # noqa: F401  (they enter their cases)
+    blobs,
+    forks_losses,
+    losses,
+    neurons,
+    products,
+    recurrent,
+    regions,
+    windows,
+)
 from tests.gradients.cases import CASES, Case, body
+from tests.gradients.without import BLOB, CASES_WITHOUT
 from tests.one_layer import tops_of
 
-SHAPE = (5, 3, 4)
-BLOB = torch.rand(SHAPE, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
-LABELS = torch.tensor([0, 2, 1, 1, 0], dtype=torch.float64).reshape(5, 1).expand(5, 4)
-WITHOUT_GRADIENT = {
-    "Accuracy": Case(body("Accuracy"), (BLOB, LABELS)),
-    "ArgMax": Case(body("ArgMax"), (BLOB,)),
-    "Silence": Case(body("Silence"), (BLOB,), tops=0),
-    "Threshold": Case(body("Threshold"), (BLOB,)),
-}
+WITHOUT_GRADIENT = {**CASES_WITHOUT, "Silence": Case(body("Silence"), (BLOB,), tops=0)}
 ALL = CASES | {kind: some.just(case) for kind, case in WITHOUT_GRADIENT.items()}
 every_type = pytest.mark.parametrize("kind", sorted(ALL))
 drawn = settings(
@@ -39,6 +41,7 @@ OF_ALL = "what it makes is of all samples together"
 DRAWS = "it draws for the samples that it sees"
 # Types that are not, or not always, split by samples, and why.
 NOT_BY_SAMPLE = {
+    "BN": OF_ALL,
     "BatchNorm": OF_ALL,
     "BatchReindex": OF_ALL,
     "Dropout": DRAWS,
@@ -50,7 +53,8 @@ NOT_BY_SAMPLE = {
     "SPP": DRAWS,
     "Silence": "it makes nothing",
     "HDF5Output": "it writes samples in their order",
-    **dict.fromkeys(("Accuracy", *(kind for kind in LAYERS if LAYERS[kind].is_loss)), OF_ALL),
+    **dict.fromkeys(("BoxAnnotatorOHEM", "PSROIPooling", "ROIAlign", "ROIPooling"), "its regions are of any images"),
+    **dict.fromkeys(("Accuracy", "SegAccuracy", *(kind for kind in LAYERS if LAYERS[kind].is_loss)), OF_ALL),
     **dict.fromkeys(("LSTM", "LSTMUnit", "RNN"), "its samples are on axis 1"),
     **dict.fromkeys((kind for kind in LAYERS if LAYERS[kind].arity.bottoms[1] == 0), "it has no bottoms"),
 }

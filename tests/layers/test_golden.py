@@ -9,12 +9,17 @@ from bpt.layers import LAYERS
 from bpt.precision import FLOAT64
 from tests.golden_cases import GOLDEN, LayerRun, recorded, recorded_kinds
 
+EXCEPT = {
+    "Dropout-01_train_random",  # its mask is random; see test_dropout.py
+    "BN-02_psp_test",  # PSPNet's fields in a fork that has SegNet's layer; see test_bn.py
+    "ROIAlign-00_basic",  # some of it was read beyond a blob's memory; see test_roi_align.py
+}
 CASES = [
     pytest.param(kind, case, id=f"{kind}-{case['id']}")
     for kind in recorded_kinds()
     if kind in LAYERS
     for case in recorded(kind)[0]
-    if case["id"] != "01_train_random"  # Dropout's mask is random; see test_dropout.py
+    if f"{kind}-{case['id']}" not in EXCEPT
 ]
 SINGLE = {
     "TanH-01_inplace_large",  # where tanh(x) is almost 1, Caffe's 1 - tanh(x)² is rounding

@@ -30,6 +30,17 @@ MORE = {
     "softmax loss, by samples": Case(f"{SOFTMAX} loss_param {{ normalization: BATCH_SIZE }}", labels=True),
     "softmax loss, a sum": Case(f"{SOFTMAX} loss_param {{ normalization: NONE }}", labels=True),
     "logistic loss": Case(LOGISTIC, blobs=2),
+    "weighted boxes": Case('type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3 }', blobs=4),
+    "boxes' losses": Case('type: "SmoothL1LossOHEM"', blobs=2, tops=2),
+    "labels' losses": Case('type: "SoftmaxWithLossOHEM" loss_param { ignore_label: 1 }', labels=True, tops=3),
+    "weighted classes": Case(
+        f"{SOFTMAX} loss_param {{ weight_by_label_freqs: true class_weighting: [1, 2, 3, 0.5] }}", labels=True
+    ),
+    "triplets": Case('type: "TripletLoss"', blobs=3),
+    "pixels": Case('type: "SegAccuracy" seg_accuracy_param { ignore_label: 1 output_label: 2 }', labels=True, tops=2),
+    "segnet's bn": Case('type: "BN" bn_param { bn_mode: LEARN }'),
+    "pspnet's bn": Case('type: "BN" bn_param { frozen: false }'),
+    "tiles": Case('type: "Unpooling" unpooling_param { unpool: TILE kernel_size: 2 stride: 2 }'),
     "power": Case('type: "Power" power_param { power: 2 shift: 1 }'),
     "attention": Case('type: "Attention"', blobs=3),
     "logistic loss, ignoring": Case(f"{LOGISTIC} loss_param {{ normalization: VALID ignore_label: 0 }}", blobs=2),
@@ -105,13 +116,19 @@ def test_contrastive_loss(legacy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ['type: "HingeLoss"', 'type: "HingeLoss" hinge_loss_param { norm: L2 }', 'type: "MultinomialLogisticLoss"']
+    "body",
+    [
+        'type: "HingeLoss"',
+        'type: "HingeLoss" hinge_loss_param { norm: L2 }',
+        'type: "MultinomialLogisticLoss"',
+        'type: "CenterLoss" center_loss_param { num_output: 3 }',
+    ],
 )
 def test_losses_with_a_label_a_sample(body: str) -> None:
     case, generator = Case(body), torch.Generator().manual_seed(3)
     whole = [torch.rand(SAMPLES, 3, generator=generator), torch.arange(7.0) % 3]
     counts = (2, 0, 5)
-    (loss,), (diff,), _, _ = run_layer(make(case, whole, PassContext()), whole, 1)
+    (loss,), (diff,), gradients, _ = run_layer(make(case, whole, PassContext()), whole, 1)
 
     def run(context: PassContext) -> tuple[list[Tensor], ...]:
         rows = rows_of(context.split(SAMPLES))
@@ -120,6 +137,8 @@ def test_losses_with_a_label_a_sample(body: str) -> None:
     ranks = on_ranks(counts, run)
     torch.testing.assert_close(sum(rank[0][0] for rank in ranks), loss)
     torch.testing.assert_close(whole_of([rank[1][0] for rank in ranks], counts), diff)
+    for index, gradient in enumerate(gradients):
+        torch.testing.assert_close(sum(rank[2][index] for rank in ranks), gradient)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +146,7 @@ def test_losses_with_a_label_a_sample(body: str) -> None:
     [
         ('type: "Crop" crop_param { offset: 1 }', (7, 4, 2, 3)),
         ('type: "Upsample"', (7, 4, 4, 3)),
+        ('type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 }', (7, 4, 4, 3)),
         ('type: "Interp"', (7, 1, 2, 9)),
     ],
 )
@@ -398,7 +418,8 @@ def test_every_layer_type_has_been_here() -> None:
     """A new type needs a case above, or a reason why it cannot have one."""
     seen = {case.body.split('"')[1] for case in ALL.values()} | {"Axpy", "ContrastiveLoss", "Silence"}
     seen |= {"HingeLoss", "MultinomialLogisticLoss"}
-    seen |= {"Crop"}
+    seen |= {"CenterLoss", "Crop"}
+    seen |= {"BoxAnnotatorOHEM", "PSROIPooling", "ROIAlign", "ROIPooling"}  # their regions keep a batch together
     seen |= {"Embed"}  # test_embed.py has its ranks: its bottom gets no diff
     seen |= {"BatchReindex", "Filter", "LSTM", "LSTMUnit", "Parameter", "RNN"}  # they refuse; their own tests say how
     sources = {"Data", "DummyData", "HDF5Data", "ImageData", "Input", "VolumeData", "WindowData"}

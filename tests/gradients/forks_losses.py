@@ -1,0 +1,52 @@
+"""Losses that Caffe's forks have brought."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as some
+
+from tests.gradient_checker import spaced
+from tests.gradients.cases import Case, body, cases, filled
+from tests.gradients.losses import classified, loss_param
+from tests.gradients.strategies import flags, labels, shapes
+
+
+@cases("SmoothL1Loss")
+def _smooth_l1_loss(draw: some.DrawFn, kind: str) -> Case:
+    shape = draw(shapes(least=1, largest=20))
+    text = body(kind, "smooth_l1_loss_param", sigma=draw(some.sampled_from([None, 3, 0.7])))
+    weighted = draw(flags)  # weights get no diff
+    return Case(text, filled([shape] * (4 if weighted else 2)), constant=(2, 3) if weighted else ())
+
+
+@cases("SmoothL1LossOHEM")
+def _smooth_l1_loss_ohem(draw: some.DrawFn, kind: str) -> Case:
+    shape = draw(shapes(least=2, most=4, largest=20))
+    weighted, tops = draw(flags), draw(some.integers(0, 2))
+    mode = draw(some.sampled_from(["FULL", "VALID", "BATCH_SIZE", "NONE", "PRE_FIXED pre_fixed_normalizer: 7"]))
+    text = f"{body(kind)} loss_param {{ normalization: {mode} }}"
+    return Case(text, filled([shape] * (3 if weighted else 2)), constant=(2,) if weighted else (), tops=tops)
+
+
+@cases("SoftmaxWithLossOHEM")
+def _softmax_loss_ohem(draw: some.DrawFn, kind: str) -> Case:
+    shape, axis, wanted = draw(classified())
+    text = body(kind, "softmax_param", axis=axis) + draw(loss_param())
+    return Case(text, (*filled([shape]), wanted), constant=(1,), tops=draw(some.integers(0, 3)))
+
+
+@cases("TripletLoss")
+def _triplet_loss(draw: some.DrawFn, kind: str) -> Case:
+    # No triplet just keeps the margin, where the loss has a kink.
+    shape = draw(shapes(least=1, largest=15))
+    text = body(kind, "triplet_loss_param", margin=draw(some.sampled_from([None, 0.9123, 20.0])))
+    return Case(text, filled([shape] * 3))
+
+
+@cases("CenterLoss")
+def _center_loss(draw: some.DrawFn, kind: str) -> Case:
+    # The centres go their own way: tests/layers/test_metric_losses.py has it.
+    shape = draw(shapes(least=2, largest=20))
+    classes = draw(some.integers(1, 3))
+    text = body(kind, "center_loss_param", num_output=classes)
+    wanted = draw(labels((shape[0],), classes))
+    return Case(text, (spaced(shape), wanted), constant=(1,), own_rule=True)
