@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from bpt.comm.base import Buffer
 from bpt.metrics import ScoreWatch
@@ -17,6 +19,8 @@ from bpt.server.flat_weights import FlatWeights
 from bpt.solver.solver import Solver
 
 LOG = logging.getLogger("bpt")
+
+_COURTESY = 1.0  # seconds that a test stands still at most each time that it is asked to
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,12 @@ class BackgroundEvaluator:
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._tests_waiting = 0
+        self._way_is_free = threading.Event()
+        self._stands_until = 0.0
+        self.make_way(False)
+        for built in solver.runtime.tests if apart else ():
+            for layer in built.operator.net.layers:
+                layer.register_forward_pre_hook(self._give_way)
         self._thread = threading.Thread(target=self._run, name="background evaluator", daemon=True) if apart else None
         if self._thread:
             self._thread.start()
@@ -78,17 +88,33 @@ class BackgroundEvaluator:
         """Write a snapshot of ``moment``, soon."""
         self._do(lambda: self._snapshot(moment))
 
+    def make_way(self, now: bool) -> None:
+        """Let a test stand still before its next layer, or go on.
+
+        What the server's host may use of the processor goes to messages then: workers wait for these, and on a host
+        with a quota, such as a container's, a test would use up what they need.
+        """
+        if now and self._way_is_free.is_set():
+            self._stands_until = time.monotonic() + _COURTESY
+            self._way_is_free.clear()
+        elif not now:
+            self._way_is_free.set()
+
+    def _give_way(self, layer: nn.Module, bottoms: object) -> None:
+        self._way_is_free.wait(max(0.0, self._stands_until - time.monotonic()))
+
     def check(self) -> None:
         """Raise what has gone wrong, if anything."""
         if self._error is not None:
             raise self._error
 
     def finish(self) -> None:
-        """Return when all is done; the evaluator ends.
+        """Return when all is done, and nothing stands still for others; the evaluator ends.
 
         Raises:
             WriteError: a snapshot could not be written.
         """
+        self.make_way(False)
         if self._thread:
             self._queue.put(None)
             self._thread.join()

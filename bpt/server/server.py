@@ -99,6 +99,7 @@ class Server:
                 events = [event for event in (link.poll() for link in self._links) if event is not None]
                 for event in events:
                     self._serve(event, bar)
+                self._evaluator.make_way(not all(link.idle for link in self._links))
                 if self._signals:
                     self._act(self._signals.take(), self._signals.terminated)
                 self._evaluator.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,23 @@ def test_it_tests_the_weights_of_the_moment(solver: Solver, apart: bool) -> None
     assert right.loss == pytest.approx((3 * SURE + UNSURE) / 4, rel=1e-5)
     assert wrong.loss == pytest.approx((SURE + 3 * UNSURE) / 4, rel=1e-5)
     assert (right.auc, wrong.auc) == (pytest.approx(2.5 / 3), pytest.approx(0.5 / 3))
+
+
+def test_it_makes_way_for_messages(solver: Solver) -> None:
+    """It stands still between layers while it is asked to, and ends all the same: nobody has to let it go on."""
+    evaluator = BackgroundEvaluator(solver, threads=1)
+    evaluator.make_way(True)
+    net = solver.runtime.tests[0].operator.net
+    waiting, passed = threading.Event(), threading.Event()
+    net.layers[0].register_forward_pre_hook(lambda *_: waiting.set(), prepend=True)
+    net.layers[0].register_forward_hook(lambda *_: passed.set())
+    began = time.monotonic()
+    evaluator.test(moment(RIGHT))
+    assert waiting.wait(60)
+    assert not passed.is_set() or time.monotonic() - began > 0.5  # a busy machine may be late to look
+    evaluator.finish()
+    assert passed.is_set()
+    assert [row.accuracy for row in evaluator.tests] == [0.75]
 
 
 def test_weights_do_not_pile_up(solver: Solver, monkeypatch: pytest.MonkeyPatch) -> None:
