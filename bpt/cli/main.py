@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import bpt
 from bpt.allocator import keep_freed_memory
-from bpt.cli import check, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train, watch
+from bpt.cli import check, classify, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train, watch
 from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
 from bpt.collector import importing
 from bpt.errors import UsageError
@@ -31,6 +31,7 @@ COMMANDS = {
     "doctor": doctor,
     "simulate": simulate,
     "plan": plan,
+    "classify": classify,
     "explain": explain,
     "draw": draw,
     "plot": plot,
@@ -38,7 +39,7 @@ COMMANDS = {
     "device_query": device_query,
 }
 
-BUILD_NETS = ("train", "test", "time", "check", "doctor", "simulate", "plan", "explain", "draw")
+BUILD_NETS = ("train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "draw")
 
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.
@@ -52,6 +53,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   mpirun -n 4 bpt train --solver S                       train on 4 ranks, as parallel_param says
   mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
+  bpt classify --model M --weights W cat.jpg             say what pictures show
   bpt explain --model M --weights W --input scan.nii.gz  show what speaks for a class in a scan or an image
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline

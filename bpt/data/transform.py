@@ -91,6 +91,17 @@ class Transform:
         self._mean = read_mean(param.mean_file) if param.HasField("mean_file") else None
         self._seed = seed
 
+    def __str__(self) -> str:
+        """What is done to an image of a test, in words."""
+        values = ", ".join(f"{value:g}" for value in self._mean_values.tolist())
+        done = [
+            f"cropped to {self._crop}×{self._crop}" if self._crop else "",
+            f"less the mean image {self._mean_file}" if self._mean is not None else "",
+            f"less {values}" if values else "",
+            f"times {self._scale:g}" if self._scale != 1 else "",
+        ]
+        return ", ".join(filter(None, done)) or "as it is"
+
     def infer(self, image: Shape) -> Shape:
         """The shape (C, h, w) that an image of shape (C, H, W) gets.
 

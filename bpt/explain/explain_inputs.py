@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bpt.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.errors import FileError, UserError
-from bpt.explain.explained_net import ExplainedNet, explained_net, find_layer, layer_of
+from bpt.explain.explained_layer import find_layer, layer_of
 from bpt.explain.grad_cam import Explanation, grad_cam, spread
 from bpt.explain.model_input import Preprocessing, Subject, check_outputs, peak, prefix_of, preprocessing_of
 from bpt.explain.subjects import Picture, Scan
@@ -62,7 +63,7 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
         RunError: numbers that are not finite, too little memory, or a file could not be written.
     """
     check_matplotlib()
-    explained = explained_net(request.model, request.level, request.stages)
+    explained = classifier_net(request.model, request.level, request.stages)
     layer = find_layer(explained, request.layer)
     preprocessing = preprocessing_of(explained, request.intensity, request.mean, request.scale)
     subject = _read(request.input, explained, preprocessing)
@@ -94,7 +95,7 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
     yield f"Wrote {' and '.join(map(str, outputs))}"
 
 
-def _read(path: str, net: ExplainedNet, preprocessing: Preprocessing) -> Subject:
+def _read(path: str, net: ClassifierNet, preprocessing: Preprocessing) -> Subject:
     if net.axes not in SUBJECTS:
         raise UserError(
             f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; '
@@ -106,7 +107,7 @@ def _read(path: str, net: ExplainedNet, preprocessing: Preprocessing) -> Subject
     return SUBJECTS[net.axes](path, net.input.shape[1:], preprocessing)
 
 
-def _load(explained: ExplainedNet, weights: Sequence[str], device: torch.device) -> Net:
+def _load(explained: ClassifierNet, weights: Sequence[str], device: torch.device) -> Net:
     net = make_net(explained.graph, device)
     net.requires_grad_(False)  # only the layer's own gradient is wanted
     trained: set[str] = set()
@@ -118,7 +119,7 @@ def _load(explained: ExplainedNet, weights: Sequence[str], device: torch.device)
     return net
 
 
-def _about(net: ExplainedNet, layer: Edge, named: str) -> str:
+def _about(net: ClassifierNet, layer: Edge, named: str) -> str:
     name, shape = layer_of(net.graph, layer), "×".join(map(str, layer.shape[2:]))
     how = "" if named else f"; the last before the scores with {net.axes} spatial axes"
     return f'Layer: {name}, blob "{layer.blob}" with {layer.shape[1]} maps of {shape}{how}'

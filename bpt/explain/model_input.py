@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bpt.classify.classifier_net import ClassifierNet
 from bpt.data.transform import read_mean
 from bpt.data.volume_source import normalise
 from bpt.errors import DataError, FileError, UsageError
-from bpt.explain.explained_net import ExplainedNet
 from bpt.explain.grad_cam import Array
 from bpt.proto import bpt_pb2 as pb
 
@@ -66,7 +66,7 @@ class Preprocessing:
 
 
 def preprocessing_of(
-    net: ExplainedNet, intensity: str = "", mean: Sequence[float] = (), scale: float | None = None
+    net: ClassifierNet, intensity: str = "", mean: Sequence[float] = (), scale: float | None = None
 ) -> Preprocessing:
     """What flags say; without any the net's data layer; and Z_SCORE for a net with an Input layer.
 
@@ -94,7 +94,7 @@ def preprocessing_of(
     return Preprocessing(pb.VolumeDataParameter.RAW, values, param.scale, said)
 
 
-def _centre(mean: Sample, net: ExplainedNet) -> Sample:
+def _centre(mean: Sample, net: ClassifierNet) -> Sample:
     """The mean image's part in the middle that is as large as the net's input."""
     wanted = net.input.shape[1:]
     starts = [(have - want) // 2 for have, want in zip(mean.shape, wanted, strict=False)]

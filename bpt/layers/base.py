@@ -313,6 +313,15 @@ class DataLayer(Layer):
         """The shape of a sample of the first top, if the text alone tells it, wherever the data are; else ()."""
         return ()
 
+    @classmethod
+    def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing | None:
+        """How an image file becomes a sample; ``None`` if samples are not made of images. A look at the data tells.
+
+        Raises:
+            BptError: the data cannot be read.
+        """
+        return None
+
     @property
     def epoch(self) -> int:
         """The number of samples in the data set."""

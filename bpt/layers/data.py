@@ -9,13 +9,14 @@ from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Shipment, SpoolSource, spool_of
+from bpt.data.source import a_few
 from bpt.data.transform import Transform
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.layer_text import notice
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
+from bpt.layers.transform_param import notice_old_fields, preprocessing_of, transform_of, workers_of
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "data_param"
@@ -65,6 +66,17 @@ class Data(PrefetchingDataLayer):
         except UserError as error:
             raise spec.error(str(error), "transform_param") from None
         return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
+
+    @classmethod
+    def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
+        """Images were resized to the records' size when these were made, if a few have one."""
+        source = _open(spec, transform_of(spec))
+        try:
+            channels, *size = source.read(0).image.shape
+            alike = all(source.read(index).image.shape == (channels, *size) for index in a_few(len(source)))
+        finally:
+            source.close()
+        return preprocessing_of(spec, channels, tuple(size) if alike else ())
 
     def shipment(self) -> Shipment:
         """The records of the data set, to send them to nodes that cannot reach it."""

@@ -12,7 +12,8 @@ from bpt.errors import DataError, FileError, UserError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
+from bpt.layers.transform_param import notice_old_fields, preprocessing_of, transform_of, workers_of
+from bpt.proto import bpt_pb2 as pb
 
 FIELD = "image_data_param"
 
@@ -67,6 +68,12 @@ class ImageData(PrefetchingDataLayer):
         except UserError as error:
             raise spec.error(str(error), "transform_param") from None
         return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
+
+    @classmethod
+    def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
+        param = spec.param.image_data_param
+        size = (param.new_height, param.new_width) if param.new_height else ()
+        return preprocessing_of(spec, _channels(spec), size)
 
 
 def _channels(spec: LayerSpec) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from bpt.data.prefetch import ALONE, Workers, how_many
 from bpt.data.transform import Transform
 from bpt.errors import UserError
-from bpt.graph.spec import LayerSpec
+from bpt.graph.spec import LayerSpec, Shape
 from bpt.layers.layer_text import notice
+from bpt.proto import bpt_pb2 as pb
 
 MOST_WORKERS = 256
+OF_ALL_IMAGES = ("scale", "mean_file", "mean_value", "crop_size", "force_color", "force_gray")
+"""Fields of ``transform_param`` that are not augmentation: what they do is done to every image, also of a test."""
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 
 
@@ -21,6 +24,18 @@ def transform_of(spec: LayerSpec, seed: int = 0) -> Transform:
         return Transform(param, spec.param.phase, seed)
     except UserError as error:
         raise spec.error(str(error), "transform_param") from None
+
+
+def preprocessing_of(spec: LayerSpec, channels: int, size: Shape) -> pb.ImagePreprocessing:
+    """How images become samples: resized to ``size`` (height, width), unless that is (), and as the layer says."""
+    found = pb.ImagePreprocessing(channels=channels)
+    if size:
+        found.height, found.width = size
+    for field, value in spec.param.transform_param.ListFields():
+        if field.name in OF_ALL_IMAGES:
+            own = found.transform_param
+            own.mean_value.extend(value) if field.name == "mean_value" else setattr(own, field.name, value)
+    return found
 
 
 def notice_old_fields(spec: LayerSpec, field: str, but: tuple[str, ...] = ()) -> None:

@@ -8,6 +8,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from bpt import state as snapshot
+from bpt.errors import BptError
 from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim.rules import UpdateRule
@@ -40,6 +41,7 @@ class Checkpoint:
     rule: UpdateRule
     parallel: Parallel
     run: str = field(default_factory=lambda: secrets.token_hex(8))
+    _recorded: list[bool] = field(default_factory=list)
 
     def write(self, state: TrainState) -> str:
         """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
@@ -73,9 +75,24 @@ class Checkpoint:
         def write() -> str:
             parts = self.parallel.parts(self.net.graph)
             with grid.world.events.during(Activity.WRITE):
-                return snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts)
+                path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts)
+                if not grid.world.rank:
+                    self._record_preprocessing()
+            return path
 
         return outcome_of_first(grid.world, None if grid.replica else write)
+
+    def _record_preprocessing(self) -> None:
+        """Beside the snapshots, once a run: how images become the net's input, if that is what it is trained with."""
+        if self._recorded:
+            return
+        self._recorded.append(True)
+        try:
+            made = (layer.preprocessing(layer.spec) for layer in self.net.data_layers().values())
+            if found := next(filter(None, made), None):
+                snapshot.write_preprocessing(self.plan.snapshot_prefix, found)
+        except BptError as error:  # a snapshot is worth more
+            LOG.warning("How images are prepared is not recorded beside the snapshots: %s", error)
 
     def read(self, path: str, state: TrainState) -> TrainState:
         """What this rank holds of the snapshot with the solver state at ``path``. A collective call.

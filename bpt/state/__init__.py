@@ -6,11 +6,12 @@ kept apart, as tensors of the update rule.
 """
 
 from bpt.state.prefix_lock import held_for
+from bpt.state.preprocessing import write_preprocessing
 from bpt.state.resuming import find_newest, read_state, restore, verify
 from bpt.state.weights import load_weights, save_weights, weight_files
 from bpt.state.writing import check_names, state_path, violations, write
 
 __all__ = [
     "check_names", "find_newest", "held_for", "load_weights", "read_state", "restore", "save_weights", "state_path",
-    "verify", "violations", "weight_files", "write",
+    "verify", "violations", "weight_files", "write", "write_preprocessing",
 ]  # fmt: skip

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from bpt.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.device import CPU
-from bpt.explain.explained_net import ExplainedNet, explained_net
 from bpt.net import Net
 from bpt.runtime.net_on_device import make_net
 
@@ -44,14 +44,14 @@ def scores(bottom: str, classes: int) -> str:
 SOFTMAX = 'layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }'
 
 
-def explained(folder: Path, *layers: str) -> ExplainedNet:
+def explained(folder: Path, *layers: str) -> ClassifierNet:
     """The net of these layers, by way of a file in ``folder``."""
     path = folder / "net.prototxt"
     path.write_text('name: "small"\n' + "\n".join(layers))
-    return explained_net(str(path))
+    return classifier_net(str(path))
 
 
-def made(net: ExplainedNet) -> Net:
+def made(net: ClassifierNet) -> Net:
     return make_net(net.graph, CPU)
 
 

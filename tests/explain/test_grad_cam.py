@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bpt.errors import RunError, UserError
-from bpt.explain.explained_net import find_layer
+from bpt.explain.explained_layer import find_layer
 from bpt.explain.grad_cam import grad_cam, spread
 from bpt.net import Net
 from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, made, pool, relu, scores, set_values

@@ -40,6 +40,7 @@ OWN_MESSAGES = {
     "SpeedChange",
     "ServerParameter",
     "LayerParallelParameter",
+    "ImagePreprocessing",
 }
 TYPE_NAMES = {
     getattr(FieldDescriptor, f"TYPE_{name.upper()}"): name

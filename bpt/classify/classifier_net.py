@@ -1,8 +1,7 @@
-"""The net that ``bpt explain`` runs: one input, class scores, and the layer whose maps are weighed."""
+"""A net of images or scans in the shape that classifies: one input, and class scores."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,8 +18,8 @@ LEAST_AXES = 3  # of an input that has places: (N, channels, a spatial axis, …
 
 
 @dataclass(frozen=True)
-class ExplainedNet:
-    """A net of one sample, from its input to its class scores.
+class ClassifierNet:
+    """A net from its input to its class scores; of one sample, unless more are asked for.
 
     Attributes:
         graph: in which every layer between input and scores hands a gradient back.
@@ -42,7 +41,7 @@ class ExplainedNet:
 
     @property
     def classes(self) -> int:
-        return count(self.scores.shape)
+        return self.scores.shape[1]
 
     @property
     def axes(self) -> int:
@@ -50,13 +49,13 @@ class ExplainedNet:
         return len(self.input.shape) - 2
 
 
-def explained_net(model: str, level: int = 0, stages: tuple[str, ...] = ()) -> ExplainedNet:
-    """The net in the file ``model``, in its TEST phase, ready to be explained.
+def classifier_net(model: str, level: int = 0, stages: tuple[str, ...] = (), batch: int = 1) -> ClassifierNet:
+    """The net in the file ``model``, in its TEST phase, as it classifies.
 
-    The first top with spatial axes of an Input or a data layer is the input; an Input layer with a batch of one takes
-    the data layer's place. Other tops of such layers (labels) are left out with the layers that need them, such as
-    Accuracy; SoftmaxWithLoss becomes the Softmax in it. The scores are the bottom of the last Softmax whose top no
-    other layer reads; without one they are the net's only output.
+    The first top with spatial axes of an Input or a data layer is the input; an Input layer with so many samples in a
+    ``batch`` takes the data layer's place. Other tops of such layers (labels) are left out with the layers that need
+    them, such as Accuracy; SoftmaxWithLoss becomes the Softmax in it. The scores are the bottom of the last Softmax
+    whose top no other layer reads; without one they are the net's only output.
 
     Raises:
         PrototxtError: the text is wrong; says where.
@@ -67,39 +66,9 @@ def explained_net(model: str, level: int = 0, stages: tuple[str, ...] = ()) -> E
     admitted = filter_layers(layer_specs(text, plan.source.origins), plan.state)
     data, blob, shape = _find_input(admitted, model)
     kept, left_out = _without_labels(admitted, data, blob)
-    graph = _build(plan, [_input_layer(data, blob, shape), *kept])
-    scores, found, by_softmax = _find_scores(graph, model, left_out)
-    return ExplainedNet(graph, graph.edges[0], scores, found, by_softmax, data, left_out)
-
-
-def find_layer(net: ExplainedNet, name: str = "") -> Edge:
-    """The edge that ``name`` means: what the layer of that name makes, or else the last version of the blob.
-
-    Without a name: what the last layer makes that has the input's number of spatial axes, not all of length 1, and
-    that the scores depend on; in a classifier that ends in a global pooling, the layer before this.
-
-    Raises:
-        UserError: there is none of that name (names near it are listed), or it cannot be explained.
-    """
-    graph = net.graph
-    before = _ancestors(graph, net.scores)
-    if not name:
-        places = [edge for edge in graph.edges if edge.index in before and not _why_not(net, edge)]
-        maps = [edge for edge in places if count(edge.shape[2:]) > 1 and edge.index != net.input.index]
-        if not maps:
-            raise UserError(f"no layer before the scores has {net.axes} spatial axes as the input has; see --layer")
-        return maps[-1]
-    edge = _named(net, name)
-    if reason := _why_not(net, edge):
-        raise UserError(f'--layer "{name}": {reason}')
-    if edge.index not in before:
-        raise UserError(f'--layer "{name}": the class scores do not depend on it')
-    return edge
-
-
-def layer_of(graph: LayerGraph, edge: Edge) -> str:
-    """The name of the layer that makes ``edge``."""
-    return graph.nodes[edge.producer].name
+    graph = _build(plan, [_input_layer(data, blob, (batch, *shape[1:])), *kept])
+    scores, found, by_softmax = _find_scores(graph, model, batch, left_out)
+    return ClassifierNet(graph, graph.edges[0], scores, found, by_softmax, data, left_out)
 
 
 def _find_input(layers: Sequence[LayerSpec], model: str) -> tuple[LayerSpec, str, Shape]:
@@ -176,14 +145,14 @@ def _build(plan: NetPlan, layers: Sequence[LayerSpec]) -> LayerGraph:
     return replace(plan, source=source).graph()
 
 
-def _find_scores(graph: LayerGraph, model: str, left_out: Sequence[str]) -> tuple[Edge, str, bool]:
+def _find_scores(graph: LayerGraph, model: str, batch: int, left_out: Sequence[str]) -> tuple[Edge, str, bool]:
     """The edge of the class scores, how it was found, and whether a Softmax follows."""
     ends = [node for node in graph.nodes if node.type == "Softmax" and graph.edges[node.tops[0]].consumer is None]
     if ends:
         edge = graph.edges[ends[-1].bottoms[0]]
         found = f'the bottom of "{ends[-1].name}", the last softmax'
         if ends[-1].spec.param.softmax_param.axis % len(edge.shape) != 1:
-            raise ends[-1].spec.error("explaining needs the classes along axis 1", "softmax_param", "axis")
+            raise ends[-1].spec.error("the classes must be along axis 1", "softmax_param", "axis")
     else:
         outputs = [edge for edge in graph.outputs if edge.shape and graph.nodes[edge.producer].type != "Input"]
         if len(outputs) != 1:
@@ -193,57 +162,9 @@ def _find_scores(graph: LayerGraph, model: str, left_out: Sequence[str]) -> tupl
                 f"{model}: cannot tell the class scores: no Softmax at the end, and not one output ({names}){needy}"
             )
         edge, found = outputs[0], "the net's output"
-    if len(edge.shape) < 2 or edge.shape[0] != 1 or count(edge.shape) != edge.shape[1]:
+    if len(edge.shape) < 2 or edge.shape[0] != batch or count(edge.shape[1:]) != edge.shape[1]:
         raise UserError(
-            f'{model}: blob "{edge.blob}", {found}, has shape {edge.shape}; explaining needs the scores of one sample, '
-            "(1, classes)"
+            f'{model}: blob "{edge.blob}", {found}, has shape {edge.shape}; there must be a score for each class, '
+            "(N, classes)"
         )
     return edge, found, bool(ends)
-
-
-def _named(net: ExplainedNet, name: str) -> Edge:
-    graph = net.graph
-    nodes = [node for node in graph.nodes if node.type != "Split"]
-    blobs = {edge.blob: edge for node in nodes for edge in (graph.edges[top] for top in node.tops)}
-    for node in nodes:
-        if node.name == name:
-            tops = [graph.edges[top] for top in node.tops]
-            if len(tops) != 1:
-                names = ", ".join(edge.blob for edge in tops) or "none"
-                raise UserError(f'--layer "{name}": the layer has {len(tops)} tops ({names}); name one of them')
-            return tops[0]
-    if name in blobs:
-        return blobs[name]
-    fit = [top for node in nodes for top in (graph.edges[index] for index in node.tops) if not _why_not(net, top)]
-    known = list(dict.fromkeys([layer_of(graph, edge) for edge in fit] + [edge.blob for edge in fit]))
-    raise UserError(f'--layer "{name}": no layer or blob has this name{_near(name, known)}')
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    """The known names nearest to ``name``, or all of them if none is near."""
-    lowered = {word.lower(): word for word in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.5)
-    if near:
-        return "; did you mean " + " or ".join(f'"{lowered[word]}"' for word in near) + "?"
-    return f" (with spatial axes: {', '.join(known)})"
-
-
-def _why_not(net: ExplainedNet, edge: Edge) -> str:
-    """Why the maps of ``edge`` cannot be weighed; empty if they can."""
-    axes = max(len(edge.shape) - 2, 0)
-    if axes != net.axes or not count(edge.shape):
-        return f"its shape {edge.shape} has {axes} spatial axes, that of the input {net.input.shape} has {net.axes}"
-    return ""
-
-
-def _ancestors(graph: LayerGraph, edge: Edge) -> set[int]:
-    """The edges that ``edge`` is computed from, without Splits' copies and itself."""
-    seen: set[int] = set()
-    waiting = [edge.producer]
-    while waiting:
-        node = graph.nodes[waiting.pop()]
-        for bottom in node.bottoms:
-            if bottom not in seen:
-                seen.add(bottom)
-                waiting.append(graph.edges[bottom].producer)
-    return {index for index in seen if graph.nodes[graph.edges[index].producer].type != "Split"}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bpt.classify.classifier_net import classifier_net
 from bpt.errors import LayerError, UserError
-from bpt.explain.explained_net import explained_net, find_layer, layer_of
+from bpt.explain.explained_layer import find_layer, layer_of
 from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, pool, relu, scores
 from tests.net_cases import PROTOTXT
 
@@ -68,7 +69,7 @@ def test_scores_of_a_fully_convolutional_net(tmp_path: Path) -> None:
     ],
 )
 def test_the_last_layer_with_places_of_known_nets(path: str, layer: str, blob: str, shape: tuple[int, ...]) -> None:
-    net = explained_net(str(PROTOTXT / path))
+    net = classifier_net(str(PROTOTXT / path))
     edge = find_layer(net)
     assert edge.shape == shape
     if layer:
@@ -125,7 +126,7 @@ layer { name: "quiet" type: "Silence" bottom: "ip" }"""
         ((input_layer(1, 4), scores("data", 2)), 'no input with spatial axes (N, channels, …); layers without bottoms'),
         ((input_layer(1, 1, 8, 8), *BODY, TWO), 'not one output ("ip", "more")'),
         ((input_layer(1, 1, 8, 8), *BODY, NEEDY), "left out, as they need more than the input: with_age"),
-        ((input_layer(1, 1, 8, 8), *BODY[:3]), 'has shape (1, 3, 8, 8); explaining needs the scores of one sample'),
+        ((input_layer(1, 1, 8, 8), *BODY[:3]), 'has shape (1, 3, 8, 8); there must be a score for each class'),
         ((VOLUMES.replace("shape: 8", "shape: 8 shape: 8"), *BODY), "layer \"scans\": volume_data_param needs a shape"),
         ((VOLUMES.replace("VolumeData", "VolumData"), *BODY), 'unknown layer type "VolumData"'),
     ],
@@ -137,5 +138,5 @@ def test_nets_that_cannot_be_explained(tmp_path: Path, layers: tuple[str, ...], 
 
 def test_classes_along_another_axis(tmp_path: Path) -> None:
     softmax = SOFTMAX.replace("top:", "softmax_param { axis: 0 } top:")
-    with pytest.raises(LayerError, match='layer "prob": explaining needs the classes along axis 1'):
+    with pytest.raises(LayerError, match='layer "prob": the classes must be along axis 1'):
         explained(tmp_path, input_layer(1, 1, 8, 8), *BODY, softmax)

@@ -1,0 +1,1 @@
+"""``bpt classify``: what a trained net says of pictures, which are prepared as those that it was trained with."""

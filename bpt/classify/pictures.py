@@ -1,0 +1,69 @@
+"""Which pictures are meant: image files, folders of them, and lists, whose lines may end in labels."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bpt.errors import FileError, UsageError
+from bpt.proto.files import UnreadableError, read_bytes
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".jp2")
+_LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
+
+
+class Picture(NamedTuple):
+    """A picture, and what it is said to show."""
+
+    path: str
+    label: int | None = None
+
+
+def pictures(named: Sequence[str]) -> list[Picture]:
+    """All that ``named`` means, in order: a folder's images by name, through all its folders; a list's lines.
+
+    A list is a text whose name ends in .txt; paths in it start at its own folder, or where bpt is run.
+
+    Raises:
+        UsageError: nothing is named, or a folder has no images.
+        FileError: a list cannot be read, or is empty.
+    """
+    if not named:
+        raise UsageError("name images, folders of images, or lists (.txt)")
+    return [picture for each in named for picture in _of(each)]
+
+
+def _of(named: str) -> Iterator[Picture]:
+    if os.path.isdir(named):
+        found = sorted(path for path in Path(named).rglob("*") if path.suffix.lower() in ENDINGS)
+        if not found:
+            raise UsageError(f"{named}: no image is in this folder (known: {', '.join(ENDINGS)})")
+        yield from (Picture(str(path)) for path in found)
+    elif named.lower().endswith(".txt"):
+        yield from _listed(named)
+    else:
+        yield Picture(named)
+
+
+def _listed(path: str) -> list[Picture]:
+    try:
+        lines = read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnreadableError as error:
+        raise FileError(path, str(error)) from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text that lists images") from None
+    rows = [line.strip() for line in lines if line.strip()]
+    if not rows:
+        raise FileError(path, "lists no images; write a line for each: its path, and its label if you know it")
+    labelled = [_LABEL.fullmatch(row) for row in rows]
+    if all(labelled):
+        return [Picture(_there(path, row[1]), int(row[2])) for row in labelled if row]
+    return [Picture(_there(path, row)) for row in rows]
+
+
+def _there(path: str, name: str) -> str:
+    own = os.path.join(os.path.dirname(path), name)
+    return own if os.path.exists(own) or not os.path.exists(name) else name
