@@ -23,7 +23,7 @@ from bpt.layers import LAYERS, DataLayer
 from bpt.layers.base import batch_of
 from bpt.layers.data import shipment_of
 from bpt.net import Net
-from bpt.optim.rules import UPDATE_RULES
+from bpt.optim.rules import remembered
 from bpt.plan.dividing import samples_together
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
@@ -102,7 +102,7 @@ def work_of(plan: RunPlan, graph: LayerGraph, start: int, powers: Sequence[float
         first=first,
         elements=graph.num_parameters,
         weights=graph.num_parameters * plan.precision.master.itemsize,
-        moments=UPDATE_RULES[plan.optim.type].moments,
+        moments=remembered(plan.optim),
         records=_records(nodes) if parallel.ship_data else 0,
         unshuffled=_unshuffled(nodes[0]),
     )

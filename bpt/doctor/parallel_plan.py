@@ -15,7 +15,7 @@ from bpt.graph.part import Part
 from bpt.graph.spec import count
 from bpt.layers import LAYERS
 from bpt.layers.base import batch_of
-from bpt.optim.rules import UPDATE_RULES
+from bpt.optim.rules import remembered
 from bpt.plan.dividing import is_dividable
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
@@ -73,8 +73,7 @@ def check_plan(
         *_memory(ranks, plan, training, part, device),
         *_exchange(ranks, plan, training, part, allreduce, parallel),
     ]
-    rule = UPDATE_RULES[plan.optim.type]
-    copies = 1 + plan.snapshot_diff + rule.moments
+    copies = 1 + plan.snapshot_diff + remembered(plan.optim)
     return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)
 
 
@@ -164,7 +163,7 @@ def _statistics(graph: LayerGraph, parallel: Parallel) -> Iterator[Finding]:
 
 def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: torch.device) -> Iterator[Finding]:
     """Whether there is room for what a rank holds; a collective call."""
-    copies = 2 + UPDATE_RULES[plan.optim.type].moments  # values, gradients, history
+    copies = 2 + remembered(plan.optim)  # values, gradients, history
     sharers = 1 if device.type == "cuda" else len(ranks.by_host[ranks.hosts[ranks.world.rank]])
     mine = _held(graph, part) * plan.precision.master.itemsize * copies, Memory(device, sharers).room
     needs = ranks.world.allgather(mine)

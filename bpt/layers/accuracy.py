@@ -13,6 +13,7 @@ from bpt.layers.axes import canonical_axis, show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.labels import Classifying, by_class, check_label_count, class_indices, places_of
 from bpt.layers.loss import at_least_1
+from bpt.layers.soft_labels import are_distributions
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -24,8 +25,9 @@ class Accuracy(Classifying, Layer):
     score that is NaN. No label, or only ignored ones: 0.
 
     Bottoms: scores with the classes along ``axis`` (default 1), and one label for each of the other
-    positions. Tops: the accuracy and, if named, that of each class. It never runs backward. With many ranks the
-    tops are this rank's summands of the whole batch's.
+    positions, or in the scores' shape a distribution, whose label is its most probable class. Tops: the accuracy and,
+    if named, that of each class. It never runs backward. With many ranks the tops are this rank's summands of the whole
+    batch's.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ``ignore_label``.
@@ -43,7 +45,8 @@ class Accuracy(Classifying, Layer):
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         param = spec.param.accuracy_param
         axis = canonical_axis(spec, param.axis, bottoms[0], "accuracy_param", "axis")
-        check_label_count(spec, bottoms, axis)
+        if not are_distributions(*bottoms):
+            check_label_count(spec, bottoms, axis)
         classes = bottoms[0][axis]
         if not 1 <= param.top_k <= classes:
             raise spec.error(
@@ -85,7 +88,10 @@ class Accuracy(Classifying, Layer):
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         scores = by_class(bottoms[0], self.axis)
-        labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
+        if are_distributions(bottoms[0].shape, bottoms[1].shape) and scores.shape[1] > 1:
+            labels = by_class(bottoms[1], self.axis).argmax(1)
+        else:
+            labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
         counts = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
         number = labels.numel() if self.ignore_label is None else counts.sum()
         labels = labels * counts  # an ignored label need not be a class

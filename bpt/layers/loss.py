@@ -44,7 +44,7 @@ class Loss(Layer):
     sums_over_samples = 1
     reads = frozenset({"loss_param"})  # or else the sum is divided by the batch size, whatever it says, as in Caffe
     default_normalization: int = pb.LossParameter.VALID
-    weighs_classes: ClassVar[bool] = False  # by class_weighting, of SegNet's Caffe
+    weighs_classes: ClassVar[bool] = False  # by class_weighting, of SegNet's Caffe, and label_smoothing, of NVIDIA's
     family = Family.LOSS
 
     @classmethod
@@ -59,12 +59,10 @@ class Loss(Layer):
                 f"predictions and labels must have equally many samples (axis 0): {show_bottoms(spec, bottoms)}",
                 "bottom",
             )
-        if "loss_param" in cls.reads and spec.param.loss_param.weight_by_label_freqs and not cls.weighs_classes:
-            raise spec.error(
-                f"weight_by_label_freqs is for SoftmaxWithLoss, {spec.type} does not weigh classes",
-                "loss_param",
-                "weight_by_label_freqs",
-            )
+        for field in ("weight_by_label_freqs", "label_smoothing"):
+            if "loss_param" in cls.reads and getattr(spec.param.loss_param, field) and not cls.weighs_classes:
+                why = f"{field} is for SoftmaxWithLoss, {spec.type} does not weigh classes"
+                raise spec.error(why, "loss_param", field)
         return LayerShapes(((),))
 
     @classmethod
@@ -73,7 +71,7 @@ class Loss(Layer):
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
-        return bottom != 1
+        return bottom not in (1, 2)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

@@ -15,6 +15,7 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS
 from bpt.layers.labels import Classifying, by_class, check_label_count, class_indices
 from bpt.layers.loss import Loss
+from bpt.layers.soft_labels import are_distributions, check_settings, cross_entropies
 from bpt.layers.softmax import softmax_axis
 
 LARGEST = -math.log(torch.finfo(torch.float32).tiny)  # 87.34: Caffe never takes the log of less than FLT_MIN
@@ -37,16 +38,19 @@ class SoftmaxWithLoss(Classifying, Loss):
     """Mean of ``-log(max(p[label], FLT_MIN))`` over the labels, ``p`` the softmax of the scores.
 
     Bottoms: scores of any shape, the classes along ``softmax_param { axis }`` (default 1); labels, one for
-    each of the other positions. Tops: the loss and, if named, the probabilities in the scores' shape
-    (without a diff). ``loss_param`` tells what is ignored and what the sum is divided by (default: the
+    each of the other positions, or in the scores' shape a distribution over the classes for each of them; and, if
+    there is a third, by how much each label counts. Tops: the loss and, if named, the probabilities in the scores'
+    shape (without a diff). ``loss_param`` tells what is ignored and what the sum is divided by (default: the
     labels that are not ignored). Under ``weight_by_label_freqs``, of SegNet's Caffe, the loss of a label is multiplied
-    by the ``class_weighting`` of its class; what the sum is divided by is not.
+    by the ``class_weighting`` of its class. Under ``label_smoothing`` the label has so much less, and the other classes
+    have that in equal parts (NVIDIA, whose loss does not know of it, but its gradient does). No weight changes what the
+    sum is divided by.
 
     Raises:
         DataError: in ``forward``, for a label that is neither a class nor ignored.
     """
 
-    arity = Arity(bottoms=(2, 2), tops=(1, 2), auto_tops=True)
+    arity = Arity(bottoms=(2, 3), tops=(1, 2), auto_tops=True)
     reads = frozenset({"loss_param", "softmax_param"})
     settings = "loss_param"
     weighs_classes = True
@@ -54,7 +58,9 @@ class SoftmaxWithLoss(Classifying, Loss):
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         axis = softmax_axis(spec, bottoms[0])
-        check_label_count(spec, bottoms, axis)
+        if not are_distributions(*bottoms[:2]):
+            check_label_count(spec, bottoms, axis)
+        check_settings(spec, bottoms, axis)
         param = spec.param.loss_param
         if param.weight_by_label_freqs and len(param.class_weighting) != bottoms[0][axis]:
             raise spec.error(
@@ -80,17 +86,25 @@ class SoftmaxWithLoss(Classifying, Loss):
         self.axis = spec.param.softmax_param.axis
         self.gives_probabilities = len(spec.tops) >= 2
         param = spec.param.loss_param
+        self.smoothing = param.label_smoothing
         self.weights: Tensor | None
         given = torch.tensor(param.class_weighting) if param.weight_by_label_freqs else None
         self.register_buffer("weights", given, persistent=False)
 
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         scores = by_class(bottoms[0], self.axis)
-        labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
         log_p = functional.log_softmax(scores, 1)
-        losses = self._losses(log_p, labels)
-        valid = labels.numel() if self.ignore_label is None else (labels != self.ignore_label).sum()
-        loss = losses.sum() / self.normalizer(labels.shape[0], labels.numel(), valid)
+        valid: Tensor | int
+        if are_distributions(bottoms[0].shape, bottoms[1].shape) and scores.shape[1] > 1:
+            losses = self._soft_losses(log_p, by_class(bottoms[1], self.axis).detach())
+            valid = losses.numel()
+        else:
+            labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)
+            losses = self._losses(log_p, labels)
+            valid = labels.numel() if self.ignore_label is None else (labels != self.ignore_label).sum()
+        if len(bottoms) == 3:
+            losses = losses * bottoms[2].detach().reshape(losses.shape)
+        loss = losses.sum() / self.normalizer(losses.shape[0], losses.numel(), valid)
         if not self.gives_probabilities:
             return loss
         probabilities = log_p.detach().exp().reshape(bottoms[0].shape)
@@ -101,12 +115,21 @@ class SoftmaxWithLoss(Classifying, Loss):
 
     def _losses(self, log_p: Tensor, labels: Tensor) -> Tensor:
         """Of each label."""
+        if self.smoothing:
+            valid = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
+            return self._soft_losses(log_p, labels * valid) * valid  # an ignored label need not be a class
         ignored = -1 if self.ignore_label is None else self.ignore_label  # class_indices has refused labels below 0
         losses = functional.nll_loss(log_p, labels, reduction="none", ignore_index=ignored)
         clipped: Tensor = _Clip.apply(losses)  # type: ignore[no-untyped-call]
         if self.weights is None:
             return clipped
         return clipped * self.weights.to(clipped)[labels.clamp(0, len(self.weights) - 1)]
+
+    def _soft_losses(self, log_p: Tensor, labels: Tensor) -> Tensor:
+        """Of each label, a class or a distribution, that is smoothed."""
+        clipped: Tensor = _Clip.apply(-log_p)  # type: ignore[no-untyped-call]
+        weights = None if self.weights is None else self.weights.to(clipped)
+        return cross_entropies(clipped, labels, self.smoothing, weights)
 
 
 @LAYERS.register("SoftmaxWithLossOHEM")
@@ -121,6 +144,7 @@ class SoftmaxWithLossOHEM(SoftmaxWithLoss):
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        check_label_count(spec, bottoms, softmax_axis(spec, bottoms[0]))
         shapes = super().infer(spec, bottoms)
         tops = (*shapes.tops[:1], bottoms[0], _with_4_axes(bottoms[1]))
         return LayerShapes(tops[: max(1, len(spec.tops))])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.net import Net
 from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.tensor_layout import split
@@ -34,11 +35,15 @@ class LearnableParam:
 
 def learnable_params(net: Net) -> list[LearnableParam]:
     """The parameters of ``net`` that this rank holds, in Caffe's order of ``learnable_params``, shared ones once."""
-    nodes = net.graph.nodes
     return [
-        LearnableParam(f"{nodes[param.layer].name}/{param.blob}", net.value(param), param.lr_mult, param.decay_mult)
+        LearnableParam(param_name(net.graph, param), net.value(param), param.lr_mult, param.decay_mult)
         for param in net.held
     ]
+
+
+def param_name(graph: LayerGraph, param: Param) -> str:
+    """Its layer's name, and its number among the layer's blobs: ``conv1/0``."""
+    return f"{graph.nodes[param.layer].name}/{param.blob}"
 
 
 def l2_norm(tensors: Sequence[Tensor]) -> float:

@@ -1,7 +1,7 @@
-"""The learning rate at an iteration, by Caffe's seven policies (``SGDSolver::GetLearningRate``).
+"""The learning rate at an iteration: Caffe's seven policies (``SGDSolver::GetLearningRate``), and how it warms up.
 
 Iterations count from 0. The rate depends on the iteration alone, so a resumed run needs no state for it;
-``current_step`` is saved because Caffe saves it.
+``current_step`` is saved because Caffe saves it. One policy follows the loss: see ``Rates``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ class Policy:
     """One ``lr_policy``. ``needs``: the fields that must be set, each with the least value that makes sense."""
 
     needs: ClassVar[Mapping[str, float | None]] = {}
+    follows_loss: ClassVar[bool] = False
+    starts_from_base_lr: ClassVar[bool] = True
 
     @classmethod
     def rate(cls, spec: OptimSpec, iteration: int) -> float:
-        """The learning rate at ``iteration``."""
+        """The learning rate at ``iteration``; of a policy that follows the loss, before the first step."""
         raise NotImplementedError
 
     @classmethod
@@ -42,12 +44,37 @@ class Policy:
             yield from beyond(spec, field, least=least)
 
 
-POLICIES: Registry[type[Policy]] = Registry("lr_policy")
+POLICIES: Registry[type[Policy]] = Registry(
+    "lr_policy",
+    {
+        "bpt.optim.lr_stages": ("multifixed", "plateau"),
+        "bpt.optim.lr_cycles": ("cosine", "onecycle"),
+    },
+)
 
 
-def learning_rate(spec: OptimSpec, iteration: int) -> float:
-    """The learning rate at ``iteration``, before any ``lr_mult``."""
-    return POLICIES[spec.lr_policy].rate(spec, iteration)
+def learning_rate(spec: OptimSpec, iteration: int, step: int = 0) -> float:
+    """The learning rate at ``iteration``, before any ``lr_mult``: the policy's, or that of the way up to ``base_lr``.
+
+    NVIDIA's ``rampup_interval`` rises as the square of the iteration, Intel's ``warmup_iter`` in a straight line; the
+    policy then goes on as if it had been there from the start. ``min_lr`` is a floor of all (NVIDIA).
+
+    Args:
+        step: how many steps a policy that follows the loss has taken.
+    """
+    if iteration < spec.rampup_interval:
+        rate = spec.rampup_lr + (spec.base_lr - spec.rampup_lr) * (iteration / spec.rampup_interval) ** 2
+    elif iteration < spec.warmup_iter:
+        rate = warm_rate(spec, iteration)
+    else:
+        rate = POLICIES[spec.lr_policy].rate(spec, iteration) * _power(spec.gamma, step)
+    return max(rate, spec.min_lr)
+
+
+def warm_rate(spec: OptimSpec, iteration: int) -> float:
+    """The rate on the straight way up of ``warmup_iter``."""
+    done = max(iteration, 0) / spec.warmup_iter
+    return done * spec.base_lr + (1 - done) * spec.warmup_start_lr
 
 
 def current_step(spec: OptimSpec, iteration: int) -> int:
@@ -77,9 +104,22 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
     except UserError as error:
         yield Violation(("lr_policy",), str(error))
         return
-    yield from _missing(spec, "base_lr")
+    rises = spec.rampup_interval > 0 or spec.warmup_iter > 0
+    if policy.starts_from_base_lr or rises:
+        yield from _missing(spec, "base_lr")
     yield from beyond(spec, "base_lr", least=0)
+    for field in ("rampup_interval", "rampup_lr", "warmup_iter", "warmup_start_lr", "min_lr"):
+        yield from beyond(spec, field, least=0)
+    if spec.rampup_interval > 0 and spec.warmup_iter > 0:
+        yield Violation(("warmup_iter",), "rampup_interval and warmup_iter both say how the rate rises", "set one")
     yield from policy.violations(spec)
+
+
+def falls(spec: OptimSpec) -> Iterator[Violation]:
+    """A violation unless the way from ``base_lr`` to ``min_lr`` leads down."""
+    if spec.min_lr > spec.base_lr:
+        why = f'min_lr is {spec.min_lr:g}; lr_policy "{spec.lr_policy}" falls to it from base_lr, {spec.base_lr:g}'
+        yield Violation(("min_lr",), why)
 
 
 def _missing(spec: OptimSpec, field: str) -> Iterator[Violation]:
@@ -164,13 +204,20 @@ class Inv(Policy):
 
 @POLICIES.register("poly")
 class Poly(Policy):
-    """``base_lr · (1 - iteration / max_iter) ^ power``; 0 beyond ``max_iter``, where Caffe's may be NaN."""
+    """``min_lr + (base_lr - min_lr) · (1 - iteration / max_iter) ^ power``, where ``min_lr`` is 0 if unset; beyond
+    ``max_iter`` it is ``min_lr``, where Caffe's may be NaN."""
 
     needs: ClassVar[Mapping[str, float | None]] = {"power": 0, "max_iter": 1}
 
     @classmethod
     def rate(cls, spec: OptimSpec, iteration: int) -> float:
-        return spec.base_lr * _power(max(1 - iteration / spec.max_iter, 0.0), spec.power)
+        left = _power(max(1 - iteration / spec.max_iter, 0.0), spec.power)
+        return spec.min_lr + (spec.base_lr - spec.min_lr) * left
+
+    @classmethod
+    def violations(cls, spec: OptimSpec) -> Iterator[Violation]:
+        yield from super().violations(spec)
+        yield from falls(spec)
 
 
 @POLICIES.register("sigmoid")

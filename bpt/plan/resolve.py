@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from bpt.optim.optim_spec import OptimSpec
+from bpt.optim.optim_spec import AverageSpec, CosineSpec, OneCycleSpec, OptimSpec
 from bpt.origin import FieldPath
 from bpt.plan.digest import relevant_solver
 from bpt.plan.nets import NetFields
@@ -17,6 +17,7 @@ from bpt.plan.spec import (
     AgwuSpec,
     BalanceSpec,
     CgdpSpec,
+    EarlyStoppingSpec,
     FaultSpec,
     FcSpec,
     GabraSpec,
@@ -44,6 +45,10 @@ _SPECS: dict[str, type[Any]] = {
     "PipelineParameter": PipelineSpec,
     "GabraParameter": GabraSpec,
     "InnerParameter": InnerSpec,
+    "CosineParameter": CosineSpec,
+    "OneCycleParameter": OneCycleSpec,
+    "AverageParameter": AverageSpec,
+    "EarlyStoppingParameter": EarlyStoppingSpec,
 }
 """Message of the schema → what it becomes. The other messages of a solver are texts of nets, and stay."""
 

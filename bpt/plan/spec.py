@@ -128,6 +128,16 @@ class InnerSpec:
 
 
 @dataclass(frozen=True)
+class EarlyStoppingSpec:
+    """When training ends before ``max_iter``, and which values of a test output are better."""
+
+    output: str = ""
+    better: int = pb.EarlyStoppingParameter.AUTO
+    patience: int = 10
+    min_delta: float = 0.0
+
+
+@dataclass(frozen=True)
 class ParallelSpec:
     """How a run is spread over its ranks. The defaults are plain data parallelism, or one process."""
 
@@ -200,6 +210,9 @@ class RunPlan:
     snapshot_format: int = pb.SolverParameter.BINARYPROTO
     snapshot_after_train: bool = True
     on_nan: int = pb.SolverParameter.STOP
+    snapshot_best: str = ""
+    max_snapshots: int = 0
+    early_stopping_param: EarlyStoppingSpec = EarlyStoppingSpec()
     weights: tuple[str, ...] = ()
     random_seed: int = -1
     debug_info: bool = False
@@ -256,6 +269,16 @@ class RunPlan:
         """Whether the text, or a flag, sets the field ``where``; a message counts as soon as it is there."""
         return where in self.set_fields
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether training ends when tests bring nothing better."""
+        return self.given("early_stopping_param")
+
+    @property
+    def judged_by(self) -> str:
+        """The test output whose best value is looked for; "": none."""
+        return (self.early_stopping_param.output if self.stops_early else "") or self.snapshot_best
+
     # Variants
 
     def training_only(self) -> RunPlan:
@@ -267,6 +290,8 @@ class RunPlan:
             test_interval=0,
             snapshot=0,
             snapshot_after_train=False,
+            snapshot_best="",
+            set_fields=frozenset(way for way in self.set_fields if way[0] != "early_stopping_param"),
         )
 
     def measured(self) -> RunPlan:

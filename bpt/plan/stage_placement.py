@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from bpt.errors import FileError, LayerError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.stages import spread_over
-from bpt.optim.rules import UPDATE_RULES
+from bpt.optim.rules import remembered
 from bpt.placement.allocate import LittleCapacityError, LittleMemoryError, allocate
 from bpt.placement.loads import idle_stages
 from bpt.placement.partition import TooManyStagesError
@@ -62,7 +62,7 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
     parallel = plan.parallel_param
     param = parallel.pipeline_param
     devices, link = devices_of(plan, graph, parallel.num_stages)
-    moments = UPDATE_RULES[plan.optim.type].moments
+    moments = remembered(plan.optim)
     shares = 1 if parallel.batch_scope == pb.ParallelParameter.REPLICA else replicas
     costs, passes = measured_costs(plan, graph), plan.optim.iter_size
     gathers = gathering(graph, param)

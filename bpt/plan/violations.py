@@ -15,9 +15,9 @@ from bpt.exchange import exchange_rules
 from bpt.execute import compute_rules
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph
-from bpt.optim import lr_policy
+from bpt.optim import lr_policy, unused_settings
 from bpt.optim import rules as update_rules
-from bpt.plan import dividing, fault_rules
+from bpt.plan import dividing, fault_rules, test_output_rules
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
@@ -39,6 +39,7 @@ def violations(plan: RunPlan) -> list[Violation]:
         *compute_rules.violations(plan),
         *lr_policy.violations(plan.optim),
         *update_rules.violations(plan.optim),
+        *test_output_rules.violations(plan),
     ]
 
 
@@ -98,7 +99,7 @@ def violations_of_net(
         tests: of the nets that are tested beside it.
     """
     parallel = plan.parallel_param
-    found: list[Violation] = []
+    found = list(test_output_rules.violations_of_net(plan, tests)) if graph.phase == pb.TRAIN else []
     trains = graph.phase == pb.TRAIN
     if ranks > 1:
         replicas = max(1, ranks // parallel.replica_ranks)
@@ -130,6 +131,7 @@ def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None)
     if plan.given("layer_wise_reduce"):
         why = ": gradients travel while backward goes on; see parallel_param"
         found.append(Unused(("layer_wise_reduce",), why, f"layer_wise_reduce has no effect{why}"))
+    found += unused_settings.unused(plan.optim)
     for field, reason in forks.NO_EFFECT["SolverParameter"].items():
         if plan.given(field):
             found.append(Unused((field,), f": {reason}", f"{field} has no effect: {reason}"))

@@ -439,7 +439,7 @@ class FillerParameter(_message.Message):
     def __init__(self, type: _Optional[str] = ..., value: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., mean: _Optional[float] = ..., std: _Optional[float] = ..., sparse: _Optional[int] = ..., variance_norm: _Optional[_Union[FillerParameter.VarianceNorm, str]] = ..., scale: _Optional[float] = ...) -> None: ...
 
 class SolverParameter(_message.Message):
-    __slots__ = ("net", "net_param", "train_net", "test_net", "train_net_param", "test_net_param", "train_state", "test_state", "test_iter", "test_interval", "test_compute_loss", "test_initialization", "base_lr", "display", "average_loss", "max_iter", "iter_size", "lr_policy", "gamma", "power", "momentum", "weight_decay", "regularization_type", "stepsize", "stepvalue", "clip_gradients", "snapshot", "snapshot_prefix", "snapshot_diff", "snapshot_format", "solver_mode", "device_id", "random_seed", "type", "delta", "momentum2", "rms_decay", "debug_info", "snapshot_after_train", "solver_type", "layer_wise_reduce", "weights", "solver_data_type", "store_blobs_in_old_format", "test_and_snapshot_last_epochs", "eval_type", "ap_version", "show_per_class_result", "disabled_update", "test_offset", "parallel_param", "engine", "precision", "on_nan")
+    __slots__ = ("net", "net_param", "train_net", "test_net", "train_net_param", "test_net_param", "train_state", "test_state", "test_iter", "test_interval", "test_compute_loss", "test_initialization", "base_lr", "display", "average_loss", "max_iter", "iter_size", "lr_policy", "gamma", "power", "momentum", "weight_decay", "regularization_type", "stepsize", "stepvalue", "clip_gradients", "snapshot", "snapshot_prefix", "snapshot_diff", "snapshot_format", "solver_mode", "device_id", "random_seed", "type", "delta", "momentum2", "rms_decay", "debug_info", "snapshot_after_train", "solver_type", "layer_wise_reduce", "weights", "rampup_interval", "rampup_lr", "min_lr", "momentum_policy", "max_momentum", "momentum_power", "larc", "larc_policy", "larc_eta", "weight_decay_policy", "weight_decay_power", "larc_turbo", "max_weight_decay", "plateau_winsize", "warmup_iter", "warmup_start_lr", "local_lr_auto", "local_gw_ratio", "stagelr", "stageiter", "solver_data_type", "store_blobs_in_old_format", "test_and_snapshot_last_epochs", "eval_type", "ap_version", "show_per_class_result", "disabled_update", "test_offset", "parallel_param", "engine", "precision", "on_nan", "cosine_param", "onecycle_param", "average_param", "early_stopping_param", "snapshot_best", "max_snapshots")
     class SnapshotFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HDF5: _ClassVar[SolverParameter.SnapshotFormat]
@@ -522,6 +522,26 @@ class SolverParameter(_message.Message):
     SOLVER_TYPE_FIELD_NUMBER: _ClassVar[int]
     LAYER_WISE_REDUCE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    RAMPUP_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    RAMPUP_LR_FIELD_NUMBER: _ClassVar[int]
+    MIN_LR_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_POLICY_FIELD_NUMBER: _ClassVar[int]
+    MAX_MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_POWER_FIELD_NUMBER: _ClassVar[int]
+    LARC_FIELD_NUMBER: _ClassVar[int]
+    LARC_POLICY_FIELD_NUMBER: _ClassVar[int]
+    LARC_ETA_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_POLICY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_POWER_FIELD_NUMBER: _ClassVar[int]
+    LARC_TURBO_FIELD_NUMBER: _ClassVar[int]
+    MAX_WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    PLATEAU_WINSIZE_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_ITER_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_START_LR_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_LR_AUTO_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_GW_RATIO_FIELD_NUMBER: _ClassVar[int]
+    STAGELR_FIELD_NUMBER: _ClassVar[int]
+    STAGEITER_FIELD_NUMBER: _ClassVar[int]
     SOLVER_DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     STORE_BLOBS_IN_OLD_FORMAT_FIELD_NUMBER: _ClassVar[int]
     TEST_AND_SNAPSHOT_LAST_EPOCHS_FIELD_NUMBER: _ClassVar[int]
@@ -534,6 +554,12 @@ class SolverParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
     ON_NAN_FIELD_NUMBER: _ClassVar[int]
+    COSINE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ONECYCLE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    EARLY_STOPPING_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_BEST_FIELD_NUMBER: _ClassVar[int]
+    MAX_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     net: str
     net_param: NetParameter
     train_net: str
@@ -576,6 +602,26 @@ class SolverParameter(_message.Message):
     solver_type: SolverParameter.SolverType
     layer_wise_reduce: bool
     weights: _containers.RepeatedScalarFieldContainer[str]
+    rampup_interval: int
+    rampup_lr: float
+    min_lr: float
+    momentum_policy: str
+    max_momentum: float
+    momentum_power: float
+    larc: bool
+    larc_policy: str
+    larc_eta: float
+    weight_decay_policy: str
+    weight_decay_power: float
+    larc_turbo: bool
+    max_weight_decay: float
+    plateau_winsize: _containers.RepeatedScalarFieldContainer[int]
+    warmup_iter: int
+    warmup_start_lr: float
+    local_lr_auto: bool
+    local_gw_ratio: float
+    stagelr: _containers.RepeatedScalarFieldContainer[float]
+    stageiter: _containers.RepeatedScalarFieldContainer[int]
     solver_data_type: Type
     store_blobs_in_old_format: bool
     test_and_snapshot_last_epochs: bool
@@ -588,7 +634,69 @@ class SolverParameter(_message.Message):
     engine: SolverParameter.Engine
     precision: Precision.Name
     on_nan: SolverParameter.OnNan
-    def __init__(self, net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., test_compute_loss: _Optional[bool] = ..., test_initialization: _Optional[bool] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., average_loss: _Optional[int] = ..., max_iter: _Optional[int] = ..., iter_size: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., regularization_type: _Optional[str] = ..., stepsize: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: _Optional[bool] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., random_seed: _Optional[int] = ..., type: _Optional[str] = ..., delta: _Optional[float] = ..., momentum2: _Optional[float] = ..., rms_decay: _Optional[float] = ..., debug_info: _Optional[bool] = ..., snapshot_after_train: _Optional[bool] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., layer_wise_reduce: _Optional[bool] = ..., weights: _Optional[_Iterable[str]] = ..., solver_data_type: _Optional[_Union[Type, str]] = ..., store_blobs_in_old_format: _Optional[bool] = ..., test_and_snapshot_last_epochs: _Optional[bool] = ..., eval_type: _Optional[str] = ..., ap_version: _Optional[str] = ..., show_per_class_result: _Optional[bool] = ..., disabled_update: _Optional[bool] = ..., test_offset: _Optional[int] = ..., parallel_param: _Optional[_Union[ParallelParameter, _Mapping]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., precision: _Optional[_Union[Precision.Name, str]] = ..., on_nan: _Optional[_Union[SolverParameter.OnNan, str]] = ...) -> None: ...
+    cosine_param: CosineParameter
+    onecycle_param: OneCycleParameter
+    average_param: AverageParameter
+    early_stopping_param: EarlyStoppingParameter
+    snapshot_best: str
+    max_snapshots: int
+    def __init__(self, net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., test_compute_loss: _Optional[bool] = ..., test_initialization: _Optional[bool] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., average_loss: _Optional[int] = ..., max_iter: _Optional[int] = ..., iter_size: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., regularization_type: _Optional[str] = ..., stepsize: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: _Optional[bool] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., random_seed: _Optional[int] = ..., type: _Optional[str] = ..., delta: _Optional[float] = ..., momentum2: _Optional[float] = ..., rms_decay: _Optional[float] = ..., debug_info: _Optional[bool] = ..., snapshot_after_train: _Optional[bool] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., layer_wise_reduce: _Optional[bool] = ..., weights: _Optional[_Iterable[str]] = ..., rampup_interval: _Optional[int] = ..., rampup_lr: _Optional[float] = ..., min_lr: _Optional[float] = ..., momentum_policy: _Optional[str] = ..., max_momentum: _Optional[float] = ..., momentum_power: _Optional[float] = ..., larc: _Optional[bool] = ..., larc_policy: _Optional[str] = ..., larc_eta: _Optional[float] = ..., weight_decay_policy: _Optional[str] = ..., weight_decay_power: _Optional[float] = ..., larc_turbo: _Optional[bool] = ..., max_weight_decay: _Optional[float] = ..., plateau_winsize: _Optional[_Iterable[int]] = ..., warmup_iter: _Optional[int] = ..., warmup_start_lr: _Optional[float] = ..., local_lr_auto: _Optional[bool] = ..., local_gw_ratio: _Optional[float] = ..., stagelr: _Optional[_Iterable[float]] = ..., stageiter: _Optional[_Iterable[int]] = ..., solver_data_type: _Optional[_Union[Type, str]] = ..., store_blobs_in_old_format: _Optional[bool] = ..., test_and_snapshot_last_epochs: _Optional[bool] = ..., eval_type: _Optional[str] = ..., ap_version: _Optional[str] = ..., show_per_class_result: _Optional[bool] = ..., disabled_update: _Optional[bool] = ..., test_offset: _Optional[int] = ..., parallel_param: _Optional[_Union[ParallelParameter, _Mapping]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., precision: _Optional[_Union[Precision.Name, str]] = ..., on_nan: _Optional[_Union[SolverParameter.OnNan, str]] = ..., cosine_param: _Optional[_Union[CosineParameter, _Mapping]] = ..., onecycle_param: _Optional[_Union[OneCycleParameter, _Mapping]] = ..., average_param: _Optional[_Union[AverageParameter, _Mapping]] = ..., early_stopping_param: _Optional[_Union[EarlyStoppingParameter, _Mapping]] = ..., snapshot_best: _Optional[str] = ..., max_snapshots: _Optional[int] = ...) -> None: ...
+
+class CosineParameter(_message.Message):
+    __slots__ = ("period", "growth")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    growth: int
+    def __init__(self, period: _Optional[int] = ..., growth: _Optional[int] = ...) -> None: ...
+
+class OneCycleParameter(_message.Message):
+    __slots__ = ("rising", "div_factor", "final_div_factor")
+    RISING_FIELD_NUMBER: _ClassVar[int]
+    DIV_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    FINAL_DIV_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    rising: float
+    div_factor: float
+    final_div_factor: float
+    def __init__(self, rising: _Optional[float] = ..., div_factor: _Optional[float] = ..., final_div_factor: _Optional[float] = ...) -> None: ...
+
+class AverageParameter(_message.Message):
+    __slots__ = ("kind", "decay", "start", "interval")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        EMA: _ClassVar[AverageParameter.Kind]
+        SWA: _ClassVar[AverageParameter.Kind]
+    EMA: AverageParameter.Kind
+    SWA: AverageParameter.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DECAY_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    kind: AverageParameter.Kind
+    decay: float
+    start: int
+    interval: int
+    def __init__(self, kind: _Optional[_Union[AverageParameter.Kind, str]] = ..., decay: _Optional[float] = ..., start: _Optional[int] = ..., interval: _Optional[int] = ...) -> None: ...
+
+class EarlyStoppingParameter(_message.Message):
+    __slots__ = ("output", "better", "patience", "min_delta")
+    class Better(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        AUTO: _ClassVar[EarlyStoppingParameter.Better]
+        HIGHER: _ClassVar[EarlyStoppingParameter.Better]
+        LOWER: _ClassVar[EarlyStoppingParameter.Better]
+    AUTO: EarlyStoppingParameter.Better
+    HIGHER: EarlyStoppingParameter.Better
+    LOWER: EarlyStoppingParameter.Better
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    BETTER_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    MIN_DELTA_FIELD_NUMBER: _ClassVar[int]
+    output: str
+    better: EarlyStoppingParameter.Better
+    patience: int
+    min_delta: float
+    def __init__(self, output: _Optional[str] = ..., better: _Optional[_Union[EarlyStoppingParameter.Better, str]] = ..., patience: _Optional[int] = ..., min_delta: _Optional[float] = ...) -> None: ...
 
 class Precision(_message.Message):
     __slots__ = ()
@@ -607,7 +715,7 @@ class Precision(_message.Message):
     def __init__(self) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "minimum_loss", "iter_last_event", "data_position", "engine", "loss_history", "random_seed", "solver_type", "inner", "half_layers", "loss_scale", "finite_iterations", "run", "written", "weights_digest", "checksum", "shares", "averaged", "best_score", "best_iter", "last_test", "tests_since_best")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -628,6 +736,11 @@ class SolverState(_message.Message):
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
+    AVERAGED_FIELD_NUMBER: _ClassVar[int]
+    BEST_SCORE_FIELD_NUMBER: _ClassVar[int]
+    BEST_ITER_FIELD_NUMBER: _ClassVar[int]
+    LAST_TEST_FIELD_NUMBER: _ClassVar[int]
+    TESTS_SINCE_BEST_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[BlobProto]
@@ -648,7 +761,12 @@ class SolverState(_message.Message):
     weights_digest: bytes
     checksum: bytes
     shares: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ...) -> None: ...
+    averaged: bool
+    best_score: float
+    best_iter: int
+    last_test: int
+    tests_since_best: int
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., minimum_loss: _Optional[float] = ..., iter_last_event: _Optional[int] = ..., data_position: _Optional[_Iterable[_Union[DataPosition, _Mapping]]] = ..., engine: _Optional[_Union[SolverParameter.Engine, str]] = ..., loss_history: _Optional[_Iterable[float]] = ..., random_seed: _Optional[int] = ..., solver_type: _Optional[str] = ..., inner: _Optional[_Union[InnerParameter.Engine, str]] = ..., half_layers: _Optional[_Iterable[int]] = ..., loss_scale: _Optional[float] = ..., finite_iterations: _Optional[int] = ..., run: _Optional[str] = ..., written: _Optional[float] = ..., weights_digest: _Optional[bytes] = ..., checksum: _Optional[bytes] = ..., shares: _Optional[_Iterable[int]] = ..., averaged: _Optional[bool] = ..., best_score: _Optional[float] = ..., best_iter: _Optional[int] = ..., last_test: _Optional[int] = ..., tests_since_best: _Optional[int] = ...) -> None: ...
 
 class DataPosition(_message.Message):
     __slots__ = ("net", "layer", "samples")
@@ -1567,7 +1685,7 @@ class PReLUParameter(_message.Message):
     def __init__(self, filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., channel_shared: _Optional[bool] = ...) -> None: ...
 
 class LossParameter(_message.Message):
-    __slots__ = ("ignore_label", "normalization", "normalize", "pre_fixed_normalizer", "weight_by_label_freqs", "class_weighting")
+    __slots__ = ("ignore_label", "normalization", "normalize", "label_smoothing", "pre_fixed_normalizer", "weight_by_label_freqs", "class_weighting")
     class NormalizationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FULL: _ClassVar[LossParameter.NormalizationMode]
@@ -1583,16 +1701,18 @@ class LossParameter(_message.Message):
     IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
     NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SMOOTHING_FIELD_NUMBER: _ClassVar[int]
     PRE_FIXED_NORMALIZER_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BY_LABEL_FREQS_FIELD_NUMBER: _ClassVar[int]
     CLASS_WEIGHTING_FIELD_NUMBER: _ClassVar[int]
     ignore_label: int
     normalization: LossParameter.NormalizationMode
     normalize: bool
+    label_smoothing: float
     pre_fixed_normalizer: float
     weight_by_label_freqs: bool
     class_weighting: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, ignore_label: _Optional[int] = ..., normalization: _Optional[_Union[LossParameter.NormalizationMode, str]] = ..., normalize: _Optional[bool] = ..., pre_fixed_normalizer: _Optional[float] = ..., weight_by_label_freqs: _Optional[bool] = ..., class_weighting: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, ignore_label: _Optional[int] = ..., normalization: _Optional[_Union[LossParameter.NormalizationMode, str]] = ..., normalize: _Optional[bool] = ..., label_smoothing: _Optional[float] = ..., pre_fixed_normalizer: _Optional[float] = ..., weight_by_label_freqs: _Optional[bool] = ..., class_weighting: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class AccuracyParameter(_message.Message):
     __slots__ = ("top_k", "axis", "ignore_label")

@@ -32,6 +32,7 @@ _LAST_OF_CAFFE = {
     "ELUParameter": 1,
     "EltwiseParameter": 3,
     "InnerProductParameter": 6,
+    "LossParameter": 3,
     "PoolingParameter": 13,
 }
 _LAYERS_OF_NET = 100  # in NetParameter, and Caffe's

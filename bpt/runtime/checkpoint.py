@@ -11,12 +11,15 @@ from bpt import state as snapshot
 from bpt.errors import BptError
 from bpt.events.event import Activity
 from bpt.net import Net
+from bpt.optim.rates import Plateau
 from bpt.optim.rules import UpdateRule
 from bpt.plan.digest import file_fact
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import check_same, outcome_of_first
+from bpt.runtime.averaged_weights import averaged_weights
 from bpt.runtime.parallel import Parallel
+from bpt.state.best import Best
 from bpt.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
@@ -33,6 +36,7 @@ class Checkpoint:
         net: the net that is trained.
         rule: updates it.
         parallel: which rank holds what.
+        written: the snapshots of this run that are there, oldest first; of the rank that writes, if old ones go.
         run: tells this start of training from all others; of the rank that writes.
     """
 
@@ -40,14 +44,17 @@ class Checkpoint:
     net: Net
     rule: UpdateRule
     parallel: Parallel
+    written: list[str] = field(default_factory=list)
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     _recorded: list[bool] = field(default_factory=list)
 
-    def write(self, state: TrainState) -> str:
+    def write(self, state: TrainState, name: str = "", average: bool = False) -> str:
         """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
 
         Args:
             state: what this rank holds, with the memory layout settled; its tensors are the net's and the rule's.
+            name: behind the prefix; by default ``iter_`` and the iterations done.
+            average: also write the average of the weights, into a file of its own.
 
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
@@ -70,17 +77,31 @@ class Checkpoint:
         saved.shares.extend(state.tuned.get("shares", ()))
         if state.loss_scale is not None:
             saved.loss_scale, saved.finite_iterations = state.loss_scale
-        grid = self.parallel.grid
+        if state.plateau is not None:
+            saved.current_step, saved.minimum_loss, saved.iter_last_event = state.plateau
+        if state.best is not None:
+            saved.best_score, saved.best_iter, saved.last_test, saved.tests_since_best = state.best
+        if self.rule.averages:
+            saved.averaged = True
+        grid, name = self.parallel.grid, name or snapshot.name_after(state.iteration)
 
         def write() -> str:
             parts = self.parallel.parts(self.net.graph)
             with grid.world.events.during(Activity.WRITE):
-                path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts)
+                if average:
+                    with averaged_weights(self.rule):
+                        beside = snapshot.average_path(self.plan, name)
+                        snapshot.save_weights(self.net, beside, comm=grid.in_replica, parts=parts)
+                path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts, name)
                 if not grid.world.rank:
                     self._record_preprocessing()
             return path
 
-        return outcome_of_first(grid.world, None if grid.replica else write)
+        path = outcome_of_first(grid.world, None if grid.replica else write)
+        if self.plan.max_snapshots and grid.world.rank == 0 and name == snapshot.name_after(state.iteration):
+            self.written[:] = [*(each for each in self.written if each != path), path]
+            snapshot.remove_all_but(self.written, self.plan.max_snapshots)
+        return path
 
     def _record_preprocessing(self) -> None:
         """Beside the snapshots, once a run: how images become the net's input, if that is what it is trained with."""
@@ -111,6 +132,8 @@ class Checkpoint:
             check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(path)})
         snapshot.verify(path)
         saved = snapshot.restore(path, self.net, self.rule)
+        if self.plan.max_snapshots and world.rank == 0 and saved.HasField("run"):
+            self.written[:] = snapshot.of_run(self.plan.snapshot_prefix, saved.run, saved.iter)
         if saved.HasField("random_seed") and saved.random_seed != state.seed:
             LOG.warning(
                 "the snapshot was made with random_seed %d, this run has %d: data order, augmentation and dropout "
@@ -132,5 +155,18 @@ class Checkpoint:
             losses=tuple(saved.loss_history),
             tuned=tuned,
             loss_scale=(saved.loss_scale, saved.finite_iterations) if saved.HasField("loss_scale") else None,
+            plateau=_plateau(saved) if state.plateau is not None else None,
+            best=_best(saved),
             extras={},
         )
+
+
+def _plateau(saved: pb.SolverState) -> Plateau:
+    """What ``plateau`` has seen, also of Intel's and SSD's states."""
+    return Plateau(saved.current_step, saved.minimum_loss, saved.iter_last_event)
+
+
+def _best(saved: pb.SolverState) -> Best | None:
+    if not saved.HasField("best_score"):
+        return None
+    return Best(saved.best_score, saved.best_iter, saved.last_test, saved.tests_since_best)

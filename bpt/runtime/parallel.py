@@ -33,7 +33,8 @@ from bpt.graph.segments import Segment, apart, cut, starts_by_chunks, starts_by_
 from bpt.graph.stages import borders, part_of
 from bpt.layers.base import batch_of
 from bpt.net import Net
-from bpt.optim.shard_info import ShardInfo
+from bpt.optim.gradients import param_name
+from bpt.optim.shard_info import Numbers, ShardInfo
 from bpt.plan.spec import ParallelSpec
 from bpt.plan.staging import Staging
 from bpt.precision import FLOAT32, Precision
@@ -254,7 +255,25 @@ class Parallel:
     def shard_info(self, net: Net, exchange: Exchange) -> ShardInfo:
         """What the update rule of ``net`` must know of the other ranks; a collective call."""
         frozen = frozenset(exchange.frozen())
-        return ShardInfo(frozen, self.counted(net), self.sum_over_replica, self.updates(net, frozen))
+        names = tuple(param_name(net.graph, param) for param in net.graph.learnable)
+        return ShardInfo(
+            frozen,
+            self.counted(net),
+            self.sum_over_replica,
+            partial(self._sum_over_shards, names),
+            self.updates(net, frozen),
+        )
+
+    def _sum_over_shards(self, names: Sequence[str], numbers: Numbers, columns: int) -> Numbers:
+        """Sums over the ranks that share this one's layers, of which each has numbers for some of the parameters."""
+        if self.grid.shards == 1:
+            return numbers
+        table = torch.zeros(len(names), columns, dtype=torch.float64)
+        for row, name in enumerate(names):
+            if name in numbers:
+                table[row] = torch.tensor(numbers[name], dtype=torch.float64)
+        self.grid.across_shards.Allreduce(table.numpy())
+        return dict(zip(names, table.tolist(), strict=True))
 
     def counted(self, net: Net) -> frozenset[int]:
         """``id`` of the parameters that this rank counts in sums over a replica: each is counted by one rank."""
@@ -277,7 +296,7 @@ class Parallel:
     def _buckets(self, net: Net, params: Sequence[Param]) -> list[Bucket]:
         def values(sliced: bool) -> list[tuple[str, nn.Parameter]]:
             chosen = (p for p in params if (p.index in net.part.slices) == sliced)
-            return [(f"{net.graph.nodes[p.layer].name}/{p.blob}", net.value(p)) for p in chosen]
+            return [(param_name(net.graph, p), net.value(p)) for p in chosen]
 
         wire = net.context.precision.wire
         return [Bucket(values(False), self._for_samples, wire), Bucket(values(True), self._for_slices, wire)]

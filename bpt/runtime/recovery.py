@@ -19,6 +19,7 @@ from torch import Tensor
 from bpt.comm.base import Buffer, Communicator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
+from bpt.optim.rates import Plateau
 from bpt.state.train_state import Blob, TrainState, blob_of
 
 _KEPT = 2  # copies of a rank: another rank may be one ahead, never more
@@ -268,7 +269,7 @@ class Border:
         iteration: updates that are made.
         positions: see TrainState; those that data layers have come to then.
         passed: values of the blobs that passes change, and no update: a BatchNorm's statistics.
-        losses, loss_scale: see TrainState.
+        losses, loss_scale, plateau: see TrainState.
     """
 
     iteration: int
@@ -276,6 +277,7 @@ class Border:
     passed: Mapping[Blob, Tensor]
     losses: tuple[float, ...]
     loss_scale: tuple[float, int] | None
+    plateau: Plateau | None = None
 
     def of(self, state: TrainState) -> TrainState:
         """The state there, of one that may be in the middle of the next iteration."""
@@ -286,6 +288,7 @@ class Border:
             positions=self.positions,
             losses=self.losses,
             loss_scale=self.loss_scale,
+            plateau=self.plateau,
         )
 
 

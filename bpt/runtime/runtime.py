@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 
@@ -22,7 +23,9 @@ from bpt.execute.operator import SegmentOperator
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.optim import lr_policy
+from bpt.optim.averages import taken
 from bpt.optim.loss_scale import LEAST
+from bpt.optim.rates import Rates
 from bpt.optim.rules import make_rule
 from bpt.optim.rules.base import UpdatePiece
 from bpt.plan.spec import RunPlan
@@ -32,6 +35,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import starting_point
 from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
 from bpt.runtime.autotuner import Autotuner
+from bpt.runtime.averaged_weights import averaged_weights
 from bpt.runtime.balancing import division_of
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
@@ -48,6 +52,7 @@ from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
 from bpt.runtime.tuned_settings import Engine, Inner, TunedSetting
 from bpt.signals import SignalActions
+from bpt.state.best import Best
 from bpt.state.train_state import TrainState, blob_of
 
 LOG = logging.getLogger("bpt")
@@ -123,12 +128,16 @@ class Runtime:
         ran: the operator that has run the training net last: its values and diffs are there to see.
         rule: updates the training net.
         losses: the smoothed loss.
+        rates: the learning rate of each iteration.
+        best: the best test so far; may be set.
         scale: by what losses are multiplied, and gradients divided again.
         heals: whether the run goes on when a rank is lost; see ``healing``.
         before_passes: called when an iteration begins.
         on_loss: called with the loss of each iteration.
         before_update: likewise, when the gradients are those of all ranks and no parameter has been updated by them.
     """
+
+    best: Best | None = None
 
     def __init__(
         self,
@@ -189,7 +198,7 @@ class Runtime:
                 snapshot.load_weights(net, path)
         self.rule = make_rule(plan.optim, self.net, keep_updates=plan.debug_info or plan.snapshot_diff)
         self.rule.before_change = self._leave_border
-        self.losses = SmoothedLoss(plan.average_loss)
+        self.losses, self.rates = SmoothedLoss(plan.average_loss), Rates(plan.optim, plan.display)
         self.scale = loss_scale(plan, precision, self.parallel, log)
         self._stops_at_nan = plan.on_nan == pb.SolverParameter.STOP
         operators = [built.operator for built in (self.train, *self.tests)]
@@ -345,15 +354,16 @@ class Runtime:
         alone = self.parallel.is_alone and len(executor.operator.segments) == 1
         scaled = self.scale.dynamic or self.scale.value != 1
         watched = self.before_update or self.events.listens
-        if not alone or scaled or watched or not executor.operator.compute.updates:
+        if not alone or scaled or watched or self.rates.follows_loss or not executor.operator.compute.updates:
             return None
-        return self.rule.piecewise(lr_policy.learning_rate(self.plan.optim, self.iteration), self.iteration)
+        return self.rule.piecewise(self.rates(self.iteration), self.iteration)
 
     def _update(self, executor: Executor, loss: float) -> None:
         """Update the parameters, when all has been shown, in this order, as Caffe does."""
         if self._stops_at_nan and not (self.scale.dynamic and self.scale.value > LEAST):  # that update is left out
             check_loss(loss, self.iteration, self.plan.optim, self.net, self.world, self._look_again)
         self.losses.add(self.iteration, loss)
+        self.rates.see(self.iteration, self.losses.value)
         applied = [(each, self._parameters_of(each.layers)) for each in executor.applied()]
         finite = self._divide_gradients([(each.batch, members) for each, members in applied])
         if executor.operator is self.observed:
@@ -361,7 +371,8 @@ class Runtime:
         for call in (*self.on_loss, *self.before_update):
             call(loss)
         for each, members in applied if finite else ():
-            self.rule.update(lr_policy.learning_rate(self.plan.optim, each.iteration), each.iteration, members)
+            self.rule.update(self.rates(each.iteration), each.iteration, members)
+        self.rule.average(self.iteration + 1)
         self._come_to_border(self.iteration + 1)
 
     def _parameters_of(self, layers: Set[int] | None) -> list[int]:
@@ -440,6 +451,8 @@ class Runtime:
             losses=self.losses.history,
             tuned={tuned.name: settled for tuned in self._all_tuned if (settled := tuned.state())},
             loss_scale=self.scale.state(),
+            plateau=self.rates.state(),
+            best=self.best,
             extras={type(self.exchange).__name__: own} if (own := self.exchange.state()) else {},
         )
 
@@ -467,6 +480,7 @@ class Runtime:
                 passed((blob_of(graph, param), self.net.value(param)) for param in held),
                 self.losses.history,
                 self.scale.state(),
+                self.rates.state(),
             )
 
     def _leave_border(self) -> None:
@@ -481,8 +495,8 @@ class Runtime:
     def load(self, state: TrainState) -> None:
         """Go on from this rank's part of a state.
 
-        Of what the state does not name, moments are 0, data begin at their first sample, sequences go on from 0, and an
-        exchange starts anew.
+        Of what the state does not name, moments are 0, averages are its weights, data begin at their first sample,
+        sequences go on from 0, and an exchange starts anew.
         What was tuned meanwhile stays tuned.
 
         Raises:
@@ -491,7 +505,7 @@ class Runtime:
         if state.seed != self.seed:
             raise UserError(f"the state is of random_seed {state.seed}, this run of {self.seed}: bind another to it")
         graph, held = self.net.graph, self.net.held
-        no_moments = (torch.zeros(()),) * self.rule.moments
+        no_moments = (torch.zeros(()),) * self.rule.remembered
         with torch.no_grad():
             for place, param in enumerate(held):
                 blob = blob_of(graph, param)
@@ -500,6 +514,8 @@ class Runtime:
                 moments = self.rule.history[place :: len(held)]
                 for own, value in zip(moments, state.moments.get(blob, no_moments), strict=True):
                     own.copy_(value)
+                if self.rule.averages and blob not in state.moments:
+                    moments[-1].copy_(state.weights[blob])
         starting_point.set_positions(self.nets, state.positions)
         self.net.kept = ((),) * len(graph)
         for tuned in self._all_tuned:
@@ -507,12 +523,30 @@ class Runtime:
                 tuned.load(state.tuned[tuned.name])
         self.exchange.load(state.extras.get(type(self.exchange).__name__, {}))
         self.scale.load(state.loss_scale)
+        self.rates.load(state.plateau)
+        self.best = state.best
         self.iteration = state.iteration
         self.executor.forget()
         self.losses = SmoothedLoss(self.plan.average_loss, state.losses)
 
-    def snapshot(self) -> str:
+    @property
+    def has_average(self) -> bool:
+        """Whether there is an average of the weights."""
+        optim = self.plan.optim
+        return optim.averages and taken(optim.average_param, self.iteration) > 0
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Let the nets have the average of the weights inside; a collective call."""
+        with averaged_weights(self.rule):
+            self.before_test()
+            yield
+
+    def snapshot(self, name: str = "") -> str:
         """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
+
+        Args:
+            name: behind the prefix; by default ``iter_`` and how many iterations are done.
 
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
@@ -523,7 +557,7 @@ class Runtime:
         for tuned in self._tuned:  # this run and the one that resumes it must go on alike, or their roundings part
             tuned.settle()
         self.parallel.agree(self.net)
-        return self._checkpoint.write(self.state())
+        return self._checkpoint.write(self.state(), name, self.has_average)
 
     def restore(self, path: str) -> None:
         """Go on from the solver state at ``path``.

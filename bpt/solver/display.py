@@ -37,7 +37,7 @@ def output_lines(graph: LayerGraph, values: Mapping[str, Tensor], prefix: str) -
 
     Args:
         values: data of the output blobs, by name; a rank that has no outputs gives none.
-        prefix: ``"Train"`` or ``"Test"``.
+        prefix: ``"Train"``, ``"Test"`` or ``"Average"``.
     """
     index = 0
     for edge in (edge for edge in graph.outputs if edge.blob in values):

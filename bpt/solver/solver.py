@@ -16,10 +16,10 @@ from bpt.device import CPU
 from bpt.errors import BptError, RunError
 from bpt.events.event import Activity
 from bpt.net import Net
-from bpt.optim import lr_policy
 from bpt.optim.optim_spec import OptimSpec
 from bpt.plan.resolve import plan_of
 from bpt.plan.spec import RunPlan
+from bpt.plan.test_output_rules import higher_is_better
 from bpt.proto.sources import SolverSource
 from bpt.report.log import number
 from bpt.report.progress import Progress
@@ -33,6 +33,7 @@ from bpt.solver.display import Lap, display_line, output_lines
 from bpt.solver.milestones import Bound, Displayed, Listener, Milestone, Saved, Tested
 from bpt.solver.tester import Tester
 from bpt.state import held_for
+from bpt.state.best import after_test
 
 LOG = logging.getLogger("bpt")
 
@@ -149,14 +150,17 @@ class Solver:
         """
         self.runtime.restore(path)
 
-    def snapshot(self) -> str:
+    def snapshot(self, name: str = "") -> str:
         """Write weights and solver state under ``snapshot_prefix``; returns the state's path. A collective call.
+
+        Args:
+            name: behind the prefix; by default ``iter_`` and how many iterations are done.
 
         Raises:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
         """
         with self.runtime.events.during(Activity.SNAPSHOT):
-            path = self.runtime.snapshot()
+            path = self.runtime.snapshot(name)
         self._tell(Saved(self.iter, path))
         return path
 
@@ -261,7 +265,7 @@ class Solver:
     def _show(self) -> None:
         runtime, iteration = self.runtime, self.iter
         outputs = runtime.train.outputs.whole(runtime.ran.values)
-        rate = lr_policy.learning_rate(self.plan.optim, iteration)
+        rate = runtime.rates(iteration)
         lap, loss = self._lap.take(iteration), runtime.losses.value
         LOG.info("%s", display_line(iteration, loss, lap, self.plan.display))
         for line in output_lines(self.net.graph, outputs, "Train"):
@@ -270,19 +274,49 @@ class Solver:
         self._tell(Displayed(iteration, loss, outputs, rate, *lap))
 
     def test_all(self) -> None:
-        """Test every test net and log its scores."""
+        """Test every test net and log its scores; then with the average of the weights, if there is one."""
         self.runtime.before_test()
-        for index in range(len(self.runtime.tests)):
-            if not self._stopped:
-                self.test(index)
+        scores = self._test_each()
+        if self.runtime.has_average and not self._stopped:
+            with self.runtime.averaged():
+                scores = self._test_each(averaged=True)
+        if self.plan.judged_by and not self._stopped:
+            self._judge(scores)
 
-    def test(self, index: int) -> Scores | None:
-        """Test one test net and log its scores; ``None``: a signal has stopped it."""
+    def _test_each(self, averaged: bool = False) -> list[Scores | None]:
+        indices = range(len(self.runtime.tests))
+        return [None if self._stopped else self.test(index, averaged) for index in indices]
+
+    def test(self, index: int, averaged: bool = False) -> Scores | None:
+        """Test one test net and log its scores; ``None``: a signal has stopped it.
+
+        Args:
+            averaged: the nets have the average of the weights now.
+        """
         with self.runtime.events.during(Activity.TEST):
-            scores = self._tester.test(index, self.iter)
-        if scores is not None:
+            scores = self._tester.test(index, self.iter, averaged)
+        if scores is not None and not averaged:
             self._tell(Tested(self.iter, index, scores))
         return scores
+
+    def _judge(self, scores: Sequence[Scores | None]) -> None:
+        """Note whether this was the best test so far: keep it, or end training if nothing better has come for long."""
+        plan, runtime, name = self.plan, self.runtime, self.plan.judged_by
+        own = [float(each.outputs[name].item()) for each in scores if each is not None and name in each.outputs]
+        score = next(value for values in runtime.world.allgather(own) for value in values)
+        higher = higher_is_better(plan, [test.operator.net.graph for test in runtime.tests])
+        stopping = plan.early_stopping_param
+        best = runtime.best = after_test(runtime.best, score, self.iter, higher, stopping.min_delta)
+        if best.is_new:
+            LOG.info("Iteration %d, best %s = %s", self.iter, name, number(score))
+            if plan.snapshot_best:
+                self.snapshot("best")
+        elif plan.stops_early and best.tests_since >= stopping.patience:
+            LOG.info(
+                "Iteration %d, %s = %s: no better than %s at iteration %d for %d tests, so training ends",
+                self.iter, name, number(score), number(best.score), best.iteration, best.tests_since,
+            )  # fmt: skip
+            self._stopped = True
 
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""

@@ -29,9 +29,13 @@ class Tester:
     nets: Sequence[Built]
     stop: Callable[[], bool]
 
-    def test(self, index: int, iteration: int) -> Scores | None:
-        """Test a net after so many iterations of training; ``None``: it was stopped."""
-        LOG.info("Iteration %d, Testing net (#%d)", iteration, index)
+    def test(self, index: int, iteration: int, averaged: bool) -> Scores | None:
+        """Test a net after so many iterations of training; ``None``: it was stopped.
+
+        Args:
+            averaged: the nets have the average of the weights now, which the log says.
+        """
+        LOG.info("Iteration %d, Testing %s (#%d)", iteration, "average of weights" if averaged else "net", index)
         _, operator, outputs = self.nets[index]
         batches, debug = self.plan.test_iter[index], self.plan.debug_info
         scores = run_test(operator, batches, self.stop, debug=debug, outputs=outputs, iteration=iteration)
@@ -39,7 +43,7 @@ class Tester:
             LOG.info("Test interrupted.")
             return None
         if self.plan.test_compute_loss:
-            LOG.info("Test loss: %s", number(scores.loss))
-        for line in output_lines(operator.net.graph, scores.outputs, "Test"):
+            LOG.info("%s loss: %s", "Average" if averaged else "Test", number(scores.loss))
+        for line in output_lines(operator.net.graph, scores.outputs, "Average" if averaged else "Test"):
             LOG.info("%s", line)
         return scores

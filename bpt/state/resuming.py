@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 from bpt.errors import BptError, FileError
-from bpt.graph.layer_graph import Param
 from bpt.net import Net
+from bpt.optim.gradients import param_name
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
 from bpt.state import binary, hdf5, integrity
@@ -38,11 +38,16 @@ def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
         model = learned_net(state, path)
         stored = stack.enter_context(open_weights(model)) if state.HasField("learned_net") else None
         copies = [] if stored is None else match_layers(net, stored, model)
-        copies += _match_history(history, net, rule, path)
+        averages_begin = bool(rule.averages) and not state.averaged
+        copies += _match_history(history, net, rule, path, state.averaged)
         if stored is not None:
             _check_complete(net, stored, model)
         LOG.info("SGDSolver: restoring history")
         copy_blobs(copies)
+        if averages_begin:
+            LOG.info("%s has no average of the weights: it begins with the weights themselves", path)
+            for average, parameter in zip(rule.averages, rule.parameters, strict=True):
+                average.copy_(parameter.value.detach())
     return state
 
 
@@ -160,10 +165,16 @@ def _check_type(state: pb.SolverState, rule: UpdateRule, path: str) -> None:
         )
 
 
-def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str) -> list[Copy]:
-    """Which tensors of the rule's history take which blobs of the file, which holds those of all parameters."""
+def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: str, averaged: bool) -> list[Copy]:
+    """Which tensors of the rule's history take which blobs of the file, which holds those of all parameters.
+
+    Args:
+        averaged: the file's last ones are the average of the weights.
+    """
     solver = rule.spec.type
-    params = net.graph.learnable * rule.moments
+    params = net.graph.learnable * (rule.remembered - (bool(rule.averages) and not averaged))
+    if averaged and not rule.averages:
+        history = history[: len(history) - len(net.graph.learnable)]
     if len(history) != len(params):
         raise FileError(
             path,
@@ -174,13 +185,14 @@ def _match_history(history: list[StoredBlob], net: Net, rule: UpdateRule, path: 
         if not blob.fits(param.shape):
             raise FileError(
                 path,
-                f"history blob {index}, of parameter {_name(net, param)}, has shape {shape_string(blob.shape)}, but "
-                f"the parameter's is {shape_string(param.shape)}; it was written for another net",
+                f"history blob {index}, of parameter {param_name(net.graph, param)}, has shape "
+                f"{shape_string(blob.shape)}, but the parameter's is {shape_string(param.shape)}; it was written for "
+                "another net",
             )
     held = [(blob, param) for blob, param in zip(history, params, strict=True) if net.holds(param)]
     return [
         Copy(target, blob, param.shape, net.part.slice_of(param))
-        for target, (blob, param) in zip(rule.history, held, strict=True)
+        for target, (blob, param) in zip(rule.history[: len(held)], held, strict=True)
     ]
 
 
@@ -195,7 +207,3 @@ def _check_complete(net: Net, stored: StoredLayers, path: str) -> None:
             f"has no parameters of layer{'s' * (len(missing) > 1)} {names}, so the run cannot go on from it; it was "
             "written for another net: start from its weights with --weights",
         )
-
-
-def _name(net: Net, param: Param) -> str:
-    return f"{net.graph.nodes[param.layer].name}/{param.blob}"

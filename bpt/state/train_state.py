@@ -11,6 +11,8 @@ from torch import Tensor
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
+from bpt.optim.rates import Plateau
+from bpt.state.best import Best
 from bpt.state.gathering import Gathered
 
 Blob = tuple[str, int]
@@ -33,6 +35,8 @@ class TrainState:
         tuned: what was settled by measuring, the same on all ranks: "engine", "inner", "chunks",
             "half_layers", "shares".
         loss_scale: the scale, and the iterations since it has changed; ``None``: it does not.
+        plateau: what ``lr_policy: "plateau"`` has seen; ``None``: it is another policy.
+        best: the best test so far; ``None``: there is none, or nobody looks for it.
         extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
             rank alone, so a state that was gathered has none.
     """
@@ -45,6 +49,8 @@ class TrainState:
     losses: tuple[float, ...] = ()
     tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     loss_scale: tuple[float, int] | None = None
+    plateau: Plateau | None = None
+    best: Best | None = None
     extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def copy(self) -> TrainState:

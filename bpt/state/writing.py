@@ -60,6 +60,7 @@ def write(
     state: pb.SolverState,
     comm: Communicator | None = None,
     parts: Sequence[Part] | None = None,
+    name: str = "",
 ) -> str:
     """Write a snapshot after ``state.iter`` iterations: weights and state, as one commit. Returns the state's path.
 
@@ -74,6 +75,7 @@ def write(
             those by which ``verify`` finds damage if it names its ``run``.
         comm: the ranks that hold the net; by default this one has all of it.
         parts: what each rank of ``comm`` holds.
+        name: behind ``snapshot_prefix``; see ``name_after``.
 
     Raises:
         WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
@@ -82,8 +84,8 @@ def write(
     parts = parts or (net.part,)
     in_hdf5 = plan.snapshot_format == pb.SolverParameter.HDF5
     words = "HDF5" if in_hdf5 else "binary proto"
-    model, path = (_path(plan, state.iter, kind) for kind in ("caffemodel", "solverstate"))
-    history = history_of(net, rule.history, rule.moments, comm, parts)
+    model, path = (_path(plan, name or name_after(state.iter), kind) for kind in ("caffemodel", "solverstate"))
+    history = history_of(net, rule.history, rule.remembered, comm, parts)
     layers = layers_of(net, rule.updates if plan.snapshot_diff else None, comm, parts)
     of_format = hdf5 if in_hdf5 else binary
 
@@ -95,7 +97,7 @@ def write(
             full = pb.SolverState()
             full.CopyFrom(state)
             full.learned_net = model
-            full.current_step = current_step(plan.optim, state.iter - 1)
+            full.current_step = state.current_step or current_step(plan.optim, state.iter - 1)
             if state.run:
                 full.written = time.time()
                 full.weights_digest = integrity.file_digest(new_model)
@@ -110,12 +112,28 @@ def write(
 
 def state_path(plan: RunPlan, iteration: int) -> str:
     """Where ``write`` puts the solver state after so many iterations."""
-    return _path(plan, iteration, "solverstate")
+    return _path(plan, name_after(iteration), "solverstate")
 
 
-def _path(plan: RunPlan, iteration: int, kind: str) -> str:
+def average_path(plan: RunPlan, name: str) -> str:
+    """Where the average of the weights is put beside a snapshot of this name."""
+    return _path(plan, f"{name}_average", "caffemodel")
+
+
+def name_after(iteration: int) -> str:
+    """What stands behind ``snapshot_prefix`` in the names of a snapshot after so many iterations."""
+    return f"iter_{iteration}"
+
+
+def files_of(state: str) -> tuple[str, str, str]:
+    """The files of the snapshot with the solver state at this path, which is the first one of them."""
+    start, ending = state.rsplit(".solverstate", 1)
+    return state, f"{start}.caffemodel{ending}", f"{start}_average.caffemodel{ending}"
+
+
+def _path(plan: RunPlan, name: str, kind: str) -> str:
     suffix = ".h5" if plan.snapshot_format == pb.SolverParameter.HDF5 else ""
-    return f"{plan.snapshot_prefix}_iter_{iteration}.{kind}{suffix}"
+    return f"{plan.snapshot_prefix}_{name}.{kind}{suffix}"
 
 
 def _make_folder(path: str) -> None:

@@ -76,11 +76,16 @@ def test_rate_at_the_edges(text: str, iteration: int, rate: float) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("base_lr: 1", "lr_policy is not set; use one of exp, fixed, inv, multistep, poly, sigmoid, step"),
+        (
+            "base_lr: 1",
+            "lr_policy is not set; use one of cosine, exp, fixed, inv, multifixed, multistep, onecycle, plateau, poly, "
+            "sigmoid, step",
+        ),
         ('lr_policy: "multistp"', 'unknown lr_policy "multistp"; did you mean "multistep"?'),
         (
             'lr_policy: "warp"',
-            'unknown lr_policy "warp" (known: exp, fixed, inv, multistep, poly, sigmoid, step)',
+            'unknown lr_policy "warp" (known: cosine, exp, fixed, inv, multifixed, multistep, onecycle, plateau, poly, '
+            "sigmoid, step)",
         ),
         ('lr_policy: "fixed"', 'base_lr is not set; lr_policy "fixed" needs it'),
         ('lr_policy: "fixed" base_lr: -1', "base_lr is -1; it must be at least 0"),

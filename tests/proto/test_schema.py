@@ -22,6 +22,10 @@ ROWS = list(csv.DictReader(SCHEMA.read_text().splitlines(), delimiter="\t"))
 FORKS = list(csv.DictReader(SCHEMA.with_name("forks_schema.tsv").read_text().splitlines(), delimiter="\t"))
 OWN_MESSAGES = {
     "DataPosition",
+    "CosineParameter",
+    "OneCycleParameter",
+    "AverageParameter",
+    "EarlyStoppingParameter",
     "ParallelParameter",
     "Precision",
     "CgdpParameter",
@@ -138,6 +142,12 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverParameter.engine": 1001,
         "SolverParameter.precision": 1002,
         "SolverParameter.on_nan": 1003,
+        "SolverParameter.cosine_param": 1020,
+        "SolverParameter.onecycle_param": 1021,
+        "SolverParameter.average_param": 1022,
+        "SolverParameter.early_stopping_param": 1023,
+        "SolverParameter.snapshot_best": 1024,
+        "SolverParameter.max_snapshots": 1025,
         "LayerParameter.parallel_param": 1000,
         "LayerParameter.attention_param": 1001,
         "LayerParameter.volume_data_param": 1002,
@@ -159,6 +169,11 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.weights_digest": 1011,
         "SolverState.checksum": 1012,
         "SolverState.shares": 1013,
+        "SolverState.averaged": 1014,
+        "SolverState.best_score": 1015,
+        "SolverState.best_iter": 1016,
+        "SolverState.last_test": 1017,
+        "SolverState.tests_since_best": 1018,
     }
     known = {row["scope"] for row in (*ROWS, *FORKS) if row.get("kind") != "enum"}
     assert set(all_messages()) == OWN_MESSAGES | known

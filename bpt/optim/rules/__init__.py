@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from bpt.errors import UserError
 from bpt.net import Net
+from bpt.optim import averages, layer_rates, momentum_policy
 from bpt.optim.gradients import LearnableParam, learnable_params
 from bpt.optim.optim_spec import OptimSpec
-from bpt.optim.rules.base import UPDATE_RULES, UpdateRule
+from bpt.optim.rules.base import UPDATE_RULES, UpdateRule, remembered
 from bpt.violation import Violation, beyond
 
-__all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "violations"]
+__all__ = ["UPDATE_RULES", "LearnableParam", "UpdateRule", "learnable_params", "make_rule", "remembered", "violations"]
 
 REGULARIZATIONS = ("L1", "L2")
 
@@ -47,3 +48,6 @@ def violations(spec: OptimSpec) -> Iterator[Violation]:
     yield from beyond(spec, "clip_gradients")
     yield from beyond(spec, "iter_size", least=1)
     yield from rule.violations(spec)
+    yield from momentum_policy.violations(spec)
+    yield from layer_rates.violations(spec)
+    yield from averages.violations(spec)

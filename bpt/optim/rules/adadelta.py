@@ -31,15 +31,16 @@ class AdaDelta(UpdateRule):
 
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         update, (gradient_squares, update_squares) = batch.gradients, batch.moments
-        self._remember(gradient_squares, update)
+        _remember(gradient_squares, update, step.momentum)
         ratio = torch._foreach_add(update_squares, self.spec.delta)
         torch._foreach_div_(ratio, torch._foreach_add(gradient_squares, self.spec.delta))
         torch._foreach_sqrt_(ratio)
         torch._foreach_mul_(update, ratio)
-        self._remember(update_squares, update)
+        _remember(update_squares, update, step.momentum)
         torch._foreach_mul_(update, step.rate)
         return update
 
-    def _remember(self, squares: list[Tensor], values: list[Tensor]) -> None:
-        torch._foreach_mul_(squares, self.spec.momentum)
-        torch._foreach_addcmul_(squares, values, values, value=1 - self.spec.momentum)
+
+def _remember(squares: list[Tensor], values: list[Tensor], momentum: float) -> None:
+    torch._foreach_mul_(squares, momentum)
+    torch._foreach_addcmul_(squares, values, values, value=1 - momentum)

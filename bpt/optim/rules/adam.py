@@ -35,14 +35,19 @@ class Adam(UpdateRule):
 
     def _rate(self, step: Step) -> float:
         time = step.iteration + 1
-        return step.rate * math.sqrt(1 - self.spec.momentum2**time) / (1 - self.spec.momentum**time)
+        return step.rate * math.sqrt(1 - self.spec.momentum2**time) / (1 - step.momentum**time)
 
-    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+    def _remember(self, batch: Batch, step: Step) -> None:
+        """Bring the moments up to date."""
         means, squares = batch.moments
-        torch._foreach_mul_(means, self.spec.momentum)
-        torch._foreach_add_(means, batch.gradients, alpha=1 - self.spec.momentum)
+        torch._foreach_mul_(means, step.momentum)
+        torch._foreach_add_(means, batch.gradients, alpha=1 - step.momentum)
         torch._foreach_mul_(squares, self.spec.momentum2)
         torch._foreach_addcmul_(squares, batch.gradients, batch.gradients, value=1 - self.spec.momentum2)
+
+    def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
+        self._remember(batch, step)
+        means, squares = batch.moments
         roots = torch._foreach_sqrt(squares)
         torch._foreach_add_(roots, self.spec.delta)
         update = torch._foreach_div(means, roots)
@@ -68,7 +73,7 @@ class Adam(UpdateRule):
             fused=True,
             grad_scale=scale,
             amsgrad=False,
-            beta1=self.spec.momentum,
+            beta1=step.momentum,
             beta2=self.spec.momentum2,
             lr=self._rate(step),
             weight_decay=step.decay,

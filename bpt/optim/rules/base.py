@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bpt.optim import averages
 from bpt.optim.gradients import LearnableParam, gradient_scale, l2_norm
+from bpt.optim.layer_rates import LocalRate, local_rate_of, norms_of, turned
+from bpt.optim.momentum_policy import momentum_at, weight_decay_at
 from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.shard_info import ALONE
 from bpt.optim.tensor_group import Batch
@@ -35,14 +38,20 @@ class Step:
     decay: float  # weight decay, times decay_mult
     scale: float  # factor on the gradients: clipping and 1 / iter_size
     iteration: int  # from 0
+    momentum: float
+
+    def of(self, lr_mult: float, decay_mult: float) -> Step:
+        """The numbers of parameters with these multipliers, if these are those of 1."""
+        return replace(self, rate=self.rate * lr_mult, decay=self.decay * decay_mult)
 
 
 class UpdateRule:
     """One solver ``type``: how weights follow from gradients, and what it remembers between updates.
 
     ``history`` holds ``moments`` tensors a parameter in Caffe's order: the first moments of all parameters, then
-    all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone. ``shard_info`` tells of
-    other ranks; a rule is alone until it is set. ``before_change`` is called before an update changes anything.
+    all second ones. A parameter with ``lr_mult: 0`` has its place in it but is left alone. Behind them is what else is
+    remembered of each parameter, see ``remembered``. ``shard_info`` tells of other ranks; a rule is alone until it is
+    set. ``before_change`` is called before an update changes anything.
 
     Args:
         spec: already checked.
@@ -52,11 +61,17 @@ class UpdateRule:
     """
 
     moments: ClassVar[int] = 1
+    needs_norms: ClassVar[bool] = False
+    """An update needs norms of whole parameters, so that all gradients must be there before it begins."""
+    decouples_decay: ClassVar[bool] = False
+    """Weight decay is no part of the gradient: the rule itself adds it to the update."""
 
     def __init__(self, spec: OptimSpec, parameters: Sequence[LearnableParam], keep_updates: bool = False) -> None:
         self.spec = spec
         self.parameters = tuple(parameters)
-        self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.moments) for p in parameters]
+        self.remembered = remembered(spec)
+        self.history = [torch.zeros_like(p.value.detach()) for _ in range(self.remembered) for p in parameters]
+        self._local_rate = local_rate_of(spec)
         self.updates: list[Tensor | None] | None = [None] * len(parameters) if keep_updates else None
         self.shard_info = ALONE
         self.before_change: Callable[[], object] = lambda: None
@@ -101,12 +116,14 @@ class UpdateRule:
             kept.
         """
         self._done.clear()
-        if self.spec.clip_gradients >= 0 or self.updates is not None or not self.shard_info.updates:
+        together = self.spec.clip_gradients >= 0 or self.needs_norms or self._local_rate is not None
+        if together or self.updates is not None or not self.shard_info.updates:
             return None
         scale = gradient_scale(self._norm, self.spec)
         steps: dict[int, tuple[int, Step]] = {}
+        common = self._step(rate, scale, iteration)
         for (lr_mult, decay_mult), members in self._groups(range(len(self.parameters))):
-            step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
+            step = common.of(lr_mult, decay_mult)
             steps.update((id(self.parameters[index].value), (index, step)) for index in members)
             self._settle(members)  # now, since threads will share it
         return partial(self._update_piece, steps)
@@ -124,6 +141,20 @@ class UpdateRule:
             batch = self._batch(members)
             self._change(batch if last is None else batch.rows(first, last), step)
             self._done.update(members)
+
+    def average(self, iteration: int) -> None:
+        """Let the weights after so many iterations come into their average, if there is one."""
+        if self.spec.averages and averages.is_due(self.spec.average_param, iteration):
+            self.before_change()
+            own = [index for index, p in enumerate(self.parameters) if id(p.value) not in self.shard_info.frozen]
+            self._settle(own)
+            weights = [self.parameters[index].value.detach() for index in own]
+            averages.take(self.spec.average_param, [self.averages[index] for index in own], weights, iteration)
+
+    @property
+    def averages(self) -> Sequence[Tensor]:
+        """The average of each parameter, if they are averaged."""
+        return self.history[(self.remembered - 1) * len(self.parameters) :] if self.spec.averages else ()
 
     def skip(self) -> None:
         """Leave an update out: forget its gradients."""
@@ -144,11 +175,42 @@ class UpdateRule:
     def _update(self, rate: float, iteration: int, members: Sequence[int]) -> None:
         scale = gradient_scale(self._norm, self.spec)
         self.before_change()
+        common = self._step(rate, scale, iteration)
+        if self._local_rate is not None:
+            self._update_by_layer(self._local_rate, common, members)
+        else:
+            self._update_groups(common, members)
+
+    def _update_groups(self, common: Step, members: Sequence[int]) -> None:
+        """Update parameters, those with the same multipliers together."""
         for (lr_mult, decay_mult), alike in self._groups(members):
-            step = Step(rate * lr_mult, self.spec.weight_decay * decay_mult, scale, iteration)
             rest = [index for index in alike if index not in self._done]
             if rest:
-                self._apply(rest, step)
+                self._apply(rest, common.of(lr_mult, decay_mult))
+
+    def _update_by_layer(self, local_rate: LocalRate, common: Step, members: Sequence[int]) -> None:
+        """Update each parameter by a rate of its own; those with a negative ``lr_mult`` by that of all."""
+        alike = [(index, mults) for mults, group in self._groups(members) for index in group]
+        indices, turbo = [index for index, _ in alike], self.spec.turbo
+        parameters = [self.parameters[index] for index in indices]
+        norms = norms_of(parameters, self._batch(indices), common.scale, self.shard_info, turbo)
+        for place, (index, (lr_mult, decay_mult)) in enumerate(alike):
+            step = common.of(lr_mult, decay_mult)
+            if lr_mult > 0:
+                rate = local_rate(self.spec, common.rate, common.decay, common.momentum, norms[place])
+                if turbo:
+                    rate *= turned(self._kept(index, self.moments), norms[place], common.iteration)
+                step = replace(step, rate=rate)
+            self._apply([index], step)
+
+    def _kept(self, index: int, moment: int) -> Tensor:
+        """One of the tensors that are remembered of a parameter."""
+        return self.history[moment * len(self.parameters) + index]
+
+    def _step(self, rate: float, scale: float, iteration: int) -> Step:
+        """The numbers of an update of parameters with multipliers of 1."""
+        decay = weight_decay_at(self.spec, iteration)
+        return Step(rate, decay, scale, iteration, momentum_at(self.spec, iteration, rate))
 
     def _norm(self) -> float:
         """The L2 norm of all gradients of the net."""
@@ -198,12 +260,15 @@ class UpdateRule:
     def _subtract(self, batch: Batch, step: Step) -> list[Tensor]:
         if step.scale != 1:
             torch._foreach_mul_(batch.gradients, step.scale)
-        if step.decay:
-            toward = batch.weights if self._l2 else torch._foreach_sign(batch.weights)
-            torch._foreach_add_(batch.gradients, toward, alpha=step.decay)
+        if step.decay and not self.decouples_decay:
+            torch._foreach_add_(batch.gradients, self._toward(batch), alpha=step.decay)
         update = self._compute(batch, step)
         torch._foreach_sub_(batch.weights, update)
         return update
+
+    def _toward(self, batch: Batch) -> list[Tensor]:
+        """What weight decay adds a part of."""
+        return batch.weights if self._l2 else list(torch._foreach_sign(batch.weights))
 
     @property
     def _l2(self) -> bool:
@@ -222,6 +287,12 @@ class UpdateRule:
         return False
 
 
+def remembered(spec: OptimSpec) -> int:
+    """How many tensors of its shape are remembered of each parameter: the rule's moments, behind them what
+    ``larc_turbo`` knows, and last the average of the weights."""
+    return UPDATE_RULES[spec.type].moments + spec.turbo + spec.averages
+
+
 UPDATE_RULES: Registry[type[UpdateRule]] = Registry(
     "solver type",
     {
@@ -231,5 +302,7 @@ UPDATE_RULES: Registry[type[UpdateRule]] = Registry(
         "bpt.optim.rules.rmsprop": ("RMSProp",),
         "bpt.optim.rules.adadelta": ("AdaDelta",),
         "bpt.optim.rules.adam": ("Adam",),
+        "bpt.optim.rules.adamw": ("AdamW",),
+        "bpt.optim.rules.lamb": ("LAMB",),
     },
 )

@@ -17,16 +17,16 @@ class Nesterov(UpdateRule):
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         # The update is rate · g + momentum · v', the same without a copy of the old v.
         (velocity,) = batch.moments
-        torch._foreach_mul_(velocity, self.spec.momentum)
+        torch._foreach_mul_(velocity, step.momentum)
         torch._foreach_add_(velocity, batch.gradients, alpha=step.rate)
         torch._foreach_mul_(batch.gradients, step.rate)
-        torch._foreach_add_(batch.gradients, velocity, alpha=self.spec.momentum)
+        torch._foreach_add_(batch.gradients, velocity, alpha=step.momentum)
         return batch.gradients
 
     def _fuse(self, batch: Batch, step: Step) -> bool:
         # torch's v ← momentum · v + g;  w ← w - (g + momentum · v), with the rate taken into g beforehand.
         factor = step.rate * step.scale
-        if not self.spec.momentum or not factor or (step.decay and not self._l2):
+        if not step.momentum or not factor or (step.decay and not self._l2):
             return False
         if batch.weights[0].dtype != torch.float32:  # torch takes grad_scale as float32 only
             return False
@@ -37,7 +37,7 @@ class Nesterov(UpdateRule):
             fused=True,
             grad_scale=torch.full((), 1 / factor, dtype=torch.float32, device=batch.weights[0].device),
             weight_decay=step.rate * step.decay,
-            momentum=self.spec.momentum,
+            momentum=step.momentum,
             lr=1.0,
             dampening=0.0,
             nesterov=True,

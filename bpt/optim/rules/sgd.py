@@ -19,14 +19,14 @@ class SGD(UpdateRule):
 
     def _compute(self, batch: Batch, step: Step) -> list[Tensor]:
         (velocity,) = batch.moments
-        torch._foreach_mul_(velocity, self.spec.momentum)
+        torch._foreach_mul_(velocity, step.momentum)
         torch._foreach_add_(velocity, batch.gradients, alpha=step.rate)
         return velocity
 
     def _fuse(self, batch: Batch, step: Step) -> bool:
         # torch's v ← momentum · v + (1 - dampening) · (g + weight_decay · w) with the rate inside; its kernel
         # keeps no v without momentum.
-        if not self.spec.momentum or not step.scale or (step.decay and not self._l2):
+        if not step.momentum or not step.scale or (step.decay and not self._l2):
             return False
         sgd(
             batch.weights,
@@ -34,7 +34,7 @@ class SGD(UpdateRule):
             list(batch.moments[0]),
             fused=True,
             weight_decay=step.decay / step.scale,
-            momentum=self.spec.momentum,
+            momentum=step.momentum,
             lr=1.0,
             dampening=1 - step.rate * step.scale,
             nesterov=False,

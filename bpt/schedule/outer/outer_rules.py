@@ -22,6 +22,14 @@ _READERS = {
     "weigh_by_accuracy": ("SGWU", "AGWU"), "weigh_by_samples": ("SGWU", "AGWU"),
     "accuracy": ("SGWU", "AGWU"), "push": ("ASGD",), "fetch": ("ASGD",),
 }  # fmt: skip
+_OF_ONE_CURVE = {
+    "plateau": "follows the loss of the run",
+    "average_param": "averages the weights of each iteration",
+    "early_stopping_param": "ends the run between two of its iterations",
+    "snapshot_best": "writes the state of the iteration that was tested",
+}
+"""Settings that need a run in step, and why."""
+
 _IN_STEP = (_Parallel.ALLREDUCE, _Parallel.TREE, _Parallel.CGDP, _Parallel.RING)
 
 
@@ -48,6 +56,12 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
             "update rule to the whole net (its moments, and clip_gradients' norm over all layers)",
             "leave it out, or use SGWU or AGWU",
         )
+    for setting, why in _OF_ONE_CURVE.items():
+        if setting == plan.optim.lr_policy or plan.given(setting):
+            place = "lr_policy" if setting == plan.optim.lr_policy else setting
+            yield Violation(
+                (place,), f"{setting} {why}, and with exchange: {name} every worker has its own", "leave it out"
+            )
     if plan.debug_info:
         yield Violation(
             ("debug_info",),
