@@ -18,10 +18,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bpt.cli.options import Parser, add_state, positive, shape, words
+from bpt.cli import summary
+from bpt.cli.options import Parser, add_state, positive, shape
 from bpt.cli.tool import add_switch, run_tool
-from bpt.commands.summary import summarize
-from bpt.report.summary import csv_text, text_lines
 
 
 def make_parser() -> Parser:
@@ -39,21 +38,7 @@ def make_parser() -> Parser:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    summary, notes = summarize(
-        arguments.net,
-        arguments.phase,
-        batch=arguments.batch_size,
-        shape=arguments.shape,
-        level=arguments.level,
-        stages=words(arguments.stage),
-    )
-    for note in notes:
-        print(note, file=sys.stderr)
-    if arguments.csv:
-        print(csv_text(summary), end="")
-        return
-    for line in text_lines(summary):
-        print(line)
+    summary.show(arguments, arguments.net)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -14,7 +14,25 @@ from typing import TYPE_CHECKING
 
 import bpt
 from bpt.allocator import keep_freed_memory
-from bpt.cli import check, classify, device_query, doctor, draw, explain, plan, plot, simulate, test, time, train, watch
+from bpt.cli import (
+    check,
+    classify,
+    completion,
+    device_query,
+    doctor,
+    draw,
+    example,
+    explain,
+    help,
+    plan,
+    plot,
+    simulate,
+    summary,
+    test,
+    time,
+    train,
+    watch,
+)
 from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
 from bpt.collector import importing
 from bpt.errors import UsageError
@@ -36,7 +54,11 @@ COMMANDS = {
     "draw": draw,
     "plot": plot,
     "watch": watch,
+    "summary": summary,
+    "example": example,
     "device_query": device_query,
+    "completion": completion,
+    "help": help,
 }
 
 BUILD_NETS = ("train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "draw")
@@ -57,9 +79,11 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt explain --model M --weights W --input scan.nii.gz  show what speaks for a class in a scan or an image
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline
+  bpt summary --model M                                  list its layers, and what they cost
   bpt draw --model M --output net.svg                    draw a network
   bpt watch --metrics run.jsonl                          show a run that writes --metrics while it goes on
   bpt plot --output curves.png --log train.log           plot loss, accuracy and learning rate of runs
+  bpt example lenet                                      copy a network that comes along into this folder
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.
 Exit status: 0 done; 1 failed while running; 2 the command line or a file that you wrote is wrong.

@@ -74,6 +74,20 @@ class Parser(argparse.ArgumentParser):
             self._parser_of(command).error(f"unrecognized arguments: {' '.join(unknown)}")
         return arguments
 
+    def command(self, name: str) -> Parser:
+        """The parser of a command.
+
+        Raises:
+            UsageError: there is none of that name; the nearest is told.
+        """
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                if name not in action.choices:
+                    known = list(action.choices)
+                    raise UsageError(f'unknown command "{name}"{did_you_mean(name, known)}')
+                break
+        return self._parser_of(name)
+
     def _parser_of(self, command: str | None) -> Parser:
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction) and command in action.choices:

@@ -1,0 +1,72 @@
+"""``bpt completion``: commands, flags and files at the press of Tab."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "let a shell complete bpt's commands and flags"
+DESCRIPTION = """\
+Prints what lets a shell complete bpt's commands, flags and files. For good, put it where the shell looks:
+
+  bash    echo 'eval "$(bpt completion bash)"' >> ~/.bashrc
+  zsh     echo 'eval "$(bpt completion zsh)"' >> ~/.zshrc      behind compinit
+  fish    bpt completion fish > ~/.config/fish/completions/bpt.fish
+"""
+
+_BASH = """\
+_bpt() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} known
+  case ${{COMP_WORDS[1]}} in
+{cases}
+    *) known="{commands}" ;;
+  esac
+  [ "$COMP_CWORD" -eq 1 ] && known="{commands}"
+  COMPREPLY=($(compgen -W "$known" -- "$word"))
+  [ "$COMP_CWORD" -gt 1 ] && [[ $word != -* ]] && COMPREPLY=($(compgen -f -- "$word"))
+}}
+complete -o filenames -F _bpt bpt
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish", help="which shell")
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    from bpt.cli.main import COMMANDS, make_parser
+
+    parser = make_parser()
+    flags = {name: _flags(parser.command(name)) for name in COMMANDS}
+    helps = {name: module.HELP for name, module in COMMANDS.items()}
+    print(script(arguments.shell, flags, helps), end="")
+
+
+def script(shell: str, flags: Mapping[str, Sequence[str]], helps: Mapping[str, str]) -> str:
+    """What ``shell`` is to read.
+
+    Args:
+        flags: command → its flags.
+        helps: command → what it does.
+    """
+    if shell == "fish":
+        lines = [f"complete -c bpt -n __fish_use_subcommand -f -a {name} -d '{helps[name]}'" for name in flags]
+        for name, known in flags.items():
+            lines += [
+                f"complete -c bpt -n '__fish_seen_subcommand_from {name}' -l {flag.removeprefix('--')}"
+                for flag in known
+            ]
+        return "\n".join(lines) + "\n"
+    cases = "\n".join(f'    {name}) known="{" ".join(known)}" ;;' for name, known in flags.items())
+    bash = _BASH.format(cases=cases, commands=" ".join(flags))
+    return bash if shell == "bash" else f"autoload -U bashcompinit && bashcompinit\n{bash}"
+
+
+def _flags(parser: Parser) -> list[str]:
+    return [option for action in parser._actions for option in action.option_strings if option.startswith("--")]

@@ -1,0 +1,61 @@
+"""``bpt summary``: the layers of a network as a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_model, add_state, need, positive, shape, words
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "list the layers of a network, and what they cost"
+DESCRIPTION = """\
+Lists the layers of a network: types, shapes of tops, parameters, floating-point operations and memory.
+
+  bpt summary --model prototxt/lenet/train_val.prototxt
+  bpt summary --model prototxt/googlenet/deploy.prototxt --batch_size 32
+  bpt summary --model prototxt/alexnet/train_val.prototxt --phase TEST --csv
+
+Operations are those of a forward pass of the batch, a multiply-add counted as two. Blobs of layers that work in place,
+and of Flatten and Split, take no memory of their own. With --csv numbers are plain: operations and bytes. Data need not
+be here; shapes then follow from the text, or from --shape.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    add_model(parser)
+    help = "the phase of the network: TRAIN or TEST; default TRAIN"
+    parser.flag("phase", help, choices=("TRAIN", "TEST"), default="TRAIN", metavar="PHASE")
+    parser.flag("batch_size", "samples of a batch; default: what the text says", metavar="N", type=positive, default=0)
+    parser.flag(
+        "shape", "shape of a sample (3x224x224), to do without the data set", metavar="CxHxW", type=shape, default=()
+    )
+    parser.flag("csv", "write CSV", action="store_true")
+    add_state(parser)
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "model", "the network's text")
+    show(arguments, arguments.model)
+
+
+def show(arguments: argparse.Namespace, model: str) -> None:
+    """Print the table; notes of what had to be assumed go to stderr."""
+    # Imported here so that --help does not wait for numpy.
+    from bpt.commands.summary import summarize
+    from bpt.report.summary import csv_text, text_lines
+
+    summary, notes = summarize(
+        model,
+        arguments.phase,
+        batch=arguments.batch_size,
+        shape=arguments.shape,
+        level=arguments.level,
+        stages=words(arguments.stage),
+    )
+    for note in notes:
+        print(note, file=sys.stderr)
+    print(csv_text(summary) if arguments.csv else "\n".join([*text_lines(summary), ""]), end="")

@@ -1,0 +1,66 @@
+"""What stands beside training in the one program: help, completion, summaries, examples."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bpt.cli.main import COMMANDS, main
+from tests.cli.conftest import Bpt
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_explains_a_command_as_its_flag_does(bpt: Bpt, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    explained = capsys.readouterr().out
+    assert bpt("help", "train").out == explained
+    outcome = bpt("help", "trian")
+    assert (outcome.status, outcome.err) == (2, 'error: unknown command "trian"; did you mean "train"?\n')
+
+
+@pytest.mark.parametrize(("line", "completed"), [(["bpt", "tr"], "train"), (["bpt", "train", "--sna"], "--snapshot")])
+def test_bash_completes_commands_and_flags(bpt: Bpt, line: list[str], completed: str) -> None:
+    words = " ".join(f"'{word}'" for word in line)
+    typed = f"COMP_WORDS=({words}) COMP_CWORD={len(line) - 1}"
+    script = f"{bpt('completion', 'bash').out}\n{typed}\n_bpt\necho ${{COMPREPLY[@]}}"
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == f"{completed}\n"
+
+
+def test_other_shells_know_every_command(bpt: Bpt) -> None:
+    fish = bpt("completion", "fish").out
+    assert all(f"-a {name} " in fish for name in COMMANDS)
+    assert "bashcompinit" in bpt("completion", "zsh").out
+
+
+def test_a_summary_is_that_of_the_tool(bpt: Bpt) -> None:
+    told = bpt("summary", "--model", str(ROOT / "prototxt/lenet/deploy.prototxt"), "--csv").out
+    assert "431080" in told  # LeNet's parameters: 520 + 25050 + 400500 + 5010
+
+
+def test_an_example_is_copied_with_what_makes_its_data(
+    bpt: Bpt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prototxt" / "lenet").mkdir(parents=True)
+    (tmp_path / "prototxt" / "lenet" / "solver.prototxt").write_text("mine")
+    told = bpt("example", "lenet").out
+    assert (tmp_path / "prototxt" / "lenet" / "solver.prototxt").read_text() == "mine"
+    for name in ("prototxt/lenet/train_val.prototxt", "scripts/make_digits.py"):
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+    assert "solver.prototxt is there already, and stays" in told
+    assert told.endswith("  bpt train --solver prototxt/lenet/solver.prototxt\n")
+    assert "lenet " in bpt("example").out
+    assert 'no network "lennet" comes along; did you mean "lenet"?' in bpt("example", "lennet").err
+
+
+def test_the_wheel_brings_all_networks() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    brought = {line.strip() for files in config["options.data_files"].values() for line in files.splitlines()}
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "prototxt").rglob("*.prototxt")}
+    assert {f"{folder}/*.prototxt" for folder in folders} <= brought
