@@ -232,6 +232,11 @@ Conv blocks stay whole, and several such pipelines side by side by asynchronous 
 Name your own devices in the cluster file, and see docs/plan.md for what else there is to choose.
 """
 
+BUT = (  # the small one's
+    ", but for 15 epochs at half the rate, since gradients are stale; it falls twice, since the statistics of "
+    "BatchNorm come from a few batches of each pipeline, and are right once weights hardly move"
+)
+
 SMALL_SOLVER = """\
     net: "prototxt/resattnet18_3d/train_val_small.prototxt"
 
@@ -281,12 +286,13 @@ def hybrid(depth: int, folder: str, alone: str, shape: str, text: str) -> dict[s
         text: what both have in common.
     """
     name = f"{alone}_hybrid.prototxt"
-    but = "" if alone == "solver" else ", but for 15 epochs at half the rate: gradients are stale"
+    but = "" if alone == "solver" else BUT
     about = ABOUT_HYBRID.format(
         depth=depth, folder=folder, name=name, alone=f"as {alone}.prototxt", but=but, shape=shape
     )
     prefix = "hybrid" if alone == "solver" else "small_hybrid"
-    return {name: solver(about, text.format(folder=folder, prefix=prefix, rate=0.0025, drop=324, last=405), HYBRID)}
+    numbers = {"rate": 0.0025, "drop": "270 stepvalue: 351", "last": 405}
+    return {name: solver(about, text.format(folder=folder, prefix=prefix, **numbers), HYBRID)}
 
 
 def small() -> Network:
