@@ -6,22 +6,23 @@ below is tried by the slow tests only.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import bpt
+from bpt.export.parity import runner_of_onnx
+from bpt.export.program import OPSET, Program, program_of, write_onnx
+from bpt.export.random_inputs import RandomInputs
 from bpt.layers.batch_norm import BatchNorm
+from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import read_text
 from tests.net_cases import PROTOTXT
 from tests.pycaffe.texts import inner_product, inputs, layer, write
 
@@ -56,24 +57,18 @@ class Case:
     """A net with weights as after some training, and batches for it."""
 
     def __init__(self, path: Path | str) -> None:
-        net = read_text(str(path), pb.NetParameter).message
-        shapes = [tuple(shape.dim) for layer in net.layer for shape in layer.input_param.shape]
-        self.shapes = shapes
+        self.inputs = RandomInputs(file_plan(str(path), pb.TEST).graph())
         self.module = bpt.load_module(path)
         self._learn_statistics()
 
     def batch(self, times: int) -> tuple[Tensor, ...]:
         """As many samples as the text says, so many times; the numbers are others each time."""
-        generator = torch.Generator().manual_seed(times)
-        return tuple(_numbers((times * shape[0], *shape[1:]), times, generator) for shape in self.shapes)
+        return self.inputs.batch(times)
 
-    def dynamic(self) -> tuple[tuple[dict[int, object], ...]]:
-        """Which axes vary: axis 0 of all inputs, in multiples of what the text says."""
-        batch = torch.export.Dim("batch", min=1)
-        return (tuple({0: batch if shape[0] == 1 else shape[0] * batch} for shape in self.shapes),)
-
-    def exported(self) -> torch.export.ExportedProgram:
-        return torch.export.export(self.module, self.batch(2), dynamic_shapes=self.dynamic())
+    def program(self) -> Program:
+        program = program_of(self.module, self.inputs, (self.module.inputs, self.module.outputs))
+        assert not program.fixed
+        return program
 
     def check(self, run: Callable[..., object], *others: int) -> None:
         """``run`` gives what the module gives, for the batch it was made with and for others."""
@@ -92,12 +87,6 @@ class Case:
                 self.module(*self.batch(4))
         for norm in norms:
             norm.eval()
-
-
-def _numbers(shape: tuple[int, ...], times: int, generator: torch.Generator) -> Tensor:
-    if len(shape) > 1:
-        return torch.randn(shape, generator=generator)
-    return (torch.arange(shape[0]) >= times).float()  # where sequences begin: in the first of the steps
 
 
 def close(got: object, expected: object) -> None:
@@ -128,54 +117,38 @@ def make_case(name: str, folder: Path) -> Case:
 @pytest.mark.parametrize("name", cases(EXPORTED))
 def test_export(name: str, tmp_path: Path) -> None:
     case = make_case(name, tmp_path)
-    program = case.exported()
+    program = case.program().exported
     assert list(program.state_dict) == list(case.module.state_dict())
-    alone = (1,) if all(shape[0] == 1 for shape in case.shapes) else ()  # torch guards against one sequence alone
+    alone = (
+        (1,) if all(shape[0] == 1 for shape in case.inputs.shapes) else ()
+    )  # torch guards against one sequence alone
     case.check(program.module(), 3, *alone)
 
 
 def test_the_batch_stays_free_and_modes_of_autograd_are_not_written_down() -> None:
-    graph = case_of("resnet20/deploy").exported().graph
+    graph = case_of("resnet20/deploy").program().exported.graph
     (data,) = (node for node in graph.nodes if node.name == "data" or node.target == "inputs_0")
     assert isinstance(data.meta["val"].shape[0], torch.SymInt)
     assert not [node for node in graph.nodes if "set_grad" in str(node.target) or "wrap" in str(node.target)]
 
 
 class OnnxNet:
-    """An ONNX program, run by onnxruntime, or by onnx's own plain evaluator where that is missing."""
+    """An ONNX model, run by onnxruntime, or by onnx's own plain evaluator where that is missing."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         onnx = pytest.importorskip("onnx")
         pytest.importorskip("onnxscript")
-        self.names = case.module.inputs
         path = folder / "net.onnx"
-        torch.onnx.export(
-            case.exported(),
-            case.batch(2),
-            path,
-            dynamo=True,
-            input_names=case.module.inputs,
-            output_names=case.module.outputs,
-            verbose=False,
-        )
+        write_onnx(case.program(), path)
         model = onnx.load(path, load_external_data=False)
         self.operators = {(node.domain, node.op_type) for node in model.graph.node}
         assert [value.name for value in model.graph.input] == case.module.inputs
         assert [value.name for value in model.graph.output] == case.module.outputs
-        self._run = _runner(path)
+        assert {entry.domain: entry.version for entry in model.opset_import}[""] == OPSET
+        self.run = runner_of_onnx(path, case.module.inputs).run
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, ...]:
-        feed = {name: value.numpy() for name, value in zip(self.names, batch, strict=True)}
-        return tuple(map(torch.from_numpy, self._run.run(None, feed)))
-
-
-def _runner(path: Path) -> Any:
-    if importlib.util.find_spec("onnxruntime"):
-        runtime = importlib.import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = 1
-        return runtime.InferenceSession(path, options)
-    return importlib.import_module("onnx.reference").ReferenceEvaluator(str(path))
+        return self.run(*batch)
 
 
 @pytest.mark.parametrize("name", cases(AS_ONNX))

@@ -23,6 +23,7 @@ from bpt.cli import (
     draw,
     example,
     explain,
+    export,
     help,
     plan,
     plot,
@@ -51,6 +52,7 @@ COMMANDS = {
     "plan": plan,
     "classify": classify,
     "explain": explain,
+    "export": export,
     "draw": draw,
     "plot": plot,
     "watch": watch,
@@ -61,7 +63,7 @@ COMMANDS = {
     "help": help,
 }
 
-BUILD_NETS = ("train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "draw")
+BUILD_NETS = ("train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "export", "draw")
 
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.
@@ -77,6 +79,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
   bpt classify --model M --weights W cat.jpg             say what pictures show
   bpt explain --model M --weights W --input scan.nii.gz  show what speaks for a class in a scan or an image
+  bpt export --model M --weights W --output net.onnx     write a net as ONNX, and check it
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster
   bpt plan --solver S --devices D                        place layers on the devices of a pipeline
   bpt summary --model M                                  list its layers, and what they cost

@@ -12,7 +12,9 @@ from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.kernels.regions import weighted, weights_along
 from bpt.layers.base import LAYERS
+from bpt.layers.region_operators import aligned, roi_align
 from bpt.layers.regions import RegionLayer, bins_of, check_regions
+from bpt.layers.tracing import is_exported
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "roi_align_param"
@@ -63,27 +65,15 @@ class ROIAlign(RegionLayer):
         return (f"{layer.roi_align_param.pooled_h}×{layer.roi_align_param.pooled_w}",)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
+        if self.sampling is not None and is_exported():
+            return roi_align(bottoms[0], bottoms[1], *self.bins, self.scale, self.sampling)
         features = bottoms[0]
         images, corners = self.regions(bottoms[1], len(features))
         if self.pad is not None:
             return self._corners(features, images, corners, self.pad)
         if self.sampling is not None:
-            return self._points(features, images, corners * self.scale, self.sampling)
+            return aligned(features, images, corners * self.scale, self.bins, self.sampling)
         return self._nearest(features, images, corners * self.scale)
-
-    def _points(self, features: Tensor, images: Tensor, corners: Tensor, sampling: int) -> Tensor:
-        weights = []
-        for axis in (1, 0):  # rows, columns
-            start, bins, cells = corners[:, axis], self.bins[1 - axis], features.shape[3 - axis]
-            size = (corners[:, axis + 2] - start).clamp(min=1)
-            points = (size / bins).ceil() if sampling < 1 else torch.full_like(size, sampling)
-            each = torch.arange(int(points.max()) if len(points) else 1, device=size.device)
-            place = (each + 0.5) / points.unsqueeze(1)  # within a bin, from 0 to 1
-            bin_ = torch.arange(bins, device=size.device).view(-1, 1) + place.unsqueeze(1)
-            factors = weights_along(start.view(-1, 1, 1) + bin_ * (size / bins).view(-1, 1, 1), cells, beyond=1)
-            factors = factors * (each < points.unsqueeze(1))[:, None, :, None]
-            weights.append(factors.sum(2) / points.view(-1, 1, 1))
-        return weighted(features, images, *weights)
 
     def _corners(self, features: Tensor, images: Tensor, corners: Tensor, pad: float) -> Tensor:
         padding = (corners[:, 2:] - corners[:, :2] + 1) * pad

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from bpt.context import PassContext
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
-from bpt.kernels.regions import bins_along, max_of_bins, mean_of_bins, round_away
+from bpt.kernels.regions import bins_along, mean_of_bins, round_away
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS
+from bpt.layers.region_operators import max_roi_pool, pooled
 from bpt.layers.regions import RegionLayer, bins_of, check_regions
+from bpt.layers.tracing import is_exported
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "roi_pooling_param"
@@ -44,13 +46,11 @@ class ROIPooling(RegionLayer):
         return (f"{layer.roi_pooling_param.pooled_h}×{layer.roi_pooling_param.pooled_w}",)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
+        if is_exported():
+            return max_roi_pool(bottoms[0], bottoms[1], *self.bins, self.scale)
         features = bottoms[0]
         images, corners = self.regions(bottoms[1], len(features))
-        cells = round_away(corners * self.scale)
-        sizes = (cells[:, 2:] - cells[:, :2] + 1).clamp_(min=1)
-        rows = bins_along(cells[:, 1], sizes[:, 1], self.bins[0], features.shape[2], whole=True)
-        columns = bins_along(cells[:, 0], sizes[:, 0], self.bins[1], features.shape[3], whole=True)
-        return max_of_bins(features, images, rows, columns)
+        return pooled(features, images, corners, self.bins, self.scale)
 
 
 @LAYERS.register("PSROIPooling")

@@ -22,6 +22,11 @@ def is_written_down() -> bool:
     return torch.compiler.is_compiling() or is_traced()
 
 
+def is_exported() -> bool:
+    """Whether ``torch.export`` is, whose programs nobody goes backward."""
+    return torch.compiler.is_compiling() and bool(torch.compiler.is_exporting())
+
+
 def not_compiled(function: Callable[P, T]) -> Callable[P, T]:
     """A decorator: ``torch.compile`` calls the function as it is, instead of compiling it.
 

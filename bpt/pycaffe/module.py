@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from bpt.net import Net
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import Path, checked_phase
+from bpt.pycaffe.arguments import Path, checked_phase, several
 from bpt.pycaffe.fitting import Fitting
 from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
 from bpt.runtime.half_precision import net_in
@@ -134,15 +134,25 @@ def _count_pass(net: Net) -> None:
     net.enter(replace(net.context, pass_number=net.context.pass_number + 1))
 
 
-def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST, precision: str = "FLOAT32") -> nn.Module:
+def load_module(
+    path: Path,
+    weights: Path | Sequence[Path] | None = None,
+    phase: int = pb.TEST,
+    precision: str = "FLOAT32",
+    *,
+    level: int = 0,
+    stages: str | Sequence[str] | None = (),
+) -> nn.Module:
     """The network text at ``path`` as a plain ``torch.nn.Module``.
 
     Args:
         path: the network's text file.
-        weights: a file of weights to start from; else the text's fillers draw them.
+        weights: a file of weights to start from, or several, of which the last one that has a layer counts; else the
+            text's fillers draw them.
         phase: ``bpt.TRAIN`` or ``bpt.TEST``.
         precision: in which numbers it computes, as a solver's ``precision`` says it: "BFLOAT16". Inputs, outputs and
             parameters are of float32 all the same.
+        level, stages: the rest of the NetState.
 
     Returns:
         A module that takes tensors and returns tensors (see Module). It refuses inputs that its layers cannot work on
@@ -155,7 +165,7 @@ def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST, p
         FileError: the weights cannot be read, or do not fit the net.
         RunError: there is not enough memory.
     """
-    plan = file_plan(os.fspath(path), checked_phase(phase))
+    plan = file_plan(os.fspath(path), checked_phase(phase), level, several(stages))
     text = pb.NetParameter()
     text.CopyFrom(plan.source.param)
     text.force_backward = True  # what the gradients are wanted for is not in the text
@@ -164,6 +174,7 @@ def load_module(path: Path, weights: Path | None = None, phase: int = pb.TEST, p
     for param in net.graph.params:
         if not param.lr_mult:
             net.value(param).requires_grad_(False)
-    if weights is not None:
-        snapshot.load_weights(net, os.fspath(weights))
+    files = [] if weights is None else [weights] if isinstance(weights, str | os.PathLike) else weights
+    for file in files:
+        snapshot.load_weights(net, os.fspath(file))
     return Module(net, plan)

@@ -77,7 +77,6 @@ def check_weights(iteration: int, net: Net, world: Communicator) -> None:
         )
 
 
-
 def _first(world: Communicator, own: Place | None) -> Place | None:
     """The first place on any rank."""
     return min((place for place in world.allgather(own) if place is not None), default=None)

@@ -1,0 +1,57 @@
+"""``bpt export``: a net as an ONNX model, or as a program of torch, checked against the net."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, add_model, add_state, add_weights, need, positive, weights_of, words
+from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "write a net as ONNX, or for torch, and check it"
+DESCRIPTION = """\
+Writes a net with its weights as a file that runs without bpt: an ONNX model (.onnx), or a program of torch.export
+(.pt2). Then both are run on random inputs, the file by onnxruntime or torch; the differences are printed, and the file
+is kept only if they are no more than rounding explains (1e-4 of the largest number).
+
+  bpt export --model deploy.prototxt --weights W.caffemodel --output net.onnx
+  bpt export --model deploy.prototxt --weights W.caffemodel --output net.pt2
+
+The model is a text for use, whose inputs are layers of type Input. Inputs and outputs keep the names of their blobs,
+and batches may have any size where the layers let them. ONNX needs the extra onnx: pip install 'bpt[onnx]'.
+docs/export.md tells what becomes of which layer.
+"""
+OPSET = 18
+
+
+def add_arguments(parser: Parser) -> None:
+    add_model(parser)
+    add_weights(parser, "the weights: .caffemodel, or HDF5; default: as the text's fillers draw them")
+    parser.flag("output", "the file to write: it ends in .onnx or .pt2", metavar="FILE", default="")
+    parser.flag("opset", f"the version of ONNX's operators; default {OPSET}", metavar="N", type=positive, default=OPSET)
+    add_state(parser)
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "model", "the network to export")
+    need(arguments, "output", "the file to write")
+    if job.world.size > 1:
+        raise UsageError("bpt export runs on one process; leave mpirun out")
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.export.export_net import Request, export_net
+
+    job.begin()
+    request = Request(
+        model=arguments.model,
+        output=arguments.output,
+        weights=weights_of(arguments),
+        opset=arguments.opset,
+        level=arguments.level,
+        stages=words(arguments.stage),
+    )
+    for line in export_net(request):
+        print(line)

@@ -1,0 +1,1 @@
+"""What ``bpt export`` does: a net as a file that runs without bpt, and whether it does what the net does."""

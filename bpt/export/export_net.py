@@ -1,0 +1,100 @@
+"""Exports a net: writes the file, runs it beside the net, and puts it in its place if both agree."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from bpt.errors import RunError, UsageError, UserError
+from bpt.export.parity import TOLERANCE, Runner, compare, runner_of_onnx, runner_of_pt2
+from bpt.export.program import OPSET, OPSETS, Program, program_of, write_onnx, write_pt2
+from bpt.export.random_inputs import RandomInputs
+from bpt.plan.nets import file_plan
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.atomic import check_place
+from bpt.pycaffe import load_module
+
+ONNX, PT2 = ".onnx", ".pt2"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to export, and as what.
+
+    Attributes:
+        model: the network's text file.
+        output: ``.onnx``, or ``.pt2``, which torch loads.
+        weights: files of weights; none: as the text's fillers draw them.
+        opset: of ONNX's operators.
+        level, stages: of the net.
+    """
+
+    model: str
+    output: str
+    weights: tuple[str, ...] = ()
+    opset: int = OPSET
+    level: int = 0
+    stages: tuple[str, ...] = ()
+
+
+def export_net(request: Request) -> Iterator[str]:
+    """Write the file; yields what there is to say about it.
+
+    Raises:
+        UserError: the net has no inputs, or cannot be written as such a file.
+        RunError: what was written does not do what the net does; then nothing is left behind.
+    """
+    path = Path(request.output)
+    if path.suffix not in (ONNX, PT2):
+        raise UsageError(f"--output: takes a file that ends in {ONNX} or {PT2}, found {request.output}")
+    if request.opset not in OPSETS:
+        raise UsageError(f"--opset: takes {OPSETS[0]} to {OPSETS[-1]}, found {request.opset}")
+    check_place(path)
+    graph = file_plan(request.model, pb.TEST, request.level, request.stages).graph()
+    if not graph.inputs or len(graph.inputs) < sum(not node.bottoms for node in graph.nodes):
+        others = ", ".join(f'"{node.name}" ({node.type})' for node in graph.nodes if not node.bottoms)
+        raise UserError(
+            f"{request.model}: an exported net works on what is handed to it; this one has other sources: {others}; "
+            "give the text for use (deploy.prototxt), whose input is a layer of type Input"
+        )
+    module = load_module(request.model, request.weights, level=request.level, stages=request.stages)
+    inputs = RandomInputs(graph)
+    program = program_of(module, inputs, (graph.inputs, [edge.blob for edge in graph.outputs]))
+    kind = f"ONNX, opset {request.opset}" if path.suffix == ONNX else "a program of torch"
+    yield f"{path}: {kind}; {graph.num_parameters:,} parameters; inputs {', '.join(graph.inputs)}"
+    if program.fixed:
+        yield f"for batches of {inputs.shapes[0][0] if inputs.shapes[0] else 1} only ({program.fixed})"
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        written = Path(folder) / path.name
+        runner = write(program, written, request.opset)
+        yield from check(module, runner, inputs, (1,) if program.fixed else (2, 3))
+        for each in sorted(Path(folder).iterdir(), key=lambda each: each.name == path.name):
+            os.replace(each, path.parent / each.name)
+
+
+def write(program: Program, path: Path, opset: int = OPSET) -> Runner:
+    """Write the program to ``path``, as what its end says; returns what runs it."""
+    if path.suffix == ONNX:
+        write_onnx(program, path, opset)
+        return runner_of_onnx(path, program.inputs)
+    write_pt2(program, path)
+    return runner_of_pt2(path)
+
+
+def check(module: nn.Module, runner: Runner, inputs: RandomInputs, times: tuple[int, ...]) -> Iterator[str]:
+    """Run both on random inputs; yields how far their outputs are apart.
+
+    Raises:
+        RunError: further than rounding explains.
+    """
+    differences = compare(module, runner, inputs, times)
+    yield from map(str, differences)
+    worst = [each for each in differences if not each.passes]
+    if worst:
+        raise RunError(f"what was written is not the net: {worst[0]}; nothing was left behind (run by {runner.name})")
+    yield f"checked on random inputs by {runner.name}: all within {TOLERANCE:g}"

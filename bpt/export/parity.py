@@ -1,0 +1,117 @@
+"""Whether an exported file does what the net does: both are run on random inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bpt.errors import RunError, UserError
+from bpt.export.random_inputs import RandomInputs
+
+TOLERANCE = 1e-4
+"""The largest difference that is let pass, in parts of the largest number of an output, or of 1 if that is larger."""
+
+Outputs = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What runs a file, and its name and version."""
+
+    run: Callable[..., Outputs]
+    name: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far an output of the file is from the net's, on one batch."""
+
+    output: str
+    shape: tuple[int, ...]
+    largest: float
+    among: float  # the largest number there
+
+    @property
+    def passes(self) -> bool:
+        return self.largest <= TOLERANCE * max(1.0, self.among)
+
+    def __str__(self) -> str:
+        return f"{self.output} {self.shape}: differs by {self.largest:.2g} at most, numbers up to {self.among:.4g}"
+
+
+def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequence[int]) -> list[Difference]:
+    """The differences of all outputs, on batches of so many times the samples that the text says.
+
+    Raises:
+        UserError: the net itself gives numbers that are not finite.
+        RunError: the file cannot be run, or gives outputs of other shapes.
+    """
+    names: Sequence[str] = module.outputs  # type: ignore[assignment]  # of a Module of load_module
+    found = []
+    for number in times:
+        batch = inputs.batch(number)
+        with torch.no_grad():
+            expected = as_tuple(module(*batch))
+        try:
+            got = runner.run(*batch)
+        except Exception as error:  # of any kind, by whatever runs it
+            raise RunError(
+                f"{runner.name} cannot run what was written: {(str(error).splitlines() or [type(error).__name__])[0]}"
+            ) from error
+        for name, one, other in zip(names, got, expected, strict=True):
+            if not other.isfinite().all():
+                raise UserError(
+                    f'the net itself makes of random inputs numbers in "{name}" that are not finite, so nothing can be '
+                    "compared; give the weights of a trained net (--weights)"
+                )
+            if one.shape != other.shape:
+                raise RunError(
+                    f'{runner.name} makes "{name}" of shape {tuple(one.shape)}, the net {tuple(other.shape)}'
+                )
+            gap = (one.double() - other.double()).abs()
+            largest = float(gap.nan_to_num(nan=math.inf).max()) if gap.numel() else 0.0
+            among = float(other.abs().max()) if other.numel() else 0.0
+            found.append(Difference(name, tuple(other.shape), largest, among))
+    return found
+
+
+def as_tuple(result: object) -> Outputs:
+    """Outputs as a module returns them: one alone, or several."""
+    return (result,) if isinstance(result, Tensor) else tuple(result)  # type: ignore[arg-type]
+
+
+def runner_of_pt2(path: Path) -> Runner:
+    """torch runs a ``.pt2``."""
+    program: Any = torch.export.load(path).module()
+
+    def run(*batch: Tensor) -> Outputs:
+        with torch.no_grad():
+            return as_tuple(program(*batch))
+
+    return Runner(run, f"torch {torch.__version__}")
+
+
+def runner_of_onnx(path: Path, names: Sequence[str]) -> Runner:
+    """onnxruntime runs an ONNX model; without it, what the package onnx has to evaluate one, slowly."""
+    session: Any
+    try:
+        import onnxruntime  # noqa: PLC0415  an extra
+
+        onnxruntime.set_default_logger_severity(3)
+        session, name = onnxruntime.InferenceSession(path), f"onnxruntime {onnxruntime.__version__}"
+    except ImportError:
+        import onnx.reference  # noqa: PLC0415  an extra
+
+        session, name = onnx.reference.ReferenceEvaluator(str(path)), f"onnx {onnx.__version__}, its reference"
+
+    def run(*batch: Tensor) -> Outputs:
+        feed = {key: value.numpy() for key, value in zip(names, batch, strict=True)}
+        return tuple(torch.from_numpy(array) for array in session.run(None, feed))
+
+    return Runner(run, name)

@@ -1,0 +1,146 @@
+"""``bpt export`` writes what does as the net does, says how near, and leaves nothing behind that does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bpt
+from bpt.cli.main import main
+from bpt.errors import RunError
+from bpt.export import export_net as exporting
+from bpt.export.export_net import Request, export_net
+from bpt.export.parity import Difference, Runner, compare
+from bpt.export.random_inputs import RandomInputs
+from bpt.plan.nets import file_plan
+from tests.pycaffe.texts import inner_product, inputs, layer, numbers, write
+
+NET = inputs(x=(2, 3)) + inner_product("x", "ip", 4) + layer("Softmax", "ip", "prob")
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bpt.Net]:
+    """A net whose weights are not those that fillers draw."""
+    monkeypatch.chdir(tmp_path)
+    with bpt.Net(write(tmp_path, NET), bpt.TEST) as made:
+        made.params["ip"][0].data[...] = numbers(4, 3)
+        made.save("w.caffemodel")
+        yield made
+
+
+def test_onnx(net: bpt.Net, capsys: pytest.CaptureFixture[str]) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    assert main(["export", "--model=net.prototxt", "--weights=w.caffemodel", "--output=out.onnx"]) == 0
+    first, *differences, last = capsys.readouterr().out.splitlines()
+    assert first == "out.onnx: ONNX, opset 18; 16 parameters; inputs x"
+    pattern = r"prob \(%d, 4\): differs by [\d.e-]+ at most, numbers up to 0\.\d+"
+    assert [bool(re.fullmatch(pattern % rows, line)) for rows, line in zip((4, 6), differences, strict=True)] == [
+        True
+    ] * 2
+    assert last == f"checked on random inputs by onnxruntime {runtime.__version__}: all within 0.0001"
+    session = runtime.InferenceSession("out.onnx")
+    (prob,) = session.run(["prob"], {"x": numbers(2, 3, seed=1)})
+    np.testing.assert_allclose(prob, net.forward(x=numbers(2, 3, seed=1))["prob"], rtol=1e-5)
+    assert sorted(path.name for path in Path().iterdir()) == ["net.prototxt", "out.onnx", "w.caffemodel"]
+
+
+def test_pt2(net: bpt.Net) -> None:
+    lines = list(export_net(Request("net.prototxt", "out.pt2", ("w.caffemodel",))))
+    assert lines[0] == "out.pt2: a program of torch; 16 parameters; inputs x"
+    program = torch.export.load("out.pt2").module()
+    x = numbers(6, 3, seed=2)
+    with torch.no_grad():
+        prob = program(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(prob, net.forward_all(x=x)["prob"], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("net")
+def test_a_net_for_one_size_of_batch() -> None:
+    """Reshape says all of the shape: nothing is left open, the text's own size is exported, and that is said."""
+    Path("fixed.prototxt").write_text(NET + layer("Reshape", "prob", "r", "reshape_param { shape { dim: 8 } }"))
+    lines = list(export_net(Request("fixed.prototxt", "out.pt2")))
+    assert lines[1].startswith("for batches of 2 only (")
+    assert lines[2].startswith("r (8,): differs by ")
+
+
+@pytest.mark.usefixtures("net")
+def test_what_is_not_the_net_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = exporting.write
+
+    def wrong(*arguments: object) -> Runner:
+        run = right(*arguments).run
+        return Runner(lambda *batch: tuple(top + 0.01 for top in run(*batch)), "a wrong one")
+
+    monkeypatch.setattr(exporting, "write", wrong)
+    Path("out.pt2").write_text("what stood there before")
+    with pytest.raises(RunError, match=r"what was written is not the net: prob \(4, 4\): differs by 0.01 at most"):
+        list(export_net(Request("net.prototxt", "out.pt2")))
+    assert Path("out.pt2").read_text() == "what stood there before"
+    assert sorted(path.name for path in Path().iterdir()) == ["net.prototxt", "out.pt2", "w.caffemodel"]
+
+
+@pytest.mark.usefixtures("net")
+def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.prototxt").write_text(
+        'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } } }'
+        + inner_product("x", "y", 2)
+    )
+    Path("huge.prototxt").write_text(inputs(x=(1, 2)) + layer("Exp", "x", "y", "exp_param { scale: 1e30 }"))
+    for words, message in (
+        (["--output=o.onnx"], "bpt export needs --model: the network to export"),
+        (["--model=net.prototxt"], "bpt export needs --output: the file to write"),
+        (["--model=net.prototxt", "--output=o.tflite"], "takes a file that ends in .onnx or .pt2, found o.tflite"),
+        (["--model=net.prototxt", "--output=o.onnx", "--opset=7"], "--opset: takes 18 to 23, found 7"),
+        (["--model=net.prototxt", "--output=none/o.onnx"], 'there is no folder "none"'),
+        (["--model=train.prototxt", "--output=o.pt2"], 'has other sources: "d" (DummyData); give the text for use'),
+        (["--model=huge.prototxt", "--output=o.pt2"], 'numbers in "y" that are not finite'),
+    ):
+        assert main(["export", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_differences(net: bpt.Net) -> None:
+    """In parts of the largest number of an output, or of 1."""
+    assert Difference("y", (1,), 1e-4, 0.5).passes
+    assert not Difference("y", (1,), 2e-4, 0.5).passes
+    assert Difference("y", (1,), 2e-2, 200).passes
+    assert not Difference("y", (1,), float("inf"), 200).passes
+    module, random = bpt.load_module("net.prototxt"), RandomInputs(file_plan("net.prototxt", bpt.TEST).graph())
+    nan = Runner(lambda x: (torch.full((2, 4), float("nan")),), "nan")
+    assert compare(module, nan, random, (1,))[0].largest == float("inf")
+    with pytest.raises(RunError, match=r'it makes "prob" of shape \(3,\), the net \(2, 4\)'):
+        compare(module, Runner(lambda x: (torch.zeros(3),), "it"), random, (1,))
+    with pytest.raises(RunError, match="it cannot run what was written"):
+        compare(module, Runner(lambda x: next(iter([])), "it"), random, (1,))
+
+
+def test_inputs_are_what_layers_make_sense_of(tmp_path: Path) -> None:
+    """Numbers, but 0 where sequences begin, and whole numbers below ``input_dim``."""
+    text = inputs(x=(4, 2, 3), cont=(4, 2), word=(4, 2))
+    text += layer("Reshape", "cont", "shaped", "reshape_param { shape { dim: -1 dim: 2 } }")
+    text += layer("LSTM", "x shaped", "h", "recurrent_param { num_output: 2 }")
+    text += layer("Embed", "word", "e", "embed_param { num_output: 2 input_dim: 5 }")
+    random = RandomInputs(file_plan(write(tmp_path, text), bpt.TEST).graph())
+    x, cont, word = random.batch(2)
+    assert x.shape == (8, 2, 3)
+    assert cont.tolist() == [[0, 0], *[[1, 1]] * 7]
+    assert set(word.flatten().tolist()) <= {0, 1, 2, 3, 4}
+    assert all(torch.equal(one, other) for one, other in zip(random.batch(2), (x, cont, word), strict=True))
+
+
+def test_regions(tmp_path: Path) -> None:
+    """Fast R-CNN's and Mask R-CNN's layers are one operator each, which computes what the layer does."""
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    text = inputs(data=(1, 3, 12, 16), rois=(4, 5))
+    bins = "pooled_h: 3 pooled_w: 2 spatial_scale: 0.5"
+    text += layer("ROIPooling", "data rois", "max", f"roi_pooling_param {{ {bins} }}")
+    text += layer("ROIAlign", "data rois", "mean", f"roi_align_param {{ {bins} sampling_ratio: 2 }}")
+    lines = list(export_net(Request(write(tmp_path, text), str(tmp_path / "out.onnx"))))
+    assert lines[-1].startswith("checked on random inputs by onnxruntime")
+    operators = {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node}
+    assert {"MaxRoiPool", "RoiAlign"} <= operators
