@@ -35,10 +35,18 @@ A layer counts by its floating-point operations, unless it was measured on this 
   bpt plan --solver S --measure costs.json --devices D
   bpt plan --solver S --devices D --set 'parallel_param { pipeline_param { costs: "costs.json" } }'
 
+With --auto it looks among all exchanges, pipelines, shards and balances that go in step for what takes least time on
+the ranks of a cluster, and prints it as text for the solver, with its reasons; --dry-run forecasts what the solver
+says now, for all ranks, on one process:
+
+  bpt plan --solver S --auto --cluster C --top 5
+  bpt plan --solver S --dry-run --cluster 8
+
 What was chosen here is what training does with the same pipeline_param { devices, costs, ... }. docs/plan.md explains
 all that is shown.
 """
 ITERATIONS = 10
+TOP = 5
 
 
 def add_arguments(parser: Parser) -> None:
@@ -76,12 +84,24 @@ def add_arguments(parser: Parser) -> None:
         type=positive,
         default=None,
     )
+    parser.flag("auto", "search for the plan that takes least time", action="store_true")
+    parser.flag("dry-run", "forecast the plan that the solver has", action="store_true")
+    parser.flag(
+        "cluster",
+        "of --auto and --dry-run: a cluster file, or how many ranks there are, if they are alike",
+        metavar="FILE|N",
+        default="",
+    )
+    parser.flag("top", f"plans that --auto shows; default {TOP}", metavar="N", type=positive, default=None)
     add_gpu(parser, default="with --measure, what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
     _check(arguments, job)
+    if arguments.auto or arguments.dry_run:
+        _search(arguments)
+        return
 
     # Imported here so that --help does not wait for torch.
     from bpt.planner.given_devices import blamed, choose_devices
@@ -113,6 +133,27 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         print(f"\nWrote {draw(plan, arguments.figure)}")
 
 
+def _search(arguments: argparse.Namespace) -> None:
+    """``--auto`` and ``--dry-run``."""
+    # Imported here so that --help does not wait for torch.
+    from bpt.forecast.forecast import forecast
+    from bpt.planner.auto import auto_lines, dry_lines, dry_run, subject, text_of
+    from bpt.planner.timeline import draw_timeline
+
+    what = subject(plan_of(arguments), arguments.cluster, arguments.shape)
+    if arguments.dry_run:
+        made = dry_run(what)
+        lines = list(dry_lines(what, made))
+    else:
+        found, lines = auto_lines(what, arguments.top or TOP)
+        made = found.best[0]
+    for line in lines:
+        print(line)
+    if arguments.figure:
+        made = made if made.bars else forecast(made.plan, what.costs, what.cluster, bars=True)
+        print(f"\nWrote {draw_timeline(made, f'{what.graph.name}: {text_of(made.plan)}', arguments.figure)}")
+
+
 def _check(arguments: argparse.Namespace, job: Job) -> None:
     """Refuse flags that do not go together, and files that could not be written."""
     need(arguments, "solver", "what to train")
@@ -120,6 +161,15 @@ def _check(arguments: argparse.Namespace, job: Job) -> None:
         raise UsageError("bpt plan runs on one process; leave mpirun out")
     if arguments.measure and arguments.shape:
         raise UsageError("--measure trains on the data set; --shape does without it: leave one of them out")
+    if arguments.auto and arguments.dry_run:
+        raise UsageError("--auto searches for a plan, --dry-run takes the solver's: give one of them")
+    searching = arguments.auto or arguments.dry_run
+    for flag in ("cluster", "top"):
+        if getattr(arguments, flag) and not searching:
+            raise UsageError(f"--{flag} goes with --auto{' or --dry-run' * (flag == 'cluster')}")
+    for flag in ("devices", "measure"):
+        if getattr(arguments, flag) and searching:
+            raise UsageError(f"--{flag} goes with one pipeline; --auto and --dry-run want --cluster")
     for flag in ("gpu", "iterations"):
         if getattr(arguments, flag) and not arguments.measure:
             raise UsageError(f"--{flag} goes with --measure")

@@ -25,13 +25,14 @@ LOG = logging.getLogger("bpt")
 DELAYED = pb.PipelineParameter.DELAYED
 
 
-def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Staging | None:
+def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1, warn: bool = True) -> Staging | None:
     """The stages of the run whose training net is ``graph``; ``None``: it has one, which runs everything.
 
     A stage with next to no work is warned of in the log.
 
     Args:
         replicas: as for ``place``.
+        warn: of such stages.
 
     Raises:
         PrototxtError: the net cannot be placed on ``num_stages`` devices, or not in micro-batches.
@@ -43,7 +44,7 @@ def stage(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> Staging | None
     param = parallel.pipeline_param
     cuts = (1,) if param.schedule == DELAYED else (param.micro_batches,)
     problem, placement = place(plan, graph, replicas)
-    for remark in idle_stages(problem, placement.starts, placement.stages):
+    for remark in idle_stages(problem, placement.starts, placement.stages) if warn else ():
         LOG.warning("Pipeline: %s", remark)
     of_layers = spread_over(graph, placement.starts, placement.stages)
     return Staging(tuple(node.name for node in graph.nodes), of_layers, problem.rule, cuts, problem.gathers)

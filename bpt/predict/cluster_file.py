@@ -9,7 +9,7 @@ from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.parse import ParsedText
 from bpt.proto.text import read_text
-from bpt.schedule.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, Server, alike
+from bpt.schedule.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, Server, Within, alike
 
 _MBIT = 1e6 / 8  # bytes
 _MB = 1e6
@@ -40,21 +40,13 @@ class ClusterSource:
             raise self._error(f"{nodes} nodes are more than can be simulated, {_MOST_NODES}", "node")
         for field in ("latency", "bandwidth", "update_rate"):
             self._check_number(("server", field), self.param.server, field)
+        for field in ("latency", "bandwidth"):
+            self._check_number(("within", field), self.param.within, field)
 
     @property
     def path(self) -> str:
         """Of the file."""
         return self._parsed.path
-
-    @property
-    def memories(self) -> tuple[float, ...]:
-        """Bytes of memory of each node, in the order of ``cluster``; infinite: without limit."""
-        return tuple(param.memory * _MIB or WITHOUT_LIMIT for param in self.param.node for _ in range(param.count))
-
-    @property
-    def capacities(self) -> tuple[float, ...]:
-        """Of each node as a stage, the part of a net's work that it may get; infinite: any."""
-        return tuple(param.capacity or WITHOUT_LIMIT for param in self.param.node for _ in range(param.count))
 
     def cluster(self, flops: float, seed: int, colocated: bool = False) -> Cluster:
         """The cluster, for a net of which a sample costs so many ``flops`` in training.
@@ -88,6 +80,11 @@ class ClusterSource:
                 bandwidth=param.bandwidth * _MBIT or WITHOUT_LIMIT,
                 changes=tuple(sorted((change.at, change.factor) for change in param.change)),
                 fails=param.fails if param.HasField("fails") else NEVER,
+                overhead=param.overhead,
+                ranks=param.ranks,
+                cores=param.cores,
+                memory=param.memory * _MIB or WITHOUT_LIMIT,
+                capacity=param.capacity or WITHOUT_LIMIT,
             )
             nodes += alike(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
         server = self.param.server
@@ -99,6 +96,7 @@ class ClusterSource:
                 update_rate=server.update_rate * _MB or WITHOUT_LIMIT,
             ),
             colocated,
+            Within(self.param.within.latency, self.param.within.bandwidth * _MBIT or WITHOUT_LIMIT),
         )
 
     def _check_node(self, index: int) -> None:
@@ -110,10 +108,14 @@ class ClusterSource:
             raise self._error(message, "node", index, *given[-1:])
         if param.count < 1:
             raise self._error(f"count is {param.count}; it must be at least 1", "node", index, "count")
+        if param.ranks < 1:
+            raise self._error(f"ranks is {param.ranks}; it must be at least 1", "node", index, "ranks")
+        if param.cores < 0:
+            raise self._error(f"cores is {param.cores}; it must be at least 0", "node", index, "cores")
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        for field in (*positive, "spread", "noise", "latency", "bandwidth", "memory", "capacity", "fails"):
+        for field in (*positive, "spread", "noise", "latency", "bandwidth", "memory", "capacity", "fails", "overhead"):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
             where: _Path = ("node", index, "change", number)
@@ -125,7 +127,7 @@ class ClusterSource:
     def _check_number(
         self,
         where: _Path,
-        param: pb.NodeParameter | pb.SpeedChange | pb.ServerParameter,
+        param: pb.NodeParameter | pb.SpeedChange | pb.ServerParameter | pb.WithinParameter,
         field: str,
         above_zero: bool = False,
     ) -> None:

@@ -130,10 +130,8 @@ def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tup
     described, batch = ClusterSource(path), batch_of(graph)
     nodes = described.cluster(TRAINING * graph.flops / batch, max(plan.random_seed, 0)).nodes
     devices = tuple(
-        Device(name, node.speed * work / batch, memory, capacity)
-        for name, node, memory, capacity in zip(
-            _names(nodes), nodes, described.memories, described.capacities, strict=True
-        )
+        Device(name, node.speed * work / batch, node.memory, node.capacity)
+        for name, node in zip(_names(nodes), nodes, strict=True)
     )
     return devices, Link(sum(sorted(node.latency for node in nodes)[-2:]), min(node.bandwidth for node in nodes))
 

@@ -29,20 +29,19 @@ from bpt.execute.status import Status
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import WHOLE, Part
-from bpt.graph.segments import Segment, apart, cut, starts_by_chunks, starts_by_size
-from bpt.graph.stages import borders, part_of
+from bpt.graph.segments import Segment
+from bpt.graph.stages import part_of
 from bpt.layers.base import batch_of
 from bpt.net import Net
 from bpt.optim.gradients import param_name
 from bpt.optim.shard_info import Numbers, ShardInfo
+from bpt.plan.cutting import SEGMENT, gathered, last_segments, segments_of
 from bpt.plan.spec import ParallelSpec
 from bpt.plan.staging import Staging
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.share import Share
 from bpt.signals import SignalActions
-
-SEGMENT = 2**20  # parameters whose gradients are worth an exchange of their own while backward goes on
 
 PEER = pb.FcParameter.PEER
 
@@ -159,16 +158,7 @@ class Parallel:
         Args:
             chunks: their numbers of trained layers, from the top down; instead of enough parameters.
         """
-        scheme, stages = self.param.fc_param.scheme, self.staging.stages(graph) if self.staging else ()
-        starts = borders(stages) if stages else {0}
-        starts |= apart(graph, self._gathers(graph))
-        if self.grid.shards > 1:
-            starts |= set(model_parallel.starts(graph, scheme, stages))
-        if overlap and not self.is_alone:
-            starts |= set(starts_by_chunks(graph, chunks) if chunks else starts_by_size(graph, SEGMENT))
-            if self.grid.shards > 1:
-                starts -= model_parallel.inside(graph, scheme, stages)
-        return cut(graph, sorted(starts), sources_apart=self.staging is not None)
+        return segments_of(graph, self.param, self.staging, overlap and not self.is_alone, chunks, SEGMENT)
 
     def operator(self, net: Net, segments: Sequence[Segment], device: torch.device) -> SegmentOperator:
         """What executes the segments of ``net`` on this rank; a test's batches are never divided or delayed."""
@@ -197,13 +187,9 @@ class Parallel:
             collectives=self._collectives(net, device),
             stage=stage,
             splits=splits,
-            gathers=self._gathers(net.graph),
+            gathers=gathered(net.graph, self.staging),
             delay=delay,
         )
-
-    def _gathers(self, graph: LayerGraph) -> frozenset[int]:
-        """The layers of a net that run once for all micro-batches of a pass."""
-        return self.staging.gathers if self.staging and graph.phase == pb.TRAIN else frozenset()
 
     def _collectives(self, net: Net, device: torch.device) -> Collectives | None:
         """What exchanges blobs of split layers."""
@@ -363,13 +349,3 @@ class Parallel:
         if self.staging:
             names.append(str(self.staging))
         return f"{self.grid}; {', '.join(names)}"
-
-
-def last_segments(graph: LayerGraph, segments: Sequence[Segment]) -> dict[int, int]:
-    """Param.index of each own parameter → the segment that finishes its gradient: the first that uses it."""
-    segment_of = {layer: s.index for s in segments for layer in range(s.start, s.end)}
-    first: dict[int, int] = {}
-    for param in graph.params:
-        segment = segment_of[param.layer]
-        first[param.owner] = min(first.get(param.owner, segment), segment)
-    return first

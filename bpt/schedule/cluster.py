@@ -26,6 +26,7 @@ class Node:
         changes: (seconds after the start, factor): from then on it has so many times the speed that it had at the
             start; by rising time.
         fails: seconds after the start at which it dies.
+        overhead: seconds of a pass, whatever the number of its samples.
         ranks: that run on it. As one computing node of the outer layer they count as one; ranks that go in step are
             each as fast as ``speed``, share the node's link and memory, and have ``Cluster.within`` between them.
         cores: for all of its ranks; 0: not known, and enough for messages to travel beside computing.
@@ -41,6 +42,7 @@ class Node:
     bandwidth: float = WITHOUT_LIMIT
     changes: tuple[tuple[float, float], ...] = ()
     fails: float = NEVER
+    overhead: float = 0.0
     ranks: int = 1
     cores: int = 0
     memory: float = WITHOUT_LIMIT

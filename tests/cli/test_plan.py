@@ -238,3 +238,50 @@ def test_the_guides_commands_run(bpt: Bpt, tmp_path: Path, monkeypatch: pytest.M
     outcomes = [bpt(*words) for words in examples()]
     assert outcomes and not any(outcome.status for outcome in outcomes)
     assert outcomes[0].out.rstrip() in GUIDE.read_text()
+
+
+@pytest.mark.usefixtures("inputs")
+def test_a_plan_that_is_searched_for(bpt: Bpt, inputs: Path) -> None:
+    """Text to paste, which trains as it was planned, reasons, runners-up, and what would change the choice."""
+    (inputs / "c.prototxt").write_text(
+        "node { name: 'a' gflops: 30 bandwidth: 100 latency: 0.0002 } "
+        "node { name: 'b' gflops: 10 bandwidth: 100 latency: 0.0002 }"
+    )
+    outcome = bpt(*PLAN, "--auto", "--cluster=c.prototxt", "--top=2")
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith("LeNetTiny on 2 ranks of 2 nodes, from ")
+    (text,) = (line for line in lines if line.startswith("parallel_param {") and "balance: DYNAMIC" in line)
+    again = bpt(*PLAN, "--dry-run", "--cluster=c.prototxt", f"--set={text}")
+    assert (again.status, again.err) == (0, "")
+    (seconds,) = re.findall(r"expected to take ([\d.,]+) ms", outcome.out)
+    assert f"expected to take {seconds} ms" in again.out
+    assert sum(re.match(r"[12]  ", line) is not None for line in lines) == 2
+    assert sum(line.startswith("With links ") for line in lines) == 2
+    assert re.search(r"^1 +b +[\d.]+ +[\d.]+", again.out, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("inputs")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--auto",), "say on what: --cluster FILE, or --cluster N"),
+        (("--auto", "--dry-run", "--cluster=2"), "give one of them"),
+        (("--cluster=2",), "--cluster goes with --auto or --dry-run"),
+        (("--auto", "--devices=2", "--cluster=2"), "--devices goes with one pipeline"),
+        (("--auto", "--cluster=0"), "say on what"),
+        (("--dry-run", "--cluster=3", "--set=parallel_param { num_stages: 2 }"), "3"),
+        (("--auto", "--cluster=none.prototxt"), "none.prototxt"),
+    ],
+)
+def test_searches_that_cannot_be(bpt: Bpt, flags: tuple[str, ...], said: str) -> None:
+    outcome = bpt(*PLAN, *flags)
+    assert outcome.status == 2
+    assert said in outcome.err
+
+
+@pytest.mark.usefixtures("inputs")
+def test_the_picture_of_a_search(bpt: Bpt, inputs: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert bpt(*PLAN, "--auto", "--cluster=2", f"--figure={inputs / 'p.svg'}").status == 0
+    assert "rank 1" in (inputs / "p.svg").read_text()

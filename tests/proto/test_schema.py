@@ -43,6 +43,7 @@ OWN_MESSAGES = {
     "NodeParameter",
     "SpeedChange",
     "ServerParameter",
+    "WithinParameter",
     "LayerParallelParameter",
     "ImagePreprocessing",
 }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bpt.schedule.instructions import (
     Backward,
+    Both,
     Broadcast,
     Draw,
     Exchange,
@@ -27,6 +28,9 @@ from bpt.schedule.pipeline.simulation.trace import COMPUTE, EXCHANGE, Event, Tim
 
 Handler = Callable[[Any], bool | None]
 """Does an instruction; ``False``: it cannot be done yet."""
+
+Later = Callable[[Any, Any], Any]
+"""The later of two moments. Where these are arrays, as many pipelines are played at once: that is numpy's maximum."""
 
 
 class DeadlockError(ValueError):
@@ -86,7 +90,8 @@ class Network:
     each direction. A channel is first in, first out, as a communicator's messages of one tag are.
     """
 
-    def __init__(self, streams: Sequence[Sequence[Instruction]]) -> None:
+    def __init__(self, streams: Sequence[Sequence[Instruction]], later: Later = max) -> None:
+        self._later = later
         self._readers = _ends(streams, Recv)
         writers = _ends(streams, Send)
         for channel in self._readers.keys() & writers.keys():
@@ -101,7 +106,7 @@ class Network:
     def send(self, stage: int, send: Send, now: float, seconds: float) -> tuple[float, float]:
         """``stage`` sends a message that takes ``seconds``; when it starts and when it is there."""
         link = stage, self.reader(send)
-        start = max(now, self._free[link])
+        start = self._later(now, self._free[link])
         end = self._free[link] = start + seconds
         self._queues[channel_of(send)].append(Message(send, end))
         return start, end
@@ -148,13 +153,7 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: Times) -> Trace:
     Raises:
         DeadlockError: no stage can go on.
     """
-    network = Network(streams)
-    stages = [_Stage(number, stream, times, network) for number, stream in enumerate(streams)]
-    # Time is each stage's own, so the order of turns does not matter.
-    while any(stage.run() for stage in stages):
-        pass
-    if not all(stage.ended for stage in stages):
-        raise explain(streams, [stage.step for stage in stages], network)
+    stages, network = play(streams, times)
     updates = [stage.updates for stage in stages]
     return Trace(
         events=tuple(sorted((event for stage in stages for event in stage.events), key=lambda event: event.start)),
@@ -167,15 +166,48 @@ def simulate(streams: Sequence[Sequence[Instruction]], times: Times) -> Trace:
     )
 
 
+def play(
+    streams: Sequence[Sequence[Instruction]], times: Any, later: Later = max
+) -> tuple[Sequence[PlayedStage], Network]:
+    """What each stage has done in the end, and what is under way; see ``simulate``.
+
+    Args:
+        times: as Times has them, or arrays of those of many pipelines; then ``later`` takes arrays, too.
+
+    Raises:
+        DeadlockError: no stage can go on.
+    """
+    network = Network(streams, later)
+    stages = [PlayedStage(number, stream, times, network, later) for number, stream in enumerate(streams)]
+    # Time is each stage's own, so the order of turns does not matter.
+    while any(stage.run() for stage in stages):
+        pass
+    if not all(stage.ended for stage in stages):
+        raise explain(streams, [stage.step for stage in stages], network)
+    return stages, network
+
+
 def _steps(updates: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """When the slowest stage had done each update."""
     return tuple(map(max, zip(*updates, strict=True)))
 
 
-class _Stage:
-    """A stage with its own clock."""
+class PlayedStage:
+    """A stage with its own clock.
 
-    def __init__(self, number: int, stream: Sequence[Instruction], times: Times, network: Network) -> None:
+    Attributes:
+        now: when it had done what it has done.
+        busy, waiting: see Trace.
+        events: in the order in which they were issued.
+        peaks: see Trace.
+        updates: when each was done.
+        waited: for all that a Wait was for: when it began to wait.
+    """
+
+    def __init__(
+        self, number: int, stream: Sequence[Instruction], times: Any, network: Network, later: Later
+    ) -> None:
+        self._later = later
         self.step = 0
         self.now = 0.0
         self.busy = 0.0
@@ -183,6 +215,7 @@ class _Stage:
         self.events: list[Event] = []
         self.peaks: dict[int, int] = {}
         self.updates: list[float] = []
+        self.waited: list[float] = []
         self._number = number
         self._stream = stream
         self._times = times
@@ -194,6 +227,7 @@ class _Stage:
             **dict.fromkeys((Broadcast, Draw, Expect, Retire), self._take_no_time),
             Forward: self._forward,
             Backward: self._backward,
+            Both: self._both,
             Send: self._send,
             Recv: self._receive,
             Exchange: self._exchange,
@@ -236,12 +270,17 @@ class _Stage:
         self._in_flight[backward.segment] -= 1
         self._has_gradients = True
 
+    def _both(self, both: Both) -> None:
+        self._forward(Forward(both.segment))
+        self._backward(Backward(both.segment))
+
     def _exchange(self, exchange: Exchange) -> None:
-        start = max(self.now, self._exchanged)
+        start = self._later(self.now, self._exchanged)
         self._exchanged = start + self._times.exchange(self._number, exchange.segment)
         self._note(EXCHANGE, exchange, start, self._exchanged)
 
     def _wait(self, wait: Wait) -> None:
+        self.waited.append(self.now)
         self._wait_until(self._exchanged)
 
     def _update(self, update: Update) -> None:
@@ -261,8 +300,8 @@ class _Stage:
         self.busy += seconds
 
     def _wait_until(self, moment: float) -> None:
-        self.waiting += max(moment - self.now, 0.0)
-        self.now = max(moment, self.now)
+        self.waiting += self._later(moment - self.now, 0.0)
+        self.now = self._later(moment, self.now)
 
     def _note(self, stream: str, instruction: Instruction, start: float, end: float) -> None:
         self.events.append(Event(self._number, stream, instruction, start, end))

@@ -1,0 +1,264 @@
+"""Who has what: the ranks of a plan on the nodes of a cluster, as training would arrange them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.balance.batch_shares import Static, fastest
+from bpt.balance.speed import SpeedFunction
+from bpt.errors import PrototxtError
+from bpt.graph import model_parallel
+from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.part import slice_bounds
+from bpt.graph.segments import Segment, trained_layers
+from bpt.graph.transfers import Transfer, transfers
+from bpt.plan.cutting import last_segments, segments_of
+from bpt.plan.spec import RunPlan
+from bpt.plan.stage_placement import stage
+from bpt.plan.staging import Staging
+from bpt.predict.costs import Costs
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.chunks import chunks
+from bpt.schedule.cluster import Cluster
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+PEER = pb.FcParameter.PEER
+CGDP = pb.ParallelParameter.CGDP
+LARGE = 2**18  # elements of a parameter that is a message of its own, see exchange/buckets.py
+CHUNKS = 4  # that CGDP is taken to cut the net into, where a search is to find the number
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The ranks of a plan.
+
+    Sharers are those who have samples of their own: a rank a stage each. Under PEER the shards of a stage are of
+    different sharers, under MASTER_SLAVE the sharer's rank is the master.
+
+    Attributes:
+        plan, costs, cluster: of what, and on what.
+        staging: which stage runs which layers; ``None``: there is one.
+    """
+
+    plan: RunPlan
+    costs: Costs
+    cluster: Cluster
+    staging: Staging | None = None
+
+    @property
+    def graph(self) -> LayerGraph:
+        """Of the training net."""
+        return self.costs.graph
+
+    @property
+    def stages(self) -> int:
+        """Of each pipeline."""
+        return self.plan.parallel_param.num_stages
+
+    @property
+    def shards(self) -> int:
+        """Of each stage."""
+        return self.plan.parallel_param.num_shards
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether shards have samples of their own."""
+        return self.plan.parallel_param.fc_param.scheme == PEER
+
+    @property
+    def size(self) -> int:
+        """Ranks of the job."""
+        return len(self.cluster.hosts)
+
+    @property
+    def replicas(self) -> int:
+        """Of the net."""
+        return self.size // self.plan.parallel_param.replica_ranks
+
+    @cached_property
+    def ranks(self) -> Ints:
+        """(stages, shards, replicas): the rank that is there."""
+        grid = np.arange(self.size, dtype=np.int64).reshape(self.replicas, self.stages, self.shards)
+        found: Ints = grid.transpose(1, 2, 0)
+        return found
+
+    @cached_property
+    def sharers(self) -> Ints:
+        """(stages, sharers): the rank of each stage that runs a sharer's samples, in the order of their shares."""
+        found: Ints = self.ranks[:, 0, :]
+        if self.is_peer:
+            found = self.ranks.transpose(0, 2, 1).reshape(self.stages, -1)
+        return found
+
+    @cached_property
+    def speeds(self) -> Floats:
+        """(ranks,): samples a second of the whole net."""
+        return np.array([self.cluster.nodes[host].speed for host in self.cluster.hosts])
+
+    @cached_property
+    def overheads(self) -> Floats:
+        """(ranks,): seconds of a pass, whatever its samples."""
+        return np.array([self.cluster.nodes[host].overhead for host in self.cluster.hosts])
+
+    @cached_property
+    def batch(self) -> int:
+        """Samples of a pass, of all ranks together."""
+        multiplies = self.plan.parallel_param.batch_scope == pb.ParallelParameter.REPLICA
+        return self.costs.batch * (self.replicas if multiplies else 1)
+
+    @cached_property
+    def parts(self) -> Floats:
+        """(stages,): the part of a pass's work that each stage does."""
+        work, found = self.costs.forward + self.costs.backward, np.zeros(self.stages)
+        of_layers = self.staging.stages(self.graph) if self.staging else [0] * len(self.graph)
+        np.add.at(found, np.asarray(of_layers, dtype=np.int64), work)
+        return found
+
+    @cached_property
+    def shares(self) -> Ints:
+        """(sharers,): samples of a pass."""
+        number, balance = self.sharers.shape[1], self.plan.parallel_param.balance
+        if balance == pb.ParallelParameter.UNIFORM or number == 1:
+            return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
+        # The slowest stage tells how fast a pipeline is.
+        parts = self.parts / self.parts.sum()
+        per_sample = (parts[:, None] / self.speeds[self.sharers]).max(axis=0)
+        fixed = (parts[:, None] * self.overheads[self.sharers]).max(axis=0)
+        functions = [
+            SpeedFunction((0, 1, self.batch + 1), (0.0, once + each, once + each * (self.batch + 1)))
+            for once, each in zip(fixed.tolist(), per_sample.tolist(), strict=True)
+        ]
+        if balance == pb.ParallelParameter.STATIC:
+            return np.array([share.count for share in Static(functions).shares(self.batch, number)])
+        counts = _quickly_divided(per_sample, self.batch) if not fixed.any() else fastest(functions, self.batch)
+        return _one_at_least(np.asarray(counts))
+
+    @cached_property
+    def micro_batches(self) -> int:
+        """In which a share travels."""
+        return self.staging.micro_batches if self.staging else 1
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """As training cuts the net."""
+        param = self.plan.parallel_param
+        lengths: tuple[int, ...] = ()
+        if param.exchange == CGDP and self.size > 1:
+            layers = len(trained_layers(self.graph))
+            size = param.cgdp_param.chunk_size or -(-layers // CHUNKS)
+            lengths = chunks(layers, size)
+        return segments_of(self.graph, param, self.staging, self.size > 1, lengths)
+
+    @cached_property
+    def stage_of(self) -> tuple[int, ...]:
+        """The stage of each segment."""
+        if not self.staging:
+            return (0,) * len(self.segments)
+        of_layers = self.staging.stages(self.graph)
+        return tuple(of_layers[segment.start] for segment in self.segments)
+
+    @cached_property
+    def flows(self) -> tuple[Transfer, ...]:
+        """What crosses between stages."""
+        return transfers(self.graph, self.segments, self.stage_of) if self.staging else ()
+
+    @cached_property
+    def blocks(self) -> dict[int, model_parallel.Block]:
+        """Segment → the block of split layers that it is."""
+        if self.shards == 1:
+            return {}
+        scheme = self.plan.parallel_param.fc_param.scheme
+        stages = self.staging.stages(self.graph) if self.staging else ()
+        starts = {segment.start: segment.index for segment in self.segments}
+        return {starts[block.start]: block for block in model_parallel.blocks(self.graph, scheme, stages)}
+
+    @cached_property
+    def exchanged(self) -> dict[int, Exchanged]:
+        """Segment → what of its gradients is summed, once it has run backward."""
+        last = last_segments(self.graph, self.segments)
+        split = {node.index for node in model_parallel.split_layers(self.graph)} if self.shards > 1 else set()
+        itemsize, found = self.plan.precision.wire.itemsize, {}
+        trained = [p for p in self.graph.learnable if p.lr_mult]
+        for segment in self.segments:
+            own = [p for p in trained if last[p.index] == segment.index]
+            whole = [_elements(p) for p in own if p.layer not in split]
+            slices = [_elements(p) / self.slices for p in own if p.layer in split]
+            if own:
+                found[segment.index] = Exchanged(
+                    sum(whole) * itemsize, _messages(whole), sum(slices) * itemsize, _messages(slices)
+                )
+        return found
+
+    @property
+    def slices(self) -> int:
+        """Into which split layers are cut."""
+        return self.shards if self.is_peer else max(self.shards - 1, 1)
+
+    @cached_property
+    def held(self) -> tuple[float, ...]:
+        """Of each stage, bytes of parameters on its fullest rank, and of what training keeps for them."""
+        of_layers = self.staging.stages(self.graph) if self.staging else (0,) * len(self.graph)
+        split = {node.index for node in model_parallel.split_layers(self.graph)} if self.shards > 1 else set()
+        found = [0.0] * self.stages
+        for index, cost in enumerate(self.costs.layers):
+            cut = self.slices if index in split and self.is_peer else 1
+            found[of_layers[index]] += cost.parameters / cut
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """Bytes of gradients on each rank, and messages in which they go: of whole parameters, and of slices."""
+
+    whole: float
+    messages: int
+    slices: float = 0.0
+    slice_messages: int = 0
+
+
+def _elements(param: Param) -> int:
+    return math.prod(param.shape)
+
+
+def _messages(elements: list[int] | list[float]) -> int:
+    """Large parameters go by themselves, the others together."""
+    large = sum(each >= LARGE for each in elements)
+    return large + (large < len(elements))
+
+
+def _quickly_divided(per_sample: Floats, total: int) -> Ints:
+    """Shares in proportion to speeds, by largest remainders; as good as ``fastest`` where times have no fixed part."""
+    ideal = total / per_sample / (1 / per_sample).sum()
+    counts: Ints = np.floor(ideal).astype(np.int64)
+    order = np.argsort((counts + 1) * per_sample, kind="stable")
+    counts[order[: total - int(counts.sum())]] += 1
+    return counts
+
+
+def _one_at_least(counts: Ints) -> Ints:
+    """As DYNAMIC has it."""
+    if counts.sum() >= len(counts):
+        for idle in np.flatnonzero(counts == 0):
+            counts[counts.argmax()] -= 1
+            counts[idle] = 1
+    return counts
+
+
+def arranged(plan: RunPlan, costs: Costs, cluster: Cluster) -> Arrangement:
+    """The ranks of a plan on a cluster, with stages placed as training places them.
+
+    Raises:
+        PrototxtError: the net cannot be placed on so many stages.
+    """
+    found = Arrangement(plan, costs, cluster)
+    if found.size % plan.parallel_param.replica_ranks:
+        raise PrototxtError(f"{found.size} ranks are not a multiple of {plan.parallel_param.replica_ranks}")
+    staging = stage(plan, costs.graph, found.replicas) if found.stages > 1 else None
+    return Arrangement(plan, costs, cluster, staging)
+

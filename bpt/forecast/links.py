@@ -1,0 +1,133 @@
+"""What messages take between the ranks of a cluster: from one to one, and in the collectives that sum gradients.
+
+A message takes its latency and its bytes over the bandwidth. A collective takes as long as its slowest hop lets it:
+
+    RING        2 (P - 1) steps of n / P bytes (Patarasuk and Yuan 2009)
+    ALLREDUCE   what a library takes: the ring for long messages, recursive doubling, log2 P steps of n bytes, for short
+    TREE        log2 P steps of n bytes towards the root, and as many back with the weights
+    CGDP        the sum within each host, and an all-reduce over the hosts (Le et al., 2018, section 3.1)
+
+Ranks stand in the order of the nodes, so a ring crosses each node's link once each way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.cluster import Cluster
+
+Floats = NDArray[np.float64]
+_Exchange = pb.ParallelParameter
+
+
+class Links:
+    """What lies between any two ranks.
+
+    Attributes:
+        hosts: (ranks,) the node of each.
+        latency, bandwidth: (nodes,) of their links, seconds one way and bytes a second.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.hosts = np.array(cluster.hosts)
+        self.latency = np.array([node.latency for node in cluster.nodes])
+        self.bandwidth = np.array([node.bandwidth for node in cluster.nodes])
+        self.within = cluster.within
+
+    def seconds(self, senders: NDArray[np.int64], receivers: NDArray[np.int64], nbytes: Floats) -> Floats:
+        """(k,) what messages of ``nbytes`` (k,) take from each of ``senders`` (k,) to its receiver."""
+        a, b = self.hosts[senders], self.hosts[receivers]
+        across = self.latency[a] + self.latency[b] + nbytes / np.minimum(self.bandwidth[a], self.bandwidth[b])
+        found: Floats = np.where(a == b, self.within.latency + nbytes / self.within.bandwidth, across)
+        return found
+
+    def group(self, ranks: Sequence[int] | NDArray[np.int64]) -> Group:
+        """Ranks that have a collective together."""
+        numbers, counts = np.unique(self.hosts[np.asarray(ranks)], return_counts=True)
+        several, shared = len(numbers) > 1, int(counts.max()) > 1
+        latencies = sorted(self.latency[numbers])[-2:]
+        return Group(
+            len(ranks),
+            len(numbers),
+            int(counts.max()),
+            (sum(latencies) if several else 0.0, float(self.bandwidth[numbers].min()) if several else math.inf),
+            (self.within.latency, self.within.bandwidth) if shared else (0.0, math.inf),
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that have a collective together.
+
+    Attributes:
+        size: P.
+        hosts: on which they are.
+        on_one: ranks on the host with most of them.
+        across, within: latency and bandwidth of the slowest hop between hosts, and on a host.
+    """
+
+    size: int
+    hosts: int
+    on_one: int
+    across: tuple[float, float]
+    within: tuple[float, float]
+
+    @cached_property
+    def _hop(self) -> tuple[float, float]:
+        return max(self.across[0], self.within[0]), min(self.across[1], self.within[1])
+
+    def summed(self, exchange: int, nbytes: float, messages: int = 1) -> float:
+        """Seconds until the sum of ``nbytes`` on each rank is where ``exchange`` has it, in so many messages."""
+        if self.size == 1 or not nbytes:
+            return 0.0
+        match exchange:
+            case _Exchange.RING:
+                return _ring(self.size, nbytes, self._hop, messages)
+            case _Exchange.TREE:
+                return self.spread(nbytes, messages)
+            case _Exchange.CGDP:
+                inside = _ring(self.on_one, nbytes, self.within, messages)
+                return inside + _allreduce(self.hosts, nbytes, self.across, messages)
+            case _:
+                return _allreduce(self.size, nbytes, self._hop, messages)
+
+    def spread(self, nbytes: float, messages: int = 1) -> float:
+        """Seconds of a broadcast, or a reduction, along a tree."""
+        if self.size == 1 or not nbytes:
+            return 0.0
+        latency, bandwidth = self._hop
+        return math.ceil(math.log2(self.size)) * (messages * latency + nbytes / bandwidth)
+
+    def travelling(self, exchange: int, nbytes: float) -> tuple[float, float]:
+        """Bytes that the sum of ``nbytes`` sends over all hops on hosts, and between them."""
+        if self.size == 1:
+            return 0.0, 0.0
+        hops = self.hosts if self.hosts > 1 else 0
+        if exchange == _Exchange.TREE:
+            crossing = self.hosts - 1
+            return 2 * nbytes * (self.size - 1 - crossing), 2 * nbytes * crossing
+        if exchange == _Exchange.CGDP:
+            inside = 2 * nbytes * (self.size - self.hosts)
+            return inside, 2 * nbytes * (self.hosts - 1) if hops else 0.0
+        each = 2 * nbytes * (self.size - 1) / self.size
+        return each * (self.size - hops), each * hops
+
+
+def _ring(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
+    latency, bandwidth = hop
+    return 2 * (size - 1) * (messages * latency + nbytes / size / bandwidth)
+
+
+def _allreduce(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
+    if size == 1:
+        return 0.0
+    latency, bandwidth = hop
+    doubling = math.ceil(math.log2(size)) * (messages * latency + nbytes / bandwidth)
+    return min(doubling, _ring(size, nbytes, hop, messages))

@@ -1,0 +1,227 @@
+"""The search for a plan: every way to train a net on a cluster that the strategies' own rules allow, and its forecast.
+
+All candidates go in step and give the curve that one process gives, up to rounding; delayed gradients and the outer
+layer, which give others, are for whoever asks for them. What the text sets stands. A candidate whose bound is beyond
+what has been found is not played: no plan is done before its work, divided over all speeds, nor before its gradients
+have travelled.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bpt.errors import PrototxtError, UserError
+from bpt.forecast.arrangement import Arrangement
+from bpt.forecast.forecast import Forecast, forecast_of
+from bpt.forecast.links import Links
+from bpt.layers import LAYERS
+from bpt.plan.dividing import is_dividable
+from bpt.plan.spec import RunPlan
+from bpt.plan.stage_placement import stage
+from bpt.plan.staging import Staging
+from bpt.plan.violations import violations_in_step, violations_of_net, violations_of_ranks
+from bpt.predict.costs import Costs
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.cluster import Cluster
+
+_Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
+EXCHANGES = (_Parallel.ALLREDUCE, _Parallel.CGDP, _Parallel.RING, _Parallel.TREE)
+SCHEDULES = (_Pipeline.GPIPE, _Pipeline.ONE_F_ONE_B)
+MICRO_BATCHES = (2, 4, 8, 16)
+DEEPEST, WIDEST = 8, 8  # stages, shards
+UNLIKE = 1.05  # nodes whose speeds differ by more are worth shares of their own
+MANY = 256  # ranks, from which on a pipeline is looked at with one exchange, and in two cuts of the batch
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the search has found.
+
+    Attributes:
+        best: forecasts, the fastest first; at least one, if any plan fits into memory.
+        plain: plain data parallelism; ``None``: it cannot be, or does not fit.
+        candidates: that the rules allow.
+        played: of these.
+        short: that have no room.
+        alone: seconds of an iteration on the fastest rank by itself, whether it has room or not.
+    """
+
+    best: tuple[Forecast, ...]
+    plain: Forecast | None
+    candidates: int
+    played: int
+    short: int
+    alone: float
+
+
+def search(plan: RunPlan, costs: Costs, cluster: Cluster, top: int = 5) -> Found:
+    """The ``top`` plans that take least time for an iteration on all ranks of ``cluster``.
+
+    Raises:
+        UserError: none is allowed, or none fits into memory; it says why.
+    """
+    return _Search(plan, costs, cluster, top).run()
+
+
+class _Search:
+    def __init__(self, plan: RunPlan, costs: Costs, cluster: Cluster, top: int) -> None:
+        self._plan = replace(plan, asked_precision=plan.precision)  # no candidate need read the net's text for it
+        self._costs, self._cluster, self._top = costs, cluster, top
+        self._ranks = len(cluster.hosts)
+        self._speeds = np.array([cluster.nodes[host].speed for host in cluster.hosts])
+        self._stagings: dict[tuple[object, ...], Staging | None] = {}
+        gradients = sum(cost.trained for cost in costs.layers) * plan.precision.wire.itemsize
+        self._gradients = gradients / plan.precision.master.itemsize
+        self._everybody = Links(cluster).group(range(self._ranks))
+
+    def run(self) -> Found:
+        """See ``search``."""
+        allowed = list(self._allowed())
+        if not allowed:
+            raise UserError(self._why_none())
+        queue = [(self._bound(each), number, each) for number, each in enumerate(allowed)]
+        heapq.heapify(queue)
+        best: list[Forecast] = []
+        plain: Forecast | None = None
+        played = short = 0
+        while queue:
+            bound, _, candidate = heapq.heappop(queue)
+            is_plain = _is_plain(candidate)
+            if len(best) >= self._top and bound >= best[-1].seconds and not (is_plain and plain is None):
+                continue
+            made = self._forecast(candidate)
+            if made is None:
+                continue
+            played += 1
+            if not made.fits:
+                short += 1
+                continue
+            plain = made if is_plain else plain
+            best = sorted([*best, made], key=lambda each: each.seconds)[: self._top]
+        if not best:
+            raise UserError(
+                f"no plan fits into the memory of {self._ranks} ranks, of {played} that were looked at; take smaller "
+                "batches, more ranks, or nodes with more memory"
+            )
+        alone = self._batch / float(self._speeds.max()) * max(self._plan.optim.iter_size, 1)
+        return Found(tuple(best), plain, len(allowed), played, short, alone)
+
+    @property
+    def _batch(self) -> int:
+        return self._costs.batch
+
+    def _allowed(self) -> Iterator[RunPlan]:
+        for candidate in self._candidates():
+            graph = self._costs.graph
+            if violations_in_step(candidate) or violations_of_ranks(candidate, self._ranks):
+                continue
+            if violations_of_net(candidate, graph, (), self._ranks):
+                continue
+            yield candidate
+
+    def _why_none(self) -> str:
+        plan = self._plan
+        found = [
+            *violations_in_step(plan),
+            *violations_of_ranks(plan, self._ranks),
+            *violations_of_net(plan, self._costs.graph, (), self._ranks),
+        ]
+        why = f": {found[0].message}" if found else ""
+        return f"nothing that {self._ranks} ranks could do is allowed with what the solver sets{why}"
+
+    def _candidates(self) -> Iterator[RunPlan]:
+        """All that is worth a thought, of what the text leaves open."""
+        plan = self._plan
+        for stages in self._either("num_stages", _divisors(self._ranks, DEEPEST)):
+            for shards in self._either("num_shards", _divisors(self._ranks // stages, WIDEST)):
+                if self._ranks % (stages * shards):
+                    continue
+                replicas = self._ranks // (stages * shards)
+                own = plan.with_parallel(num_stages=stages, num_shards=shards)
+                for cut in self._cuts(own) if stages > 1 else [own]:
+                    yield from self._spread(cut, replicas, shards)
+
+    def _spread(self, plan: RunPlan, replicas: int, shards: int) -> Iterator[RunPlan]:
+        """Exchanges and balances."""
+        several = replicas * shards > 1
+        pipelines = plan.parallel_param.num_stages > 1  # whose exchanges hardly differ beside the rest
+        unlike = several and self._speeds.max() > UNLIKE * self._speeds.min() and is_dividable(self._costs.graph)
+        balances = [_Parallel.DYNAMIC] if unlike else [_Parallel.UNIFORM]
+        if unlike and plan.parallel_param.replica_ranks == 1:
+            balances.append(_Parallel.UNIFORM)
+        for exchange in self._either("exchange", EXCHANGES[:1] if pipelines or not several else EXCHANGES):
+            for balance in self._either("balance", balances):
+                yield plan.with_parallel(exchange=exchange, balance=balance)
+
+    def _cuts(self, plan: RunPlan) -> Iterator[RunPlan]:
+        """Schedules and micro-batches of a pipeline. Where a layer normalises by the batch, it goes on doing so."""
+        graph, param = self._costs.graph, plan.parallel_param.pipeline_param
+        by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
+        over = _Pipeline.BATCH if by_batch and not self._given("batch_norm_over") else param.batch_norm_over
+        schedules = SCHEDULES if not self._given("schedule") else (param.schedule,)
+        micros: Sequence[int] = MICRO_BATCHES[1::2] if self._ranks >= MANY else MICRO_BATCHES
+        for schedule in schedules:
+            for micro in micros if not self._given("micro_batches") else (param.micro_batches,):
+                yield plan.with_pipeline(schedule=schedule, micro_batches=micro, batch_norm_over=over)
+
+    def _either(self, field: str, values: Sequence[int]) -> Sequence[int]:
+        """What the text sets, or all of these."""
+        if self._plan.given("parallel_param", field):
+            return [getattr(self._plan.parallel_param, field)]
+        return values
+
+    def _given(self, field: str) -> bool:
+        return self._plan.given("parallel_param", "pipeline_param", field)
+
+    def _bound(self, plan: RunPlan) -> float:
+        """Seconds that an iteration of a plan takes at least."""
+        parallel, passes = plan.parallel_param, max(plan.optim.iter_size, 1)
+        multiplies = parallel.batch_scope == _Parallel.REPLICA
+        batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1) * passes
+        computing = batch / float(self._speeds.sum())
+        if parallel.num_stages > 1:
+            # The first micro-batch goes through all stages before the slowest has done the others.
+            micro = parallel.pipeline_param.micro_batches
+            fill = parallel.num_stages * float(self._speeds.mean() / self._speeds.max())
+            return computing * (micro - 1 + max(fill, 1.0)) / micro
+        if parallel.num_shards > 1:
+            return computing
+        if parallel.balance == _Parallel.UNIFORM:
+            computing = max(computing, batch // self._ranks / float(self._speeds.min()))
+        travelling = self._everybody.summed(parallel.exchange, self._gradients, 0)
+        if parallel.exchange == _Parallel.TREE:
+            return computing + 2 * travelling
+        return max(computing, travelling)
+
+    def _forecast(self, plan: RunPlan) -> Forecast | None:
+        """``None``: the net cannot be placed so."""
+        parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
+        replicas = self._ranks // parallel.replica_ranks
+        key = (parallel.num_stages, parallel.num_shards, param)
+        if key not in self._stagings:
+            try:
+                self._stagings[key] = stage(plan, self._costs.graph, replicas, warn=False)
+            except PrototxtError:
+                return None
+        return forecast_of(Arrangement(plan, self._costs, self._cluster, self._stagings[key]))
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [each for each in range(1, min(number, most) + 1) if number % each == 0]
+
+
+def _is_plain(plan: RunPlan) -> bool:
+    """Whether it is plain data parallelism."""
+    parallel = plan.parallel_param
+    chosen = parallel.exchange, parallel.balance
+    return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)
+
+
+def with_links(cluster: Cluster, factor: float) -> Cluster:
+    """The same with links between its nodes that are so many times as fast."""
+    nodes = tuple(replace(node, bandwidth=node.bandwidth * factor) for node in cluster.nodes)
+    return replace(cluster, nodes=nodes)

@@ -1,0 +1,54 @@
+"""What messages and collectives take, by hand: a link takes a second for 100 bytes, and a tenth of one for latency."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bpt.forecast.links import Links
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.cluster import Cluster, Node, Within
+
+RING, TREE, CGDP, ALLREDUCE = (getattr(pb.ParallelParameter, name) for name in ("RING", "TREE", "CGDP", "ALLREDUCE"))
+FOUR = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4))
+PAIRS = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100, ranks=2),) * 2, within=Within(0.01, 1000)))
+
+
+@pytest.mark.parametrize(
+    ("links", "exchange", "nbytes", "seconds"),
+    [
+        (FOUR, RING, 400, 6 * (0.1 + 1.0)),  # six steps of 100 bytes
+        (FOUR, ALLREDUCE, 400, 6.6),
+        (FOUR, ALLREDUCE, 4, 2 * (0.1 + 0.04)),  # short: two steps of all of it
+        (FOUR, TREE, 400, 2 * (0.1 + 4.0)),
+        (FOUR, CGDP, 400, 6.6),  # nothing on a host
+        (PAIRS, RING, 400, 6 * (0.1 + 1.0)),  # the slowest hop is that between the hosts
+        (PAIRS, CGDP, 400, 2 * (0.01 + 0.2) + 0.1 + 4.0),  # on hosts, then between two: one step of all of it
+        (FOUR, RING, 0, 0.0),
+    ],
+)
+def test_collectives(links: Links, exchange: int, nbytes: float, seconds: float) -> None:
+    assert links.group(range(4)).summed(exchange, nbytes) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("links", "exchange", "expected"),
+    [
+        (FOUR, RING, (0, 2400)),  # each of four sends 6 x 100
+        (PAIRS, RING, (1200, 1200)),  # of four hops two are between hosts
+        (PAIRS, TREE, (1600, 800)),  # three messages there and three back, one of them across
+        (PAIRS, CGDP, (1600, 800)),
+    ],
+)
+def test_what_travels(links: Links, exchange: int, expected: tuple[float, float]) -> None:
+    assert links.group(range(4)).travelling(exchange, 400) == pytest.approx(expected)
+
+
+def test_messages_from_one_to_one() -> None:
+    found = PAIRS.seconds(np.array([0, 1]), np.array([1, 2]), np.array([100.0, 100.0]))
+    assert found.tolist() == pytest.approx([0.01 + 0.1, 0.1 + 1.0])
+
+
+def test_a_rank_alone_sends_nothing() -> None:
+    assert FOUR.group([2]).summed(RING, 400) == 0
+    assert FOUR.group([2]).travelling(RING, 400) == (0, 0)

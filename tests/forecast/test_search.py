@@ -1,0 +1,62 @@
+"""The search: nothing better is passed over, what is set stands, and memory is a limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bpt.errors import UserError
+from bpt.forecast import search as module
+from bpt.forecast.search import search
+from bpt.proto import bpt_pb2 as pb
+from tests.forecast.small import BYTES, nodes, small
+
+CLUSTERS = [
+    nodes(3, 1, 2, 2, latency=0.001, bandwidth=BYTES * 4),
+    nodes(2, 2, 2, 2, latency=0.2, bandwidth=1e9),
+    nodes(2, 2, 2, 2, bandwidth=BYTES / 20),
+]
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_nothing_better_is_passed_over(tmp_path: Path, cluster: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, costs = small(tmp_path)
+    found = search(plan, costs, cluster, top=2)  # type: ignore[arg-type]
+    monkeypatch.setattr(module._Search, "_bound", lambda self, candidate: 0.0)
+    everything = search(plan, costs, cluster, top=1000)  # type: ignore[arg-type]
+    assert found.played <= everything.played
+    assert [each.seconds for each in found.best] == pytest.approx([each.seconds for each in everything.best[:2]])
+    assert found.plain is not None and found.best[0].seconds <= found.plain.seconds
+
+
+def test_unlike_ranks_get_unlike_shares(tmp_path: Path) -> None:
+    plan, costs = small(tmp_path, "parallel_param { num_stages: 1 num_shards: 1 }")
+    best = search(plan, costs, nodes(3, 1)).best[0]
+    assert best.plan.parallel_param.balance == pb.ParallelParameter.DYNAMIC
+    assert best.seconds == pytest.approx(2.0)
+
+
+def test_what_is_set_stands(tmp_path: Path) -> None:
+    plan, costs = small(tmp_path, "parallel_param { exchange: TREE num_stages: 2 pipeline_param { micro_batches: 2 } }")
+    for each in search(plan, costs, CLUSTERS[0], top=50).best:
+        parallel = each.plan.parallel_param
+        assert (parallel.exchange, parallel.num_stages) == (pb.ParallelParameter.TREE, 2)
+        assert parallel.pipeline_param.micro_batches == 2
+
+
+def test_memory_is_a_limit(tmp_path: Path) -> None:
+    plan, costs = small(tmp_path)
+    whole = search(plan, costs, nodes(2, 2)).best[0]
+    room = float(whole.held.max()) - 1
+    found = search(plan, costs, nodes(2, 2, memory=room))
+    assert found.short > 0
+    assert all((each.held <= room).all() for each in found.best)
+    with pytest.raises(UserError, match="no plan fits into the memory of 2 ranks"):
+        search(plan, costs, nodes(2, 2, memory=10))
+
+
+def test_the_reason_if_nothing_is_allowed(tmp_path: Path) -> None:
+    plan, costs = small(tmp_path, "parallel_param { num_stages: 3 }")
+    with pytest.raises(UserError, match="nothing that 4 ranks could do is allowed with what the solver sets: parallel"):
+        search(plan, costs, nodes(1, 1, 1, 1))
