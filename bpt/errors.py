@@ -173,10 +173,10 @@ def did_you_mean(name: str, known: Iterable[str], closely: bool = False) -> str:
 
 
 def _is_slip(name: str, near: str) -> bool:
-    """Whether two letters, or a sixth of all, are what differs."""
+    """Whether two letters, or a sixth of all, are what differs; of short names not the first one (Flip is no Clip)."""
     matcher = difflib.SequenceMatcher(None, near, name)
     strange = len(name) + len(near) - 2 * sum(block.size for block in matcher.get_matching_blocks())
-    return strange <= 2 or matcher.ratio() >= 5 / 6
+    return (strange <= 2 and name[:1] == near[:1]) or strange <= 1 or matcher.ratio() >= 5 / 6
 
 
 def _is_near(name: str, near: str) -> bool:

@@ -83,6 +83,7 @@ def test_near_files(name: str, known: str, hint: str) -> None:
         ("SoftmaxLoss", "SoftmaxWithLoss", True),
         ("LRM", "LRN", True),
         ("Tahn", "TanH", True),
+        ("Flip", "Clip", False),
     ],
 )
 def test_only_a_slip_is_near_among_types(name: str, known: str, is_near: bool) -> None:

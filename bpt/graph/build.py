@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bpt.errors import LayerError, UnknownNameError, UserError
+from bpt.errors import LayerError, UnknownNameError, UserError, did_you_mean
 from bpt.graph.backward import mark_backward
 from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, Node
 from bpt.graph.sharing import place_params
@@ -14,7 +14,7 @@ from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
-from bpt.proto.parse import type_today
+from bpt.proto.parse import SETTINGS, type_today, unknown_settings
 
 _MOST_AXES = 32  # as in Caffe
 
@@ -125,8 +125,7 @@ def _connect(
     for index, spec in enumerate(specs):
         spec = _with_phase(spec, phase)
         layer_type = _type_of(spec, types)
-        for where, words in forks.refused(spec.param):
-            raise spec.error(words, *where)
+        _check_settings(spec)
         check_arity(spec, layer_type.arity)
         draft = _Draft(spec, layer_type, [latest[blob] for blob in spec.bottoms])
         for edge in draft.bottoms:
@@ -138,7 +137,7 @@ def _connect(
             named.add(blob)
             if blob in latest and spec.bottoms[position : position + 1] != (blob,):
                 raise _made_before(spec, position, specs[edges[latest[blob]].producer])
-        draft.shapes = _infer(spec, layer_type, [edges[edge].shape for edge in draft.bottoms])
+        draft.shapes = infer(spec, layer_type, [edges[edge].shape for edge in draft.bottoms])
         names = list(spec.tops) + [AUTOMATIC] * (len(draft.shapes.tops) - len(spec.tops))
         weights = _loss_weights(spec, layer_type, len(names))
         is_input = spec.type == "Input"
@@ -180,6 +179,17 @@ def _type_of(spec: LayerSpec, types: LayerTypes) -> LayerType:
         raise spec.error(str(error), "type") from None
 
 
+def _check_settings(spec: LayerSpec) -> None:
+    """Refuse settings that the schema does not have, which the parser has passed over, and those of forks."""
+    for unknown in unknown_settings(spec.origins):
+        names = spec.param.DESCRIPTOR.fields_by_name
+        known = [name.removesuffix(SETTINGS) for name in names if name.endswith(SETTINGS)]
+        hint = did_you_mean(unknown.removesuffix(SETTINGS), known, closely=True).replace('"?', f'{SETTINGS}"?')
+        raise spec.error(f'there are no settings "{unknown}"{hint}', unknown)
+    for where, words in forks.refused(spec.param):
+        raise spec.error(words, *where)
+
+
 def _instead(unknown: str) -> str:
     """What to write for a type that there is not, and that is no slip of the hand."""
     today = type_today(unknown)
@@ -198,7 +208,11 @@ def _with_phase(spec: LayerSpec, phase: int) -> LayerSpec:
     return replace(spec, param=param)
 
 
-def _infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> LayerShapes:
+def infer(spec: LayerSpec, layer_type: LayerType, bottoms: Sequence[Shape]) -> LayerShapes:
+    """What the layer makes of bottoms of these shapes, which are those that it is given in its net.
+
+    Raises LayerError if it cannot work on them.
+    """
     try:
         shapes = layer_type.infer(spec, bottoms)
     except LayerError:

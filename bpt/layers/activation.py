@@ -70,9 +70,10 @@ class ReLU6(ReLU):
 
 @LAYERS.register("ELU")
 class ELU(Neuron):
-    """``x`` above 0, else ``alpha · (exp(x) - 1)``; at 0 the gradient is ``alpha``.
+    """``lambda`` times ``x`` above 0, else times ``alpha · (exp(x) - 1)``; at 0 the gradient is ``lambda · alpha``.
 
-    (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016.)
+    (Clevert et al., *Fast and Accurate Deep Network Learning by Exponential Linear Units*, 2016. ``lambda`` is 1 but in
+    NVIDIA's Caffe, for Klambauer et al., *Self-Normalizing Neural Networks*, 2017.)
     """
 
     numbers = Autocast.WIDEST
@@ -80,9 +81,11 @@ class ELU(Neuron):
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.alpha = spec.param.elu_param.alpha
+        self.factor: float = getattr(spec.param.elu_param, "lambda")  # a word of Python's
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        return functional.elu(bottoms[0], self.alpha)
+        y = functional.elu(bottoms[0], self.alpha)
+        return y if self.factor == 1 else y * self.factor
 
 
 @LAYERS.register("Sigmoid")
@@ -148,7 +151,10 @@ class BNLL(Neuron):
 
 @LAYERS.register("Clip")
 class Clip(Neuron):
-    """``max(min, min(x, max))``; the gradient is 1 at the bounds and between them, else 0."""
+    """``max(min, min(x, max))``; the gradient is 1 at the bounds and between them, else 0.
+
+    In place it is 1 everywhere, as in Caffe, where the bottom then holds what was clipped.
+    """
 
     numbers = Autocast.WIDEST
 
@@ -166,7 +172,21 @@ class Clip(Neuron):
         return super().infer(spec, bottoms)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        return bottoms[0].clamp(self.least, self.most)
+        x = bottoms[0]
+        if self.in_place and x.requires_grad:
+            y: Tensor = _ClipInPlace.apply(x, self.least, self.most)  # type: ignore[no-untyped-call]
+            return y
+        return x.clamp(self.least, self.most)
+
+
+class _ClipInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor, least: float, most: float) -> Tensor:
+        return x.clamp(least, most)
+
+    @staticmethod
+    def backward(ctx: object, *diffs: Tensor) -> tuple[Tensor, None, None]:
+        return diffs[0], None, None
 
 
 @LAYERS.register("Power")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -201,3 +202,25 @@ class DepthwiseConvolution(Convolution):
 
     multiplies = False  # its filters see one channel each: too little for a product of matrices
     numbers = Autocast.WIDEST
+
+
+@LAYERS.register("ConvolutionDepthwise")
+class ConvolutionDepthwise(DepthwiseConvolution):
+    """A DepthwiseConvolution whose ``group`` is ``num_output``, the number of channels, whatever its text says.
+
+    Of another fork (see Zhang et al., *ShuffleNet*, 2018, whose nets use it).
+    """
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(_by_channel(spec), context)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        return super().infer(_by_channel(spec), bottoms)
+
+
+def _by_channel(spec: LayerSpec) -> LayerSpec:
+    param = pb.LayerParameter()
+    param.CopyFrom(spec.param)
+    param.convolution_param.group = param.convolution_param.num_output
+    return replace(spec, param=param)

@@ -24,7 +24,8 @@ class Pooling(Layer):
     with fewer places, by the rule of ``PoolingWindow``. A second top under ``MAX`` holds the place of each
     maximum as a flat index into its channel's plane, as a float; the first of equal maxima counts.
 
-    ``AVE`` divides by the window's size without what reaches over the far pad; the near pad counts.
+    ``AVE`` divides by the window's size without what reaches over the far pad; the near pad counts, unless
+    ``avg_include_pad`` is false, which Intel's Caffe has.
     ``STOCHASTIC``, for bottoms of at least 0, picks an element with a probability in proportion to it when
     training, and takes the average with these probabilities as weights when testing.
     """
@@ -44,6 +45,7 @@ class Pooling(Layer):
         self.window = PoolingWindow.read(spec)
         self.method = spec.param.pooling_param.pool
         self.by_sample = self.method != pb.PoolingParameter.STOCHASTIC  # which draws for the samples that it sees
+        self.counts_pad = spec.param.pooling_param.avg_include_pad
         self.name = spec.name
         self.wants_places = len(spec.tops) == 2
         self.top_is_free = self.method != pb.PoolingParameter.STOCHASTIC
@@ -84,7 +86,7 @@ class Pooling(Layer):
         x = bottoms[0]
         window = self.window.expand(x.shape[2:])
         if self.method == pb.PoolingParameter.AVE:
-            return average_pool(x, window)
+            return average_pool(x, window, self.counts_pad)
         if self.method == pb.PoolingParameter.STOCHASTIC:
             return stochastic_pool(x, window, self._draw(x, window) if self.training else None)
         return max_pool(x, window, self.wants_places)

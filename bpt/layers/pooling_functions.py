@@ -42,11 +42,17 @@ def max_pool(x: Tensor, window: PoolingWindow, with_places: bool) -> Tensor | tu
     return y, _fit(index, places, -1).to(x.dtype)
 
 
-def average_pool(x: Tensor, window: PoolingWindow) -> Tensor:
+def average_pool(x: Tensor, window: PoolingWindow, counts_pad: bool = True) -> Tensor:
     """The sum of each window over its size, of which what lies beyond the far pad is not counted.
 
     A window without elements gives 0 (Caffe: 0 / 0).
+
+    Args:
+        counts_pad: otherwise the size is that of what lies on ``x``.
     """
+    if not counts_pad and any(window.pad):
+        filled = average_pool(x.new_ones((1, 1, *x.shape[2:])), window)  # how much of each size is not pad
+        return average_pool(x, window) / torch.where(filled > 0, filled, 1)
     sizes = x.shape[2:]
     if window.kernel == tuple(sizes) and not any(window.pad):
         return x.mean(tuple(range(2, x.dim())), keepdim=True)

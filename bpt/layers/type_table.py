@@ -21,7 +21,7 @@ TYPES_OF = {
     "center_loss": ("CenterLoss",),
     "concat": ("Concat",),
     "contrastive_loss": ("ContrastiveLoss",),
-    "convolution": ("Convolution", "Deconvolution", "DepthwiseConvolution"),
+    "convolution": ("Convolution", "ConvolutionDepthwise", "Deconvolution", "DepthwiseConvolution"),
     "crop": ("Crop",),
     "data": ("Data",),
     "dropout": ("Dropout",),

@@ -123,7 +123,7 @@ def test_plans(plan: RunPlan) -> tuple[NetPlan, ...]:
             f"test_state must be given once for each test net: {len(fields)} wanted, {len(nets.test_state)} given",
             plan.origin("test_state"),
         )
-    if fields and plan.test_interval <= 0:
+    if any(plan.test_iter) and plan.test_interval <= 0:
         raise PrototxtError(
             "test_iter asks for testing, but test_interval is 0: every how many iterations?", plan.origin("test_iter")
         )

@@ -55,8 +55,14 @@ def _loop(plan: RunPlan) -> Iterator[Violation]:
     for field in ("base_lr", "weight_decay", "momentum", "clip_gradients"):
         yield from beyond(plan.optim, field)
     for index, iterations in enumerate(plan.test_iter):
-        if iterations < 1:
+        if iterations < 0 or (iterations == 0 and _tests(plan)):
             yield Violation(("test_iter", index), f"test_iter is {iterations}; it must be at least 1")
+
+
+def _tests(plan: RunPlan) -> bool:
+    """Whether tests are ever due."""
+    before_first = plan.test_initialization and plan.test_interval
+    return plan.is_outer or bool(before_first or 0 < plan.test_interval <= plan.max_iter)
 
 
 def _topology(plan: RunPlan) -> Iterator[Violation]:

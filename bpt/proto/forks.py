@@ -85,18 +85,8 @@ REFUSED: dict[str, dict[str, str]] = {
     "BatchNormParameter": dict.fromkeys(
         ("scale_bias", "scale_filler", "use_weight_bias", "bias_term", "filler", "bias_filler"), _BY_SCALE
     )
-    | {
-        "stats_batch_size": "BatchNorm takes its statistics over the batch",
-        "relu": "write a ReLU layer behind it",
-    },
-    "ConvolutionParameter": dict.fromkeys(("relu", "negative_slope"), "write a ReLU layer behind it")
-    | dict.fromkeys(("hole", "hole_h", "hole_w"), "write dilation"),
-    "ELUParameter": {"lambda": "write a Scale layer behind it"},
-    "PoolingParameter": {
-        "ceil_mode": "write round_mode: FLOOR",
-        "torch_pooling": "write round_mode: FLOOR",
-        "avg_include_pad": "averages count the padding",
-    },
+    | {"stats_batch_size": "BatchNorm takes its statistics over the batch"},
+    "ConvolutionParameter": {"negative_slope": "it goes with relu: true"},
 }  # fmt: skip
 """Fields that are refused if they say anything but their default, by their message, and what to do."""
 

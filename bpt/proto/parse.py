@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -75,8 +76,9 @@ class ParsedText(Generic[M]):
     """A message read from text, and where each of its fields was written.
 
     ``origins`` has an entry for every field that the text sets: ``("base_lr",)``, ``("layer", 3)``,
-    ``("layer", 3, "type")``. A list has one for each element and one under its plain name, ``("layer",)``:
-    the place where it starts. ``path`` is the file, or what stands for it in messages.
+    ``("layer", 3, "type")``, and for settings of layers that were passed over. A list has one for each element and one
+    under its plain name, ``("layer",)``: the place where it starts. ``path`` is the file, or what stands for it in
+    messages.
     """
 
     message: M
@@ -88,11 +90,27 @@ class ParsedText(Generic[M]):
         return locate(self.origins, where, self.path)
 
 
-def parse_text(text: str, message_class: type[M], path: str = "<string>", *, partial: bool = False) -> ParsedText[M]:
+SETTINGS = "_param"
+"""How the fields end that hold the settings of a layer type."""
+
+
+def unknown_settings(origins: Mapping[FieldPath, Origin]) -> list[str]:
+    """The settings of a layer that the parser has passed over, since the schema does not have them; see parse_text.
+
+    ``origins``: where the layer's fields stand, ``()`` the layer itself.
+    """
+    known = pb.LayerParameter.DESCRIPTOR.fields_by_name
+    return [str(where[0]) for where in origins if len(where) == 1 and where[0] not in known]
+
+
+def parse_text(
+    text: str, message_class: type[M], path: str = "<string>", *, partial: bool = False, passing: bool = False
+) -> ParsedText[M]:
     """Reads a message of ``message_class`` from text format.
 
     ``path`` is what errors and origins call the text. ``partial``: fields that the schema requires may be
-    missing.
+    missing. ``passing``: messages of layers whose name ends in ``_param`` and is not in the schema are passed over, and
+    only ``origins`` has them: whoever builds the layer says that its type is unknown before he looks at its settings.
 
     Raises PrototxtError, with line and column, for everything that Caffe refuses: malformed text,
     unknown fields and values, values of the wrong type or out of range, single fields given twice, missing
@@ -102,7 +120,7 @@ def parse_text(text: str, message_class: type[M], path: str = "<string>", *, par
     does, no deeper than ``DEEPEST``. So no text can exhaust the stack.
     """
     message = message_class()
-    parser = _Parser(text, path)
+    parser = _Parser(text, path, passing)
     parser.read_fields(message, (), opened_by=None)
     parsed = ParsedText(message, parser.origins, path)
     if not partial:
@@ -122,7 +140,8 @@ def check_complete(message: Message, origins: dict[FieldPath, Origin], path: str
 class _Parser:
     """One pass over the tokens of one text."""
 
-    def __init__(self, text: str, path: str) -> None:
+    def __init__(self, text: str, path: str, passing: bool) -> None:
+        self._passing = passing
         self.origins: dict[FieldPath, Origin] = {}
         self._path = path
         self._depth = 0
@@ -148,7 +167,11 @@ class _Parser:
         name = self._advance()
         field = field_by_name(message, name.text)
         if field is None:
-            hint = field_hint(message, name.text) or did_you_mean(name.text, message.DESCRIPTOR.fields_by_name)
+            if self._passing and isinstance(message, pb.LayerParameter) and name.text.endswith(SETTINGS):
+                self._pass_over(name, where)
+                return
+            known = message.DESCRIPTOR.fields_by_name
+            hint = field_hint(message, name.text) or did_you_mean(name.text, known, closely=True)
             raise self._error(f'{message.DESCRIPTOR.name} has no field "{name}"{hint}', name)
         where = (*where, name.text)
         if where in self.origins and not is_repeated(field):
@@ -167,6 +190,28 @@ class _Parser:
             self._read_list(message, field, where)
         else:
             self._read_element(message, field, where, self._origin(name))
+        if not self._take(","):
+            self._take(";")
+
+    def _pass_over(self, name: Token, where: FieldPath) -> None:
+        """Goes over the message behind ``name``, whatever is in it, and notes its place."""
+        self.origins.setdefault((*where, name.text), self._origin(name))
+        self._take(":")
+        if self._token.text not in _CLOSING:
+            raise self._error(f'expected "{{" after "{name.text}", found: {self._token}')
+        open_: list[Token] = []
+        while True:
+            if self._token.kind is Kind.END:
+                first = open_[-1]
+                closing = f'the "{_CLOSING[first.text]}" that closes the "{first.text}" of line {first.line}'
+                raise self._error(f"expected {closing}, found: {self._token}")
+            token = self._advance()
+            if token.kind is Kind.SYMBOL and token.text in _CLOSING:
+                open_.append(token)
+            elif token.kind is Kind.SYMBOL and token.text == _CLOSING[open_[-1].text]:
+                open_.pop()
+            if not open_:
+                break
         if not self._take(","):
             self._take(";")
 

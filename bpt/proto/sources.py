@@ -73,9 +73,10 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
 def read_net(path: str | os.PathLike[str]) -> NetSource:
     """Reads the net at ``path``, also one in the old formats V0 and V1 or with other old fields.
 
-    Raises PrototxtError if the file is wrong.
+    Settings of layers that the schema does not have are passed over; their places are in ``origins``, and building the
+    net refuses them. Raises PrototxtError if the file is wrong.
     """
-    parsed = read_net_text(path)
+    parsed = read_net_text(path, passing=True)
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
     words = [*map(str, notes), f"{parsed.path}: {_FOR_GOOD}"] if notes else []
     return net_source(parsed.message, parsed.path, parsed.origins, words)
@@ -97,15 +98,20 @@ def read_solver_text(path: str | os.PathLike[str]) -> ParsedText[pb.SolverParame
     return _read(path, pb.SolverParameter, pb.NetParameter, "a network, not a solver")
 
 
-def read_net_text(path: str | os.PathLike[str]) -> ParsedText[pb.NetParameter]:
-    """The net at ``path`` as it is written. Raises PrototxtError, which tells if the file is a solver."""
-    return _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network")
+def read_net_text(path: str | os.PathLike[str], *, passing: bool = False) -> ParsedText[pb.NetParameter]:
+    """The net at ``path`` as it is written. Raises PrototxtError, which tells if the file is a solver.
+
+    ``passing``: see parse_text.
+    """
+    return _read(path, pb.NetParameter, pb.SolverParameter, "a solver, not a network", passing)
 
 
-def _read(path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str) -> ParsedText[M]:
+def _read(
+    path: str | os.PathLike[str], wanted: type[M], other: type[Message], confusion: str, passing: bool = False
+) -> ParsedText[M]:
     """The text at ``path`` as ``wanted``; if it only makes sense as ``other``, an error that says so."""
     try:
-        return read_text(path, wanted)
+        return read_text(path, wanted, passing=passing)
     except PrototxtError:
         try:
             read_text(path, other)

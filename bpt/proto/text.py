@@ -85,7 +85,7 @@ def _quoted(value: str | bytes) -> str:
 __all__ = ["ParsedText", "parse_text", "read_text", "to_text"]
 
 
-def read_text(path: str | os.PathLike[str], message_class: type[M]) -> ParsedText[M]:
+def read_text(path: str | os.PathLike[str], message_class: type[M], *, passing: bool = False) -> ParsedText[M]:
     """Reads the file at ``path`` as :func:`parse_text` reads text.
 
     The text must be UTF-8, with or without a byte order mark; comments may hold any bytes.
@@ -102,4 +102,4 @@ def read_text(path: str | os.PathLike[str], message_class: type[M]) -> ParsedTex
     kind = kind_of(content)
     if b"\0" in content or kind in BINARY_KINDS:
         raise PrototxtError(f"{name}: is {describe(kind)}, not a prototxt")
-    return parse_text(content.decode("utf-8-sig", "surrogateescape"), message_class, name)
+    return parse_text(content.decode("utf-8-sig", "surrogateescape"), message_class, name, passing=passing)

@@ -17,9 +17,10 @@ from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.errors import UserError, did_you_mean
 from bpt.execute import debug_info
+from bpt.graph.reshape import reshaped
 from bpt.layers.memory_data import MemoryData
 from bpt.net import Net as CoreNet
-from bpt.plan.nets import NetPlan, file_plan
+from bpt.plan.nets import file_plan
 from bpt.pycaffe import mode
 from bpt.pycaffe.all_batches import forward_all, forward_backward_all
 from bpt.pycaffe.arguments import Named, Path, checked_device, floats, phase_and_weights, several
@@ -92,7 +93,7 @@ class Net(NetStructure, Single):
         operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
         if operator.whole.fits:
             keep_freed_memory()
-        self._show(plan, operator)
+        self._show(operator)
         if weights is not None:
             try:
                 self.copy_from(weights)
@@ -101,15 +102,15 @@ class Net(NetStructure, Single):
                 raise
 
     @classmethod
-    def _of(cls, plan: NetPlan, operator: BlobOperator) -> Net:
+    def _of(cls, operator: BlobOperator) -> Net:
         """Show a net that a solver has built."""
         shown = cls.__new__(cls)
-        shown._show(plan, operator)
+        shown._show(operator)
         return shown
 
-    def _show(self, plan: NetPlan, operator: BlobOperator) -> None:
-        self._plan = plan
+    def _show(self, operator: BlobOperator) -> None:
         self._operator = operator
+        self._fitted = len(operator.net.graph) - 1  # the last layer whose shapes are those of its bottoms
         graph = operator.net.graph
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
         owned = {param.index: param_mirrors(operator, operator.net.value(param)) for param in graph.learnable}
@@ -142,6 +143,8 @@ class Net(NetStructure, Single):
     ) -> dict[str, Array]:
         """Run the layers from ``start`` to ``end`` (names, both included; default all).
 
+        Blobs up to ``end`` get the shapes that the inputs ask for; what comes behind need not be able to work on them.
+
         Args:
             blobs: further blobs to return.
             inputs: data for input blobs, in their shape; an input that is left out keeps its data.
@@ -153,7 +156,7 @@ class Net(NetStructure, Single):
             UserError: a name that the net does not have, or a shape that does not fit.
         """
         first, last = self._layer(start, 0), self._layer(end, len(self._graph) - 1)
-        self.reshape()
+        self._fit(last)
         for name, value in inputs.items():
             if name not in self.inputs:
                 raise UserError(f'"{name}" is not an input of the net ({", ".join(self.inputs) or "it has none"})')
@@ -244,12 +247,18 @@ class Net(NetStructure, Single):
         Raises:
             LayerError: a layer cannot work on such inputs, or would need parameters of another shape.
         """
+        self._fit(len(self._graph) - 1)
+
+    def _fit(self, last: int) -> None:
+        """Make the blobs of the layers up to number ``last`` fit the shapes of the inputs, as Caffe's forward does."""
         shapes = {name: self.blobs[name].shape for name in self.inputs}
-        if all(self._graph.blobs[name].shape == shape for name, shape in shapes.items()):
+        same = all(self._graph.blobs[name].shape == shape for name, shape in shapes.items())
+        if same and last <= self._fitted:
             return
         with self._in_use():
-            self._operator.net.reshape(self._plan.graph(shapes))
-            self._operator.forget_blobs()
+            self._operator.net.reshape(reshaped(self._graph, shapes, last))
+            self._operator.forget_blobs(self._fitted if same else -1)
+        self._fitted = last
 
     def share_with(self, other: Net) -> None:
         """Have the parameters of the layers of the same names in ``other``: from now on they are one memory.

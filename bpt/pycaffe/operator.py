@@ -253,12 +253,22 @@ class BlobOperator(SegmentOperator):
             self.whole.forget()
         self.outcome.segments.clear()
 
-    def forget_blobs(self) -> None:
-        """The net's blobs have other shapes: forget all but the data of its inputs."""
+    def forget_blobs(self, fitted: int = -1) -> None:
+        """The net's blobs have other shapes: forget all but the data of its inputs.
+
+        Args:
+            fitted: layers up to this one have kept their shapes, and their blobs stay.
+        """
         graph = self.net.graph
-        self._samples = None
+        self._samples = None  # a pass that left blobs out went through the whole net, so all of it was fitted
         if self.whole is not None:
             self.whole = WholePass(self.net)
+        if fitted >= 0:
+            for edge in graph.edges:
+                if edge.producer > fitted:
+                    self.values.pop(edge.index, None)
+                    self.diffs.pop(edge.index, None)
+            return
         inputs = {graph.blobs[name].index: self.data(graph.blobs[name].index) for name in graph.inputs}
         self.reset()
         self.feed(inputs)

@@ -16,7 +16,6 @@ from bpt.comm.launch import launched
 from bpt.device import choose_device
 from bpt.errors import UserError
 from bpt.execute.operator import SegmentOperator
-from bpt.plan.nets import NetPlan
 from bpt.plan.resolve import resolve
 from bpt.proto.sources import read_solver
 from bpt.pycaffe import mode
@@ -72,6 +71,8 @@ class Solver(Single):
     Caffe a parameter's ``diff`` is after a step what the step has subtracted from its ``data``. A Solver cannot be
     copied or pickled; another restores its snapshot. What the code of a Python layer raises passes as it is.
 
+    A text need not say ``max_iter`` if ``solve`` is not called.
+
     Args:
         path: the solver's text file.
         overrides: snippets of text format merged over it, like those of ``bpt train --set``: ``"max_iter: 100"``.
@@ -98,7 +99,10 @@ class Solver(Single):
                 "train the whole; use mpirun … bpt train, or start Python without mpirun"
             )
         keep_freed_memory()
-        plan = resolve(read_solver(path, several(overrides)))
+        source = read_solver(path, several(overrides))
+        if not source.param.HasField("max_iter"):
+            source.param.max_iter = 0  # Caffe's default: whoever calls step() says how many
+        plan = resolve(source)
         if self.rule:
             plan = replace(plan, optim=replace(plan.optim, type=self.rule))
         seed = mode.chosen_seed()
@@ -109,13 +113,13 @@ class Solver(Single):
             self._loop = core.Solver(plan, device=chosen, observer=BlobOperator)
         self._callbacks: list[tuple[Call, Call]] = []
         runtime = self._loop.runtime
-        self.net = self._shown(runtime.train.plan, runtime.observed)
-        self.test_nets = [self._shown(test.plan, test.operator) for test in runtime.tests]
+        self.net = self._shown(runtime.observed)
+        self.test_nets = [self._shown(test.operator) for test in runtime.tests]
 
     @staticmethod
-    def _shown(plan: NetPlan, operator: SegmentOperator | None) -> Net:
+    def _shown(operator: SegmentOperator | None) -> Net:
         assert isinstance(operator, BlobOperator)
-        return Net._of(plan, operator)
+        return Net._of(operator)
 
     @property
     def iter(self) -> int:

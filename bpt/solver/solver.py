@@ -288,11 +288,14 @@ class Solver:
         return [None if self._stopped else self.test(index, averaged) for index in indices]
 
     def test(self, index: int, averaged: bool = False) -> Scores | None:
-        """Test one test net and log its scores; ``None``: a signal has stopped it.
+        """Test one test net and log its scores; ``None``: a signal has stopped it, or its test_iter is 0.
 
         Args:
             averaged: the nets have the average of the weights now.
         """
+        if not self.plan.test_iter[index]:
+            LOG.warning("test_iter is 0: net (#%d) is not tested", index)
+            return None
         with self.runtime.events.during(Activity.TEST):
             scores = self._tester.test(index, self.iter, averaged)
         if scores is not None and not averaged:

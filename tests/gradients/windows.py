@@ -41,14 +41,16 @@ def window_fields(draw: some.DrawFn, places: Shape) -> dict[str, object]:
     return fields | {"kernel_size": [kernels(size) for size in places]}
 
 
-@cases("Convolution", "Deconvolution", "DepthwiseConvolution", "Im2col")
+@cases("Convolution", "ConvolutionDepthwise", "Deconvolution", "DepthwiseConvolution", "Im2col")
 def _convolution(draw: some.DrawFn, kind: str) -> Case:
     axes = draw(some.integers(1, 3))
     places = draw(planes(axes, 24))
     leading = draw(some.sampled_from([(), (1,), (2,), (3,), (2, 1), (1, 2)])) if axes < 3 else (draw(sizes) % 3 + 1,)
     group, inputs, outputs = (draw(some.integers(1, most)) for most in (3, 2, 2))
-    if kind == "DepthwiseConvolution":
+    if "Depthwise" in kind:
         group, inputs = draw(some.integers(1, 4)), 1
+    if kind == "ConvolutionDepthwise":
+        outputs = 1
     axis = draw(some.sampled_from([len(leading), -1 - axes]))
     fields = draw(window_fields(places)) | {"axis": axis if axis != 1 or draw(flags) else None}
     if kind != "Im2col":  # it reads the window only
@@ -64,6 +66,7 @@ def _pooling(draw: some.DrawFn, kind: str) -> Case:
     shape = (draw(some.integers(1, 2)), draw(some.integers(1, 3)), *draw(planes(axes, 24)))
     method = draw(some.sampled_from(["MAX", "AVE", "STOCHASTIC"]))
     fields: dict[str, object] = {"pool": method, "round_mode": draw(some.sampled_from([None, "CEIL", "FLOOR"]))}
+    fields |= {"avg_include_pad": draw(some.sampled_from([None, False]))}
     if draw(some.integers(0, 4)) == 0:
         fields |= {"global_pooling": True}
     else:

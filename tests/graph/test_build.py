@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bpt.errors import LayerError, UserError
+from bpt.errors import LayerError, PrototxtError, UserError
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import AUTOMATIC, LayerGraph
 from bpt.graph.source import layer_specs
@@ -17,6 +18,7 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.sources import read_net
 from bpt.proto.text import parse_text
 from bpt.proto.upgrade import upgrade_net
 from tests.golden_cases import GOLDEN
@@ -59,6 +61,31 @@ def blobs_of(graph: LayerGraph) -> list[list[Any]]:
 def test_remedies_for_unknown_types(written: str, remedy: str) -> None:
     message = error_of(f'layer {{ name: "r" type: "{written}" top: "y" }}', LAYERS)
     assert message.endswith(f'layer "r": unknown layer type "{written}"{remedy}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "words"),
+    [
+        ("Flip", 'flip_param { "a" }', '1:19: layer "r": unknown layer type "Flip"; a type that bpt does'),
+        ("TanH", "flip_param: < axis: [1, 2] b { } >", '2:1: layer "r": there are no settings "flip_param"'),
+        ("TanH", "poling_param { pad: 1 };", '2:1: layer "r": there are no settings "poling_param"; did you mean'),
+    ],
+)
+def test_a_strange_type_is_told_before_its_settings(kind: str, settings: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(f'layer {{ name: "r" type: "{kind}" top: "y"\n{settings}\n top: "z" }}')
+    source = read_net(path)
+    assert list(source.param.layer[0].top) == ["y", "z"]
+    with pytest.raises(LayerError) as caught:
+        build_graph("", layer_specs(source.param, source.origins), LAYERS, make_state(pb.TEST))
+    assert str(caught.value).startswith(f"{path}:{words}")
+
+
+def test_settings_that_do_not_end(tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text("layer { flip_param { a: <")
+    with pytest.raises(PrototxtError, match=r'1:26: expected the ">" that closes the "<" of line 1, found: the end'):
+        read_net(path)
 
 
 @pytest.mark.parametrize("case", written_cases())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from bpt.errors import LayerError
+from bpt.net import Net
 from tests.golden_cases import graph_of
 from tests.gradient_checker import check_gradients
 from tests.layers.refusals import check_refusal
@@ -114,6 +116,26 @@ def test_the_gradient_passes_at_the_bounds() -> None:
     top.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [0, 1, 1, 1, 0]
+
+
+def test_in_place_the_gradient_passes_everywhere() -> None:
+    """In Caffe the bottom holds what was clipped by the time that the gradient looks at it."""
+    x = torch.tensor([-2.0, 0.5, 3], requires_grad=True)
+    text = '''layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 3 } } }
+        layer { name: "L" type: "Clip" bottom: "x" top: "x" clip_param { min: -1 max: 2 } }'''
+    layer: Any = Net(graph_of(text)).layers[-1]
+    top = layer(x)
+    assert top.tolist() == [-1, 0.5, 2]
+    (top * torch.tensor([1.0, 2, 3])).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1, 2, 3]
+
+
+def test_elu_by_a_factor() -> None:
+    """SELU, as NVIDIA's Caffe writes it; torch's own for comparison."""
+    x = torch.linspace(-3, 3, 7)
+    settings = "elu_param { alpha: 1.6732632423543772 lambda: 1.0507009873554805 }"
+    torch.testing.assert_close(one_layer(f'type: "ELU" {settings}', (7,))(x), torch.selu(x))
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3, 1, 2)])

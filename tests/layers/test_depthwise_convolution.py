@@ -1,4 +1,4 @@
-"""DepthwiseConvolution: a Convolution under another name."""
+"""DepthwiseConvolution and ConvolutionDepthwise: a Convolution under other names."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def test_by_hand() -> None:
 
 def test_gradients() -> None:
     check_gradients(body("DepthwiseConvolution"), (2, 3, 4, 5))
+
+
+def test_another_fork_has_a_group_for_each_channel() -> None:
+    x = torch.rand(2, 3, 5, 7)
+    for settings in (SETTINGS, SETTINGS.replace("group: 3", ""), SETTINGS.replace("group: 3", "group: 2")):
+        layer = randomise(one_layer(body("ConvolutionDepthwise", settings), (2, 3, 5, 7)))
+        assert torch.equal(layer(x), randomise(one_layer(body("DepthwiseConvolution"), (2, 3, 5, 7)))(x))
+    assert error_of(body("ConvolutionDepthwise", "num_output: 2 kernel_size: 1"), (1, 3, 2, 2)) == (
+        "the 3 channels of a bottom of shape (1, 3, 2, 2) do not divide into 2 groups"
+    )
 
 
 def test_groups_are_not_guessed() -> None:

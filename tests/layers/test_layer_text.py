@@ -74,6 +74,7 @@ def test_strangers(body: str, field: str, caplog: pytest.LogCaptureFixture) -> N
     [
         'type: "ReLU6" relu_param { negative_slope: 0.1 }',
         'type: "Normalize" norm_param { across_spatial: false }',
+        'type: "ConvolutionDepthwise" convolution_param { num_output: 2 kernel_size: 1 }',
         'type: "DepthwiseConvolution" convolution_param { num_output: 2 kernel_size: 1 }',
         'type: "Softmax" parallel_param { mode: DATA } softmax_param { axis: 2 }',
     ],

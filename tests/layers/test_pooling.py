@@ -102,6 +102,15 @@ def test_is_caffes_loop(settings: str, shape: Axes, kernel: Axes, stride: Axes, 
     torch.testing.assert_close(one_layer(pool(f"pool: AVE {settings}"), shape)(x), averages)
 
 
+def test_averages_without_the_pad() -> None:
+    # Of Intel's Caffe: what lies on the bottom counts alone. Windows of 2 at -1, 1 and 3 of 4 pixels and pads of 1.
+    x = torch.tensor([[[1.0, 2, 4, 8]]])
+    settings = "pool: AVE kernel_size: 2 stride: 2 pad: 1"
+    assert one_layer(pool(settings), (1, 1, 4))(x).tolist() == [[[0.5, 3, 4]]]
+    assert one_layer(pool(f"{settings} avg_include_pad: false"), (1, 1, 4))(x).tolist() == [[[1, 3, 8]]]
+    assert one_layer(pool(f"{settings} avg_include_pad: true"), (1, 1, 4))(x).tolist() == [[[0.5, 3, 4]]]
+
+
 @every_option
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
 def test_gradients(method: str, settings: str, shape: Axes, kernel: Axes, stride: Axes, pad: Axes) -> None:

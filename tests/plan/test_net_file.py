@@ -55,6 +55,17 @@ def test_data_that_are_not_here(type: str, more: str, shape: tuple[int, ...], tm
     assert note.endswith(f" is not here: its samples are taken to be {words}, after the text (--shape corrects it)")
 
 
+def test_unknown_types_have_no_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text('layer { name: "f" type: "Flip" top: "x" flip_param { a: 1 } } layer { name: "c" type: "Concat" }')
+    net = read_net_file(str(path), pb.TEST, needs_shapes=False)
+    assert [spec.type for _, spec in net.layers] == ["Flip", "Concat"]
+    (note,) = net.notes
+    assert note.startswith(f'shapes are not known: {path}:1:19: layer "f": unknown layer type "Flip"; a type')
+    with pytest.raises(PrototxtError, match='unknown layer type "Flip"'):
+        read_net_file(str(path), pb.TEST)
+
+
 def test_a_net_that_the_assumed_shape_does_not_fit(tmp_path: Path) -> None:
     """It is not said to be wrong without a word on what was assumed."""
     data = DATA.format(more="transform_param { crop_size: 6 }")

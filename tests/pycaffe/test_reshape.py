@@ -50,6 +50,27 @@ def test_or_reshape_does(tmp_path: Path) -> None:
     assert net.forward()["c"].shape == (1, 2, 1, 6)
 
 
+def test_a_pass_to_a_layer_reshapes_no_further(tmp_path: Path) -> None:
+    """As Caffe's ForwardFromTo: what comes behind need not be able to work on the new shapes."""
+    half = layer("Power", "c", "p", "power_param { scale: 0.5 }")
+    net = make(tmp_path, inputs(x=(1, 1, 5, 5)) + CONV + half + inner_product("p", "y", 2))
+    net.params["c"][0].data[...] = 1
+    net.blobs["x"].reshape(1, 1, 8, 8)
+    net.blobs["x"].data[...] = 1
+    assert net.forward(end="c")["c"].tolist() == np.full((1, 2, 6, 6), 9.0).tolist()
+    assert net.blobs["p"].shape == (1, 2, 3, 3)
+    net.blobs["c"].data[...] = 4  # and what it has made stays when the next pass goes on from there
+    assert net.forward(start="p", end="p")["p"].tolist() == np.full((1, 2, 6, 6), 2.0).tolist()
+    net.blobs["p"].diff[...] = 1
+    net.backward(start="p", end="p")
+    assert net.blobs["c"].diff.tolist() == np.full((1, 2, 6, 6), 0.5).tolist()
+    for _ in range(2):
+        with pytest.raises(LayerError, match='layer "y": the new input shape would change parameter 0'):
+            net.forward()
+    net.blobs["x"].reshape(1, 1, 5, 5)
+    assert net.forward()["y"].shape == (1, 2)
+
+
 def test_what_was_written_before_is_gone(tmp_path: Path) -> None:
     net = make(tmp_path, inputs(x=(1, 2)) + layer("Power", "x", "y", "power_param { scale: 2 }"))
     kept = net.blobs["x"].data

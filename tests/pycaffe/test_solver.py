@@ -244,6 +244,29 @@ class TestFiles:
 
 
 class TestArguments:
+    def test_who_steps_need_not_say_how_far(self, digits: Path) -> None:
+        text = (digits / "solver.prototxt").read_text().replace("max_iter: 4", "")
+        write(digits, text, "solver.prototxt")
+        with bpt.get_solver("solver.prototxt") as solver:
+            solver.step(2)
+            assert solver.iter == 2
+            solver.solve()  # whose max_iter is 0, as Caffe's
+            assert solver.iter == 2
+
+    def test_a_net_that_is_never_due_may_have_a_test_iter_of_0(
+        self, digits: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        text = (digits / "solver.prototxt").read_text().replace("test_iter: 2", "test_iter: 0")
+        write(digits, text, "solver.prototxt")
+        with pytest.raises(UserError, match="test_iter is 0; it must be at least 1"):
+            bpt.get_solver("solver.prototxt")
+        write(digits, text + " test_initialization: false", "solver.prototxt")
+        with pytest.raises(UserError, match="test_iter is 0; it must be at least 1"):  # test_interval: 3, max_iter: 4
+            bpt.get_solver("solver.prototxt")
+        with bpt.get_solver("solver.prototxt", "max_iter: 2") as solver:
+            solver.step(4)  # further than the text: the test would be due after the third iteration
+        assert caplog.messages.count("test_iter is 0: net (#0) is not tested") == 1
+
     def test_overrides(self) -> None:
         for overrides in ("base_lr: 7", ["base_lr: 6", "base_lr: 7"]):
             solver = bpt.get_solver("solver.prototxt", overrides)

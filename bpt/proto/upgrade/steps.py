@@ -13,7 +13,7 @@ from typing import Any
 from bpt.errors import PrototxtError
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.upgrade import v0, v1
+from bpt.proto.upgrade import forks, v0, v1
 from bpt.proto.upgrade.written import Note, Written, put, take
 
 _SOURCES = {
@@ -57,12 +57,14 @@ def inputs_as_layer(
     """Turns ``input``, ``input_shape`` and ``input_dim`` into a first layer called "input"; returns where they stand.
 
     Old files of weights (``path`` None) name inputs without their dimensions; these inputs are dropped, as in Caffe.
+    So are those of a text that a layer makes, too.
 
     Raises PrototxtError if the inputs and their dimensions do not match.
     """
     field = next(name for name in _INPUTS if getattr(net, name))
     place = None if path is None else locate(origins, (*where, field), path)
-    if path is not None or net.input_dim or net.input_shape:
+    made = {top for layer in net.layer for top in layer.top}
+    if net.input_dim or net.input_shape or (path is not None and not made.issuperset(net.input)):
         layer = pb.LayerParameter(name="input", type="Input", top=net.input)
         layer.input_param.shape.extend(_shapes(net, place))
         _put_first(layer, net, origins, (*where, "layer"), place)
@@ -159,8 +161,9 @@ def upgrade_net(
     """Turns old fields of ``net`` into today's, in place.
 
     These are V0 and V1 layers (``layers``), old settings of how data are transformed, ``input`` with ``input_shape``
-    or ``input_dim``, ``param`` of BatchNorm layers, and layers of type MpiFc. ``where`` is the path of ``net`` in
-    ``origins``, which follow what moves; ``path`` is the text it is from, None if it is from no text.
+    or ``input_dim``, ``param`` of BatchNorm layers, layers of type MpiFc, and what forks write in another way.
+    ``where`` is the path of ``net`` in ``origins``, which follow what moves; ``path`` is the text it is from, None if
+    it is from no text.
 
     Raises PrototxtError if the net has old layers along with new ones, of which Caffe would drop some, or anything
     in it that Caffe refuses.
@@ -177,7 +180,7 @@ def upgrade_net(
         if changed:
             place = None if path is None else locate(origins, (*where, "layer", changed[0]), path)
             notes.append(Note(words, place))
-    return notes
+    return [*notes, *forks.upgrade(net, origins, path, where)]
 
 
 def _upgrade_layers(

@@ -34,6 +34,7 @@ CASES = {
     "Concat": "",
     "Convolution": f"convolution_param {{ num_output: 4 kernel_size: 3 {XAVIER} }}",
     "Deconvolution": f"convolution_param {{ num_output: 4 kernel_size: 3 stride: 2 {XAVIER} }}",
+    "ConvolutionDepthwise": f"convolution_param {{ num_output: 3 kernel_size: 3 {XAVIER} }}",
     "Crop": "",
     "DepthwiseConvolution": f"convolution_param {{ num_output: 3 group: 3 kernel_size: 3 {XAVIER} }}",
     "ELU": "",

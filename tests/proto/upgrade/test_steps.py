@@ -56,6 +56,14 @@ def test_other_layers_keep_them() -> None:
     assert len(notes) == 1
 
 
+def test_inputs_that_a_layer_makes_are_dropped() -> None:
+    layer = 'layer { name: "x" type: "Input" top: "a" top: "b" input_param { shape { dim: 2 } } }'
+    parsed, notes = upgrade(f'input: "a" {layer}')
+    assert parsed.message == net(layer)
+    assert len(notes) == 1
+    assert refusal(f'input: "c" {layer}').startswith('1:1: 1 "input" needs 4 "input_dim"')
+
+
 def test_input_dim() -> None:
     parsed, _ = upgrade('input: "a" input: "b" input_dim: [1,2,3,4, 5,6,7,8] layer { name: "x" }')
     shapes = "shape { dim: [1,2,3,4] } shape { dim: [5,6,7,8] }"
