@@ -186,7 +186,7 @@ class TestMistakes:
             ),
             (
                 lambda: L.Dropout(zzz=5),
-                'L.Dropout: unknown setting "zzz" (dropout_param has dropout_ratio)',
+                'L.Dropout: unknown setting "zzz" (dropout_param has dropout_ratio, sample_weights_test, scale_train)',
             ),
             (
                 lambda: L.Convolution(weight_filler={"typ": "msra"}),

@@ -18,6 +18,7 @@ from bpt.cli import (
     check,
     classify,
     completion,
+    convert,
     device_query,
     doctor,
     draw,
@@ -56,6 +57,7 @@ COMMANDS = {
     "draw": draw,
     "plot": plot,
     "watch": watch,
+    "convert": convert,
     "summary": summary,
     "example": example,
     "device_query": device_query,
@@ -86,6 +88,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt draw --model M --output net.svg                    draw a network
   bpt watch --metrics run.jsonl                          show a run that writes --metrics while it goes on
   bpt plot --output curves.png --log train.log           plot loss, accuracy and learning rate of runs
+  bpt convert --weights W --output W.safetensors         convert weights between formats
   bpt example lenet                                      copy a network that comes along into this folder
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.

@@ -1,4 +1,4 @@
-"""BatchNorm: normalises each channel over the batch (without scale and bias; see Scale)."""
+"""BatchNorm: normalises each channel over the batch (without scale and bias, see Scale, but in two forks)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,36 @@ from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
 
 
+def is_nvidias(param: pb.BatchNormParameter) -> bool:
+    """Whether a layer scales as NVIDIA's Caffe does; ``bias_filler`` is Intel's beside another field of Intel's."""
+    intels = any(map(param.HasField, ("use_weight_bias", "bias_term", "filler", "stats_batch_size")))
+    return param.scale_bias or param.HasField("scale_filler") or (param.HasField("bias_filler") and not intels)
+
+
+def scale_fillers(spec: LayerSpec) -> tuple[pb.FillerParameter, ...]:
+    """Those of the scale and the bias of each channel, in two forks; none: the layer does not scale."""
+    param = spec.param.batch_norm_param
+    if is_nvidias(param):
+        if param.HasField("use_weight_bias"):
+            words = "scale_bias is of NVIDIA's Caffe, use_weight_bias of Intel's, which mean different things; keep one"
+            raise spec.error(words, "batch_norm_param", "use_weight_bias")
+        return _or(param, "scale_filler", 1), _or(param, "bias_filler", 0)
+    if not (param.use_weight_bias and any(map(param.HasField, ("use_weight_bias", "bias_term", "filler")))):
+        return ()
+    if len(spec.param.param) == 3:  # as in Intel's Caffe: it is a layer of BVLC's
+        return ()
+    scale = _or(param, "filler", 1)
+    return (scale, _or(param, "bias_filler", 0)) if param.bias_term else (scale,)
+
+
+def _or(param: pb.BatchNormParameter, field: str, value: float) -> pb.FillerParameter:
+    """The filler that the text has, or a constant."""
+    if param.HasField(field):
+        filler: pb.FillerParameter = getattr(param, field)
+        return filler
+    return pb.FillerParameter(type="constant", value=value)
+
+
 @LAYERS.register("BatchNorm")
 class BatchNorm(Layer):
     """``(x - mean) / sqrt(variance + eps)`` for each channel.
@@ -29,6 +59,11 @@ class BatchNorm(Layer):
     and their weight ``(1,)``. A forward pass with the batch's statistics multiplies all three by
     ``moving_average_fraction`` and adds the batch's, with weight 1. The stored statistics are the sums over
     their weight, or 0 if that is 0. A batch without elements changes nothing.
+
+    Under ``scale_bias`` (or one of the fillers for it), of NVIDIA's Caffe, and ``use_weight_bias: true``, of Intel's,
+    the top is then multiplied and added to by channel: two further blobs, ``(channels,)`` each, which are trained; with
+    ``bias_term: false`` only the first. NVIDIA's stored statistics are moving averages as they are: the first batch's,
+    then ``moving_average_fraction`` of them plus the rest of the batch's; their weight is 1.
 
     With many ranks, the batch is a rank's own samples, as in Caffe; or under ``sync`` (by default what
     ``parallel_param { sync_batch_norm }`` says) the whole batch. In micro-batches it is a micro-batch, of its rank or
@@ -44,6 +79,8 @@ class BatchNorm(Layer):
         param = spec.param.batch_norm_param
         self.fraction = param.moving_average_fraction
         self.eps = param.eps
+        self.scale_blobs = len(scale_fillers(spec))
+        self.averages = is_nvidias(param)
         self.sync = param.sync if param.HasField("sync") else context.sync_batch_norm
         self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else None
         self.by_sample, self.silent = not self.normalises_by_batch(spec), not self.sync
@@ -55,7 +92,7 @@ class BatchNorm(Layer):
         bottom = bottoms[0]
         if not bottom:
             raise spec.error("needs a bottom of at least 1 axis, not a scalar", "bottom")
-        for position, param in enumerate(spec.param.param):
+        for position, param in enumerate(spec.param.param[:3]):
             if param.lr_mult:
                 raise spec.error(
                     f"param {position} has lr_mult {param.lr_mult:g}, but the statistics of a BatchNorm are not "
@@ -65,12 +102,15 @@ class BatchNorm(Layer):
                 )
         channels = bottom[1] if len(bottom) > 1 else 1
         zero = pb.FillerParameter(type="constant", value=0)
-        params = (ParamSpec(shape, zero, learnable=False) for shape in ((channels,), (channels,), (1,)))
+        params = [ParamSpec(shape, zero, learnable=False) for shape in ((channels,), (channels,), (1,))]
+        params += [ParamSpec((channels,), filler) for filler in scale_fillers(spec)]
         return LayerShapes((bottom,), tuple(params))
 
     @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
-        return count(tops[0]) * (5 if cls.normalises_by_batch(spec) else 2)  # subtract, divide; and sum, square, sum
+        scaled = len(scale_fillers(spec))
+        # Subtract, divide; and sum, square, sum.
+        return count(tops[0]) * ((5 if cls.normalises_by_batch(spec) else 2) + scaled)
 
     @classmethod
     def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
@@ -92,17 +132,22 @@ class BatchNorm(Layer):
         return not self.training if self.use_global_stats is None else self.use_global_stats
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        return self.forward_by((None, None), bottoms[0])
+        return self.forward_by(self.folded(ChannelAffine()), bottoms[0])
 
     def channel_affine(self) -> ChannelAffine | None:
         if not self.uses_stored:
             return None
         mean, variance = self._stored()
         inverse = torch.rsqrt(variance + self.eps)
-        return ChannelAffine(inverse, -mean * inverse)
+        return ChannelAffine(inverse, -mean * inverse).then(self._scale())
 
     def folded(self, affine: ChannelAffine) -> Weights:
-        return affine.factors, affine.summands
+        both = self._scale().then(affine)
+        return both.factors, both.summands
+
+    def _scale(self) -> ChannelAffine:
+        """What the fork's further blobs do."""
+        return ChannelAffine(*(self.blob(3 + index) for index in range(self.scale_blobs)))
 
     def forward_by(self, weights: Weights, bottom: Tensor) -> Tensor:
         """The bottom normalised, then times the first of ``weights`` plus the second, each by channel."""
@@ -147,11 +192,18 @@ class BatchNorm(Layer):
             mean, variance: by channel, ``(channels,)``; the variance is the unbiased one.
             elements: that a channel has in the batch; 0 changes nothing.
         """
-        if elements:
-            blobs = [self.blob(index) for index in range(3)]
-            torch._foreach_mul_(blobs, self.fraction)
-            torch._foreach_add_(blobs[:2], [mean, variance])
-            blobs[2].add_(1)
+        if not elements:
+            return
+        blobs = [self.blob(index) for index in range(3)]
+        if self.averages:
+            part = torch.where(blobs[2] == 0, 1.0, 1 - self.fraction)
+            for blob, seen in zip(blobs[:2], (mean, variance), strict=True):
+                blob.add_((seen - blob) * part)
+            blobs[2].fill_(1)
+            return
+        torch._foreach_mul_(blobs, self.fraction)
+        torch._foreach_add_(blobs[:2], [mean, variance])
+        blobs[2].add_(1)
 
     def _normalise(
         self,

@@ -174,13 +174,13 @@ def _message_kind(fields: set[tuple[int, int]]) -> FileKind:
         return "caffemodel"
     if starts_with_number and fields & {(2, LENGTH), (3, LENGTH)}:
         return "solverstate"
-    values = {(5, LENGTH), (5, FIXED32), (8, LENGTH), (8, FIXED64)}
+    values = {(5, LENGTH), (5, FIXED32), (8, LENGTH), (8, FIXED64), (12, LENGTH)}
     if fields & values and not fields & {(1, LENGTH), (2, LENGTH), (3, LENGTH), (4, LENGTH)}:
         return "mean"
     return "unknown"
 
 
-__all__ = ["LARGEST_MESSAGE", "read_binary", "sniff", "write_binary"]
+__all__ = ["LARGEST_MESSAGE", "read_binary", "read_content", "sniff", "write_binary"]
 
 M = TypeVar("M", bound=Message)
 
@@ -201,6 +201,17 @@ def read_binary(path: str | os.PathLike[str], message_class: type[M]) -> M:
     Raises FileError if the file is missing, cannot be read, is empty, is another kind of file (which is
     named), is damaged or truncated, or is larger than protobuf allows.
     """
+    content = read_content(path, message_class)
+    try:
+        return message_class.FromString(content)
+    except DecodeError:
+        expected = _EXPECTED.get(message_class.DESCRIPTOR.name, "unknown")
+        wanted = describe(expected) if expected != "unknown" else f"a {message_class.DESCRIPTOR.name}"
+        raise FileError(path, f"is {wanted}, but damaged or truncated") from None
+
+
+def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> bytes:
+    """The bytes of a file that holds a message of ``message_class``, by its outline; see :func:`read_binary`."""
     try:
         content = read_bytes(path)
     except UnreadableError as error:
@@ -216,10 +227,7 @@ def read_binary(path: str | os.PathLike[str], message_class: type[M]) -> M:
         raise FileError(path, f"is {describe(kind)}, not {wanted}")
     if kind != expected and not _fits(content, message_class):
         raise FileError(path, f"is not {wanted}")
-    try:
-        return message_class.FromString(content)
-    except DecodeError:
-        raise FileError(path, f"is {wanted}, but damaged or truncated") from None
+    return content
 
 
 def write_binary(path: str | os.PathLike[str], message: Message) -> None:

@@ -2,11 +2,14 @@
 
 protobuf hands out a list of floats one by one, which takes minutes for a large net. Serialised, the same list
 is a run of little-endian floats: reading that run, and writing it, takes about as long as copying it.
+
+NVIDIA's Caffe stores such a run itself, ``raw_data``, of numbers of any type, ``raw_data_type``.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +20,16 @@ from bpt.proto.binary import LENGTH, outline, write_varint
 
 FloatArray = NDArray[np.float32]
 STORED = np.dtype(np.float32).itemsize  # bytes of a number in files that are written, whatever a run computes in
+
+RAW: dict[int, np.dtype[Any]] = {
+    pb.DOUBLE: np.dtype("<f8"),
+    pb.FLOAT: np.dtype("<f4"),
+    pb.FLOAT16: np.dtype("<f2"),
+    pb.INT: np.dtype("<i4"),
+    pb.UINT: np.dtype("<u4"),
+    pb.BOOL: np.dtype("?"),
+}
+"""The numbers of ``raw_data``."""
 
 _OLD_DIMENSIONS = ("num", "channels", "height", "width")
 _OLD_AXES = len(_OLD_DIMENSIONS)
@@ -54,7 +67,26 @@ def blob_to_array(blob: pb.BlobProto) -> FloatArray:
 
     Raises BptError if their number does not match the shape.
     """
+    if blob.HasField("raw_data"):
+        return _raw_values(blob)
     return _values(blob, "double_data" if blob.double_data else "data")
+
+
+def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
+    """A BlobProto as NVIDIA's Caffe writes it: ``raw_data`` of ``number``, FLOAT or FLOAT16.
+
+    Raises BptError for a number that is finite and beyond the range of FLOAT16.
+    """
+    values = np.asarray(array, np.float32)
+    with np.errstate(over="ignore"):
+        stored = values.astype(RAW[number])
+    if not np.array_equal(np.isfinite(stored), np.isfinite(values)):
+        raise BptError(f"a blob of shape {_show(values.shape)} has numbers beyond 65504, which FLOAT16 has not")
+    blob = pb.BlobProto(raw_data=stored.tobytes())
+    blob.raw_data_type = number  # type: ignore[assignment]
+    if values.shape:
+        blob.shape.dim.extend(values.shape)
+    return blob
 
 
 def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobProto:
@@ -77,6 +109,15 @@ def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobPro
     return blob
 
 
+def _raw_values(blob: pb.BlobProto) -> FloatArray:
+    shape, kind = blob_shape(blob), RAW[blob.raw_data_type]
+    need = math.prod(shape) * kind.itemsize
+    if len(blob.raw_data) != need:
+        name = pb.Type.Name(blob.raw_data_type)
+        raise BptError(f"a blob of shape {_show(shape)} needs {need} bytes of {name}, but has {len(blob.raw_data)}")
+    return _as_array(np.frombuffer(blob.raw_data, kind), shape)
+
+
 def _values(blob: pb.BlobProto, name: str) -> FloatArray:
     number = pb.BlobProto.DESCRIPTOR.fields_by_name[name].number
     shape = blob_shape(blob)
@@ -89,6 +130,10 @@ def _values(blob: pb.BlobProto, name: str) -> FloatArray:
     for field in outline(data):
         if field.number == number and field.wire_type == LENGTH:
             values = np.frombuffer(data, stored, have, field.start)
+    return _as_array(values, shape)
+
+
+def _as_array(values: NDArray[Any], shape: tuple[int, ...]) -> FloatArray:
     try:
         with np.errstate(over="ignore"):  # of doubles
             return values.astype(np.float32).reshape(shape)

@@ -62,7 +62,6 @@ NO_EFFECT: dict[str, dict[str, str]] = {
 passed over in silence, as Caffe's is."""
 
 _IN_DATA = "images are transformed by scale, mirror, crop_size and mean alone"
-_BY_SCALE = "write a BatchNorm, and a Scale layer with bias_term: true behind it"
 REFUSED: dict[str, dict[str, str]] = {
     "SolverParameter": {
         "eval_type": 'only "classification" is there',
@@ -82,10 +81,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "sample_weights_test": "Dropout passes all on when testing",
         "scale_train": "Dropout scales up in training",
     },
-    "BatchNormParameter": dict.fromkeys(
-        ("scale_bias", "scale_filler", "use_weight_bias", "bias_term", "filler", "bias_filler"), _BY_SCALE
-    )
-    | {"stats_batch_size": "BatchNorm takes its statistics over the batch"},
+    "BatchNormParameter": {"stats_batch_size": "BatchNorm takes its statistics over the batch"},
     "ConvolutionParameter": {"negative_slope": "it goes with relu: true"},
 }  # fmt: skip
 """Fields that are refused if they say anything but their default, by their message, and what to do."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from google.protobuf.message import Message
 
 from bpt.errors import FileError, PrototxtError
-from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file, check_place
-from bpt.proto.binary import read_binary, sniff, write_binary
+from bpt.proto.binary import sniff, write_binary
+from bpt.proto.dialects import read_net
 from bpt.proto.sources import read_net_text, read_solver_text
 from bpt.proto.text import to_text
 from bpt.proto.upgrade import Note, upgrade_net, upgrade_solver
@@ -45,12 +45,13 @@ def rewrite_solver_text(source: FilePath, target: FilePath) -> list[Note]:
 def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
     """Writes the weights at ``source`` (a binary NetParameter) to ``target`` in today's format.
 
-    Blobs keep their shapes, also those of four axes. Raises FileError and WriteError; see rewrite_net_text.
+    Blobs keep their shapes, also those of four axes; fields of forks get the numbers of bpt's schema. Raises FileError
+    and WriteError; see rewrite_net_text.
     """
     check_place(target)
     if _is_hdf5(source):
         raise FileError(source, "is an HDF5 file, which has no old format: Caffe and bpt read it as it is")
-    message = read_binary(source, pb.NetParameter)
+    message, _ = read_net(source)
     try:
         notes = upgrade_net(message, {}, None)
     except PrototxtError as error:

@@ -12,7 +12,7 @@ import contextlib
 import importlib.util
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -62,6 +62,24 @@ def write_weights(name: str, layers: Layers, path: str) -> None:
                     blob.data.drain()
                 if diff is not None and blob.diff is not None:
                     _put(diff, index, blob.diff)
+
+    _write(path, fill)
+
+
+def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str) -> None:
+    """Write the blobs of each layer, as :func:`write_weights` does.
+
+    Raises:
+        FileError: h5py is missing.
+        WriteError: the file could not be written; also if the name of a layer is not possible.
+    """
+
+    def fill(file: h5py.File) -> None:
+        file.create_group("data")
+        for name, blobs in layers.items():
+            group = file.require_group(f"data/{name}")
+            for index, values in enumerate(blobs):
+                group.create_dataset(str(index), data=values, dtype=np.float32)
 
     _write(path, fill)
 

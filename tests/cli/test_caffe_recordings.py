@@ -52,7 +52,7 @@ NO_GPU = "this machine has no usable CUDA device; leave --gpu out to compute on 
 MISTAKES = {
     "device_query_gpu0": f"--gpu 0: {NO_GPU}",
     "unknown_action": 'unknown command "frobnicate" (known: train, test, time, check, doctor, simulate, plan, '
-    "classify, explain, export, draw, plot, watch, summary, example, device_query, completion, help)",
+    "classify, explain, export, draw, plot, watch, convert, summary, example, device_query, completion, help)",
     "unknown_flag": "unrecognized arguments: --frob=1 (bpt train --help explains)",
     "train_no_solver": "bpt train needs --solver: the text file that says what to train and how",
     "train_solver_file_missing": 'nope.prototxt: no such file; did you mean "solver.prototxt"?',
@@ -125,7 +125,7 @@ MISTAKES = {
         '"solver_no_net.prototxt"? (looked for HERE/no_such_net.prototxt)'
     ),
     "train_bad_unknown_field": (
-        'solver_unknown_field.prototxt:16:1: SolverParameter has no field "warmup_iters"; did you mean "max_iter"?'
+        'solver_unknown_field.prototxt:16:1: SolverParameter has no field "warmup_iters"'
     ),
     "train_bad_adagrad_momentum": (
         "solver_adagrad_momentum.prototxt:5:1: momentum cannot be used with AdaGrad; leave it out"

@@ -15,6 +15,7 @@ from bpt.plan.resolve import plan_of, read_plan, resolve
 from bpt.plan.spec import OptimSpec, ParallelSpec, RunPlan
 from bpt.plan.violations import refuse, violations
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto import forks
 from bpt.proto.sources import SolverSource, read_solver
 
 TEXT = """net: "net.prototxt" base_lr: 0.1 lr_policy: "step" gamma: 0.5 stepsize: 3
@@ -54,9 +55,10 @@ def test_all_of_a_solver_is_in_a_plan() -> None:
     known = {field.name for field in pb.SolverParameter.DESCRIPTOR.fields}
     held = names(RunPlan()) | names(OptimSpec()) | names(NetFields())
     # The old form of type, which reading replaces; and what has no effect, of which only its being set counts.
-    without_effect = {"layer_wise_reduce", "solver_data_type", "store_blobs_in_old_format"}
+    without_effect = {"layer_wise_reduce", *forks.NO_EFFECT["SolverParameter"]}
+    refused = forks.REFUSED["SolverParameter"]
     # Where "precision" is not set, the net's text counts.
-    assert known - held == {"solver_type", "precision", *without_effect} and "asked_precision" in names(RunPlan())
+    assert known - held == {"solver_type", "precision", *without_effect, *refused} and "asked_precision" in names(RunPlan())
 
 
 def test_an_empty_text_is_a_plan_of_defaults() -> None:

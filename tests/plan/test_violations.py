@@ -76,5 +76,5 @@ def test_max_iter_must_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("iterations", ["0", "-2"])
 def test_each_test_iter_has_its_place(iterations: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
-        check(solver(tmp_path, f"test_iter: 3 test_iter: {iterations}"))
+        check(solver(tmp_path, f"test_iter: 3 test_iter: {iterations} test_interval: 1"))
     assert str(caught.value) == (f"{tmp_path}/solver.prototxt:1:14: test_iter is {iterations}; it must be at least 1")

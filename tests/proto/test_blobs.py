@@ -96,3 +96,29 @@ def test_round_trip(array: np.ndarray) -> None:
     np.testing.assert_array_equal(blob_to_array(blob), array)
     assert blob_shape(blob) == array.shape
     assert pb.BlobProto.FromString(blob.SerializeToString()) == blob or np.isnan(array).any()
+
+
+@pytest.mark.parametrize("kind", [pb.DOUBLE, pb.FLOAT, pb.FLOAT16, pb.INT, pb.UINT, pb.BOOL])
+def test_raw_numbers(kind: int) -> None:
+    """NVIDIA's: a run of numbers of any type as they lie in memory."""
+    blob = pb.BlobProto(raw_data=np.array([[0, 1]], blobs.RAW[kind]).tobytes(), shape=pb.BlobShape(dim=[1, 2]))
+    blob.raw_data_type = kind  # type: ignore[assignment]
+    values = blob_to_array(blob)
+    assert values.dtype == np.float32 and values.tolist() == [[0, 1]]
+    blob.shape.dim[1] = 3
+    words = f"needs {3 * blobs.RAW[kind].itemsize} bytes of {pb.Type.Name(blob.raw_data_type)}"
+    with pytest.raises(BptError, match=words):
+        blob_to_array(blob)
+
+
+@pytest.mark.parametrize("kind", [pb.FLOAT, pb.FLOAT16])
+def test_raw_numbers_both_ways(kind: int) -> None:
+    values = np.array([[0.5, -2], [65504, float("inf")]], np.float32)
+    assert np.array_equal(blob_to_array(blobs.array_to_raw_blob(values, kind)), values)
+    assert blob_to_array(blobs.array_to_raw_blob(np.float32(3), kind)).shape == ()
+    large = np.float32([70000])
+    if kind == pb.FLOAT16:
+        with pytest.raises(BptError, match="beyond 65504"):
+            blobs.array_to_raw_blob(large, kind)
+    else:
+        assert blob_to_array(blobs.array_to_raw_blob(large, kind)) == large

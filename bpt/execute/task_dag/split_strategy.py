@@ -87,7 +87,7 @@ def _split(
     grain: float,
 ) -> SplitStrategy:
     kind, samples, bottom = Kind.SAMPLES, samples_of(node, layer, shapes), shapes[node.bottoms[0]]
-    if isinstance(layer, BatchNorm) and not samples and len(bottom) > 1 and count(bottom):
+    if isinstance(layer, BatchNorm) and not samples and not layer.scale_blobs and len(bottom) > 1 and count(bottom):
         kind, samples = Kind.MOMENTS, bottom[0]
     worth = min(threads, int(seconds / grain))  # tasks
     if isinstance(layer, InnerProduct) and samples:

@@ -1,0 +1,52 @@
+"""``bpt convert``: weights from one format to another."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bpt.cli.options import Parser, need
+from bpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+
+HELP = "convert weights between formats"
+DESCRIPTION = """\
+Reads weights of any Caffe and writes them anew, in the format that the end of the name says: .caffemodel, .h5 (Caffe's
+HDF5) or .safetensors, where blob 0 of layer "conv1" is called conv1/0. Layers of the formats of 2013 and 2014 become
+today's, and fields to which NVIDIA's, Intel's or another Caffe gave numbers of its own get those of bpt's schema. What
+was written is read back and compared.
+
+  bpt convert --weights bvlc.caffemodel --output bvlc.h5
+  bpt convert --weights old.caffemodel --output small.safetensors --raw FLOAT16
+  bpt convert --weights nvidia.caffemodel --output plain.caffemodel
+
+A .caffemodel holds single precision in Caffe's own way, which every Caffe reads. With --raw it holds numbers as
+NVIDIA's Caffe stores them: --raw FLOAT16 in half the room, for NVIDIA's Caffe and for bpt.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.flag("weights", "the file to read: a caffemodel, HDF5 or safetensors", metavar="FILE", default="")
+    parser.flag("output", "the file to write: .caffemodel, .h5 or .safetensors", metavar="FILE", default="")
+    parser.flag(
+        "raw",
+        "FLOAT or FLOAT16: numbers as NVIDIA's Caffe stores them; in safetensors FLOAT16 is half precision",
+        choices=("FLOAT", "FLOAT16"),
+        default="",
+        metavar="TYPE",
+    )
+
+
+def run(arguments: argparse.Namespace, job: Job) -> None:
+    need(arguments, "weights", "the weights to read")
+    need(arguments, "output", "the file to write")
+    if job.world.size > 1:
+        raise UsageError("bpt convert runs on one process; leave mpirun out")
+
+    # Imported here so that --help does not wait for numpy.
+    from bpt.convert.conversion import convert
+
+    for line in convert(arguments.weights, arguments.output, arguments.raw):
+        print(line)

@@ -1,0 +1,1 @@
+"""``bpt convert``: weights from one format to another."""
