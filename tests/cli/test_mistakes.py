@@ -249,7 +249,9 @@ MISTAKES = {
         "is set",
         flags=('--set=net: ""',),
     ),
-    "set: test_iter of no test": Mistake.set("test_iter: 0", "1:1: test_iter is 0; it must be at least 1"),
+    "set: test_iter of no test": Mistake.set(
+        "test_iter: 0 test_initialization: true", "1:1: test_iter is 0; it must be at least 1"
+    ),
     "set: no test_interval": Mistake(
         nothing,
         "solver.prototxt:2:1: test_iter asks for testing, but test_interval is 0: every how many iterations?",
