@@ -65,7 +65,9 @@ COMMANDS = {
     "help": help,
 }
 
-BUILD_NETS = ("train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "export", "draw")
+BUILD_NETS = (
+    "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "export", "summary", "draw",
+)  # fmt: skip
 
 DESCRIPTION = """\
 Trains and tests convolutional networks described in Caffe's prototxt.

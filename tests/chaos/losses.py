@@ -123,16 +123,16 @@ def injected(kills: Kills) -> Iterator[None]:
             kills.come(self._status._world, self._iteration, instruction.letter)
         execute(self, instruction)
 
-    def testing(self: tester.Tester, index: int, iteration: int) -> Any:
+    def testing(self: tester.Tester, index: int, iteration: int, averaged: bool) -> Any:
         world = self.stop.__self__.runtime.world  # type: ignore[attr-defined]
         kills.come(world, iteration, "test")
-        found = test(self, index, iteration)
+        found = test(self, index, iteration, averaged)
         kills.come(world, iteration, "tested")
         return found
 
-    def writing(self: Runtime) -> str:
+    def writing(self: Runtime, name: str = "") -> str:
         kills.come(self.world, self.iteration, "snapshot")
-        path = snapshot(self)
+        path = snapshot(self, name)
         kills.come(self.world, self.iteration, "written")
         return path
 

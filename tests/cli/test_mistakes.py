@@ -276,7 +276,7 @@ MISTAKES = {
     "balance": Mistake.set(
         "parallel_param { balance: IDPA }",
         "1:18: parallel_param: balance: IDPA divides the data set among the workers of exchange: SGWU, AGWU or ASGD; "
-        "use one of them, or balance: STATIC, which divides each batch",
+        "use one of them, or balance: STATIC or DYNAMIC, which divide each batch",
     ),
     "outer shards": Mistake.set(
         "parallel_param { exchange: AGWU num_shards: 2 }",
@@ -376,7 +376,7 @@ def test_a_full_disk_leaves_the_old_snapshot_intact(form: str, suffix: str, bpt:
 
 @pytest.mark.usefixtures("inputs")
 def test_a_loss_that_is_not_finite_is_told_once_and_training_goes_on(bpt: Bpt) -> None:
-    outcome = bpt(*TRAIN, "--set=base_lr: 1e30 max_iter: 8 display: 1")
+    outcome = bpt(*TRAIN, "--set=base_lr: 1e30 max_iter: 8 display: 1 on_nan: GO_ON")
     assert outcome.status == 0
     [warning] = [line for line in outcome.err.splitlines() if line.startswith("W")]
     assert "is not finite; training goes on" in warning

@@ -28,7 +28,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def test_all_combinations_have_four_to_nine_ranks_and_two_replicas_or_workers() -> None:
-    assert len(set(ALL)) == 7 * 3 * 4 * 2 == 168
+    assert len(set(ALL)) == 7 * 4 * 4 * 2 == 224
     ranks = {(each.exchange in combinations.OUTER, each.layout): each.ranks for each in ALL}
     assert ranks == {
         (False, "plain"): 4, (False, "stages"): 4, (False, "shards"): 4, (False, "stages x shards"): 8,
@@ -82,14 +82,14 @@ def test_the_table_and_the_exit_status(capsys: pytest.CaptureFixture[str], monke
     head, refused, summary = capsys.readouterr().out.splitlines()
     assert head.split() == ["exchange", "balance", "layout", "inner", "ranks", "s", "result"]
     assert refused.split()[:5] == ["ALLREDUCE", "IDPA", "plain", "LIBRARY", "4"]
-    assert summary == "3 combinations: 2 works, 1 refused, 0 FAILED"
+    assert summary == "4 combinations: 3 works, 1 refused, 0 FAILED"
 
     failed = [combinations.Tried(PLAIN, FAILED, "lost", 0.0)]
     monkeypatch.setattr(combinations, "attempts", lambda *arguments: failed)
     with pytest.raises(SystemExit) as ended:
         combinations.run(parsed(*words))
     assert ended.value.code == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "3 combinations: 0 works, 0 refused, 1 FAILED"
+    assert capsys.readouterr().out.splitlines()[-1] == "4 combinations: 0 works, 0 refused, 1 FAILED"
 
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

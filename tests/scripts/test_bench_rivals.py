@@ -79,7 +79,7 @@ def test_volumes_are_read_mirrored_and_moved(tmp_path: Path, monkeypatch: pytest
 def test_what_each_is(rival: Rival, stages: int, exchange: str, schedule: str, tmp_path: Path) -> None:
     path = rivals.write_solver(Path("elsewhere"), 30, tmp_path)
     plan = read_plan(path, [rival.fields])
-    assert (plan.max_iter, plan.optim.stepvalue) == (30, (20,))
+    assert (plan.max_iter, plan.optim.stepvalue) == (30, (20, 26))
     parallel = plan.parallel_param
     assert parallel.num_stages == stages
     assert pb.ParallelParameter.Exchange.Name(parallel.exchange) == exchange

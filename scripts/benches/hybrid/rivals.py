@@ -212,13 +212,17 @@ def brains(folder: Path) -> Path:
 
 
 def write_solver(data: Path, iterations: int, folder: Path) -> Path:
-    """The solver with other lists of volumes, for so many iterations, two thirds of them at the higher rate."""
+    """The solver with other lists of volumes, for so many iterations; its rate falls in proportion."""
     text = (ROOT / SOLVER).read_text()
     [net] = re.findall(r'^net: "(.*)"', text, re.MULTILINE)
     (folder / "net.prototxt").write_text((ROOT / net).read_text().replace("data/brains/", f"{data}/"))
     text = text.replace(net, str(folder / "net.prototxt"))
-    for field, value in (("max_iter", iterations), ("stepvalue", max(1, iterations * 2 // 3))):
-        text = re.sub(rf"^{field}: \d+", f"{field}: {value}", text, flags=re.MULTILINE)
+    [whole] = map(int, re.findall(r"^max_iter: (\d+)", text, re.MULTILINE))
+
+    def scaled(found: re.Match[str]) -> str:
+        return f"{found[1]}: {max(1, int(found[2]) * iterations // whole)}"
+
+    text = re.sub(r"\b(max_iter|stepvalue): (\d+)", scaled, text)
     path = folder / "solver.prototxt"
     path.write_text(text)
     return path
