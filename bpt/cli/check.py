@@ -137,6 +137,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.check.comparison import compare, result_lines
     from bpt.check.faults import check
+    from bpt.commands.choosing import choose
     from bpt.precision import FLOAT32, FLOAT64
 
     plan = plan_of(arguments)
@@ -148,6 +149,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     check(faults, world.size, arguments.iterations, tolerant, plan.parallel_param.fault_param)
     if tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
+    plan = choose(plan, world, device)
     compared, world = compare(plan, device, world, arguments.iterations, precision, faults)
     for line in result_lines(compared, arguments.tolerance) if world.rank == 0 else ():
         print(line)

@@ -137,7 +137,8 @@ def _search(arguments: argparse.Namespace) -> None:
     """``--auto`` and ``--dry-run``."""
     # Imported here so that --help does not wait for torch.
     from bpt.forecast.forecast import forecast
-    from bpt.planner.auto import auto_lines, dry_lines, dry_run, subject, text_of
+    from bpt.plan.chosen import text_of
+    from bpt.planner.auto import auto_lines, dry_lines, dry_run, subject
     from bpt.planner.timeline import draw_timeline
 
     what = subject(plan_of(arguments), arguments.cluster, arguments.shape)

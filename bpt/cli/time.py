@@ -86,6 +86,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         check_roofline(arguments, job)
 
     # Imported here so that --help does not wait for torch.
+    from bpt.commands.choosing import choose
     from bpt.speeds.profiling import profile
     from bpt.timing.benchmark import time_model, time_solver
     from bpt.timing.phases import time_ranks
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if arguments.profile:
         profile(plan, device, job.world, arguments.profile)
     elif job.world.size > 1:
-        time_ranks(plan, device, job.world, arguments.iterations)
+        time_ranks(choose(plan, job.world, device), device, job.world, arguments.iterations)
     else:
         time_solver(plan, device, arguments.iterations, arguments.roofline)
 

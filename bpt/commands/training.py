@@ -54,6 +54,10 @@ def train(
         from bpt.trace.tracing import check_file  # noqa: PLC0415  only what this run needs; see docs/architecture.md
 
         outcome_of_first(world, None if world.rank else partial(check_file, trace))
+    if plan.parallel_param.auto and not plan.is_outer:  # which is refused where all else is
+        from bpt.commands.choosing import choose  # noqa: PLC0415  as above
+
+        plan = choose(plan, world, device, resume)
     sinks = _sinks(plan, world, metrics, tensorboard)
     keep_memory(plan.parallel_param)
     if replay and not plan.is_outer:

@@ -17,7 +17,7 @@ from bpt.doctor.files import check_inputs, check_snapshots, inputs_of, look_at
 from bpt.doctor.findings import Attempt, Kind, Ranks, Section, attempt, count_of, note, problem, summary
 from bpt.doctor.hosts import check_hosts
 from bpt.doctor.leftovers import check_leftovers
-from bpt.doctor.link_speeds import check_links, measure
+from bpt.doctor.link_speeds import check_links
 from bpt.doctor.outer_plan import check_outer_plan
 from bpt.doctor.parallel_plan import check_plan
 from bpt.doctor.stored_data import check_stored_data, stored_at, stored_of_plan
@@ -26,6 +26,7 @@ from bpt.doctor.versions import check_mpi, check_versions
 from bpt.errors import UsageError
 from bpt.plan.spec import RunPlan
 from bpt.runtime.starting_point import state_to_resume
+from bpt.speeds.links import measure
 from bpt.state import read_state
 
 SECONDS = 120.0
@@ -169,7 +170,7 @@ class _Examination:
             solver = texts.solver.value if texts else None
             self._add(check_hosts(ranks, device, bool(solver and solver.is_outer)))
         with self._patience.during("Connections"):
-            measured = measure(ranks)
+            measured = measure(ranks.world, ranks.hosts)
             self._add(check_links(ranks, measured))
         if texts is None:
             self._add(Section("Solver and networks", (note("not checked: none is given", "bpt doctor --solver S"),)))

@@ -13,6 +13,7 @@ from bpt.errors import BptError
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
 from bpt.server.roles import SERVER
+from bpt.speeds.links import members
 
 
 class Kind(Enum):
@@ -111,10 +112,7 @@ class Ranks:
     @cached_property
     def by_host(self) -> dict[str, list[int]]:
         """Host → its ranks, both in order of rank."""
-        found: dict[str, list[int]] = {}
-        for rank, host in enumerate(self.hosts):
-            found.setdefault(host, []).append(rank)
-        return found
+        return members(self.hosts)
 
     @property
     def described(self) -> str:

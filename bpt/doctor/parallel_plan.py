@@ -68,6 +68,7 @@ def check_plan(
     assert placed.value is not None
     parallel, part = placed.value
     found = [
+        *_open(plan, world.size),
         *_shares(graphs, parallel),
         *_statistics(training, parallel),
         *_memory(ranks, plan, training, part, device),
@@ -75,6 +76,15 @@ def check_plan(
     ]
     copies = 1 + plan.snapshot_diff + remembered(plan.optim)
     return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)
+
+
+def _open(plan: RunPlan, ranks: int) -> Iterator[Finding]:
+    if plan.parallel_param.auto and ranks > 1:
+        yield note(
+            "auto: true: when it trains, the ranks are measured, and the fastest way is chosen; here is what the "
+            "solver itself says",
+            "bpt plan --auto forecasts it",
+        )
 
 
 def _section(findings: Sequence[Finding]) -> Section:

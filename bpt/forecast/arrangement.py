@@ -261,4 +261,3 @@ def arranged(plan: RunPlan, costs: Costs, cluster: Cluster) -> Arrangement:
         raise PrototxtError(f"{found.size} ranks are not a multiple of {plan.parallel_param.replica_ranks}")
     staging = stage(plan, costs.graph, found.replicas) if found.stages > 1 else None
     return Arrangement(plan, costs, cluster, staging)
-

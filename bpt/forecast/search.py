@@ -18,6 +18,7 @@ from bpt.errors import PrototxtError, UserError
 from bpt.forecast.arrangement import Arrangement
 from bpt.forecast.forecast import Forecast, forecast_of
 from bpt.forecast.links import Links
+from bpt.graph.layer_graph import LayerGraph
 from bpt.layers import LAYERS
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
@@ -58,19 +59,22 @@ class Found:
     alone: float
 
 
-def search(plan: RunPlan, costs: Costs, cluster: Cluster, top: int = 5) -> Found:
+def search(plan: RunPlan, costs: Costs, cluster: Cluster, top: int = 5, tests: Sequence[LayerGraph] = ()) -> Found:
     """The ``top`` plans that take least time for an iteration on all ranks of ``cluster``.
+
+    Args:
+        tests: of the nets that are tested beside the one of ``costs``.
 
     Raises:
         UserError: none is allowed, or none fits into memory; it says why.
     """
-    return _Search(plan, costs, cluster, top).run()
+    return _Search(plan, costs, cluster, top, tests).run()
 
 
 class _Search:
-    def __init__(self, plan: RunPlan, costs: Costs, cluster: Cluster, top: int) -> None:
+    def __init__(self, plan: RunPlan, costs: Costs, cluster: Cluster, top: int, tests: Sequence[LayerGraph]) -> None:
         self._plan = replace(plan, asked_precision=plan.precision)  # no candidate need read the net's text for it
-        self._costs, self._cluster, self._top = costs, cluster, top
+        self._costs, self._cluster, self._top, self._tests = costs, cluster, top, tests
         self._ranks = len(cluster.hosts)
         self._speeds = np.array([cluster.nodes[host].speed for host in cluster.hosts])
         self._stagings: dict[tuple[object, ...], Staging | None] = {}
@@ -119,7 +123,7 @@ class _Search:
             graph = self._costs.graph
             if violations_in_step(candidate) or violations_of_ranks(candidate, self._ranks):
                 continue
-            if violations_of_net(candidate, graph, (), self._ranks):
+            if violations_of_net(candidate, graph, self._tests, self._ranks):
                 continue
             yield candidate
 
@@ -128,7 +132,7 @@ class _Search:
         found = [
             *violations_in_step(plan),
             *violations_of_ranks(plan, self._ranks),
-            *violations_of_net(plan, self._costs.graph, (), self._ranks),
+            *violations_of_net(plan, self._costs.graph, self._tests, self._ranks),
         ]
         why = f": {found[0].message}" if found else ""
         return f"nothing that {self._ranks} ranks could do is allowed with what the solver sets{why}"
@@ -136,8 +140,11 @@ class _Search:
     def _candidates(self) -> Iterator[RunPlan]:
         """All that is worth a thought, of what the text leaves open."""
         plan = self._plan
-        for stages in self._either("num_stages", _divisors(self._ranks, DEEPEST)):
-            for shards in self._either("num_shards", _divisors(self._ranks // stages, WIDEST)):
+        # A batch of each replica's own makes the curve one of the number of replicas, so that this stands.
+        fixed = plan.parallel_param.batch_scope == _Parallel.REPLICA
+        deepest, widest = (1, 1) if fixed else (DEEPEST, WIDEST)
+        for stages in self._either("num_stages", _divisors(self._ranks, deepest)):
+            for shards in self._either("num_shards", _divisors(self._ranks // stages, widest)):
                 if self._ranks % (stages * shards):
                     continue
                 replicas = self._ranks // (stages * shards)

@@ -158,6 +158,7 @@ class ParallelSpec:
     servers: int = 0
     tree_param: TreeSpec = TreeSpec()
     fault_param: FaultSpec = FaultSpec()
+    auto: bool = False
 
     @property
     def replica_ranks(self) -> int:

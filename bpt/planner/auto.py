@@ -3,8 +3,8 @@ solver's own plan, forecast for all ranks in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,26 +13,18 @@ from bpt.forecast.forecast import Forecast, forecast
 from bpt.forecast.search import Found, search, with_links
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape
-from bpt.plan.spec import ParallelSpec, PipelineSpec, RunPlan
+from bpt.plan.chosen import text_of
+from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations_in_step, violations_of_net, violations_of_ranks
 from bpt.planner.plan_report import milliseconds
 from bpt.predict.cluster_file import ClusterSource
 from bpt.predict.costs import Costs, costs_for
 from bpt.predict.devices import NOMINAL_LINK
-from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
 from bpt.schedule.cluster import Cluster, Node
 from bpt.simulate.simulation_net import without_data
 
 _MIB = 2**20
-_NAMES = {
-    "exchange": pb.ParallelParameter.Exchange,
-    "balance": pb.ParallelParameter.Balance,
-    "schedule": pb.PipelineParameter.Schedule,
-    "batch_norm_over": pb.PipelineParameter.BatchNormOver,
-}
-_CHOSEN = ("num_stages", "num_shards", "exchange", "balance")
-_OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
 LINKS = ((10.0, "ten times as fast"), (0.1, "a tenth as fast"))
 ASKED_AGAIN = 64  # ranks up to which it is told what other links would change
 SHOWN = 16  # ranks with a line each
@@ -97,23 +89,6 @@ def dry_run(what: Subject) -> Forecast:
     refuse(what.plan, violations_of_ranks(what.plan, ranks))
     refuse(what.plan, violations_of_net(what.plan, what.graph, (), ranks))
     return forecast(what.plan, what.costs, what.cluster, bars=True)
-
-
-def text_of(plan: RunPlan) -> str:
-    """What of ``parallel_param`` was chosen, as a solver says it."""
-    parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
-    words = list(_changed(parallel, _CHOSEN, ParallelSpec()))
-    inner = list(_changed(param, _OF_PIPELINES, PipelineSpec())) if parallel.num_stages > 1 else []
-    if inner:
-        words.append(f"pipeline_param {{ {' '.join(inner)} }}")
-    return f"parallel_param {{ {' '.join(words)} }}" if words else "parallel_param { }"
-
-
-def _changed(spec: ParallelSpec | PipelineSpec, names: Sequence[str], default: object) -> Iterator[str]:
-    for name in (each.name for each in fields(spec) if each.name in names):
-        value = getattr(spec, name)
-        if value != getattr(default, name):
-            yield f"{name}: {_NAMES[name].Name(value) if name in _NAMES else value}"
 
 
 def _auto_lines(what: Subject, found: Found) -> Iterator[str]:

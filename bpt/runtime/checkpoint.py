@@ -13,6 +13,7 @@ from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim.rates import Plateau
 from bpt.optim.rules import UpdateRule
+from bpt.plan.chosen import chosen_of
 from bpt.plan.digest import file_fact
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
@@ -75,6 +76,9 @@ class Checkpoint:
             (saved.inner,) = state.tuned["inner"]  # type: ignore[assignment]
         saved.half_layers.extend(state.tuned.get("half_layers", ()))
         saved.shares.extend(state.tuned.get("shares", ()))
+        if self.plan.parallel_param.auto:
+            saved.chosen.CopyFrom(chosen_of(self.plan.parallel_param))
+            saved.ranks = self.parallel.grid.world.size
         if state.loss_scale is not None:
             saved.loss_scale, saved.finite_iterations = state.loss_scale
         if state.plateau is not None:

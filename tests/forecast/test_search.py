@@ -60,3 +60,8 @@ def test_the_reason_if_nothing_is_allowed(tmp_path: Path) -> None:
     plan, costs = small(tmp_path, "parallel_param { num_stages: 3 }")
     with pytest.raises(UserError, match="nothing that 4 ranks could do is allowed with what the solver sets: parallel"):
         search(plan, costs, nodes(1, 1, 1, 1))
+
+
+def test_replicas_with_batches_of_their_own_stay_as_many(tmp_path: Path) -> None:
+    plan, costs = small(tmp_path, "parallel_param { batch_scope: REPLICA }")
+    assert {each.plan.parallel_param.replica_ranks for each in search(plan, costs, CLUSTERS[2], top=50).best} == {1}

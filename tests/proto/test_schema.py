@@ -175,6 +175,8 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.best_iter": 1016,
         "SolverState.last_test": 1017,
         "SolverState.tests_since_best": 1018,
+        "SolverState.chosen": 1019,
+        "SolverState.ranks": 1020,
     }
     known = {row["scope"] for row in (*ROWS, *FORKS) if row.get("kind") != "enum"}
     assert set(all_messages()) == OWN_MESSAGES | known

@@ -35,6 +35,13 @@ _IN_STEP = (_Parallel.ALLREDUCE, _Parallel.TREE, _Parallel.CGDP, _Parallel.RING)
 
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Why the outer layer cannot train so; none if it does not train."""
+    if plan.is_outer and plan.parallel_param.auto:
+        yield Violation(
+            (PARALLEL, "auto"),
+            "auto: true chooses among what goes in step, and exchange: {exchange} does not",
+            "leave one of them out",
+            exchange=_Parallel.Exchange.Name(plan.parallel_param.exchange),
+        )
     if not plan.is_outer:
         return
     parallel, outer = plan.parallel_param, plan.parallel_param.agwu_param

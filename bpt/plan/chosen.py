@@ -1,0 +1,43 @@
+"""What of a plan ``auto: true`` and ``bpt plan --auto`` choose: as a message, as text, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bpt.plan.spec import ParallelSpec, RunPlan
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.text import to_text
+from bpt.violation import PARALLEL
+
+FIELDS = ("num_stages", "num_shards", "exchange", "balance")
+PIPELINE = "pipeline_param"
+OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
+
+
+def chosen_of(parallel: ParallelSpec) -> pb.ParallelParameter:
+    """The values that may be chosen, as far as they are not the defaults."""
+    found, default = pb.ParallelParameter(), ParallelSpec()
+    for name in FIELDS:
+        if (value := getattr(parallel, name)) != getattr(default, name):
+            setattr(found, name, value)
+    if parallel.num_stages > 1:
+        for name in OF_PIPELINES:
+            if (value := getattr(parallel.pipeline_param, name)) != getattr(default.pipeline_param, name):
+                setattr(found.pipeline_param, name, value)
+    return found
+
+
+def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
+    """The plan with these values wherever its text sets none."""
+    values = {name: getattr(chosen, name) for name in FIELDS if not plan.given(PARALLEL, name)}
+    param = plan.parallel_param.pipeline_param
+    if chosen.num_stages > 1:
+        open_ones = [name for name in OF_PIPELINES if not plan.given(PARALLEL, PIPELINE, name)]
+        param = replace(param, **{name: getattr(chosen.pipeline_param, name) for name in open_ones})
+    return plan.with_parallel(pipeline_param=param, **values)
+
+
+def text_of(plan: RunPlan) -> str:
+    """What a solver says to have the values of ``plan``, in a line."""
+    inside = " ".join(to_text(chosen_of(plan.parallel_param)).split())
+    return f"parallel_param {{ {inside} }}" if inside else "parallel_param { }"

@@ -1,0 +1,68 @@
+"""The cluster that measured ranks are, by hand; and one that is measured."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from bpt.comm.base import Communicator
+from bpt.device import CPU
+from bpt.schedule.cluster import Cluster, Within
+from bpt.speeds import job_cluster
+from bpt.speeds.job_cluster import RankSpeed, cluster_of, measured_cluster, speed_of
+from bpt.speeds.links import Link, Measured
+from tests.doubles.thread_ranks import run_ranks
+from tests.solver.small_solver import small_solver
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ({8: 3.0, 4: 2.0}, (4.0, 1.0)),  # a second for four samples more
+        ({8: 2.0, 4: 1.0}, (4.0, 0.0)),
+        ({8: 2.0, 4: 0.5}, (4.0, 0.0)),  # no pass takes less than nothing
+        ({8: 2.0, 4: 2.5}, (4.0, 0.0)),
+        ({8: 2.0}, (4.0, 0.0)),
+    ],
+)
+def test_the_line_through_two_times(times: dict[int, float], expected: tuple[float, float]) -> None:
+    assert speed_of(times) == pytest.approx(expected)
+
+
+def test_hosts_and_what_lies_between_them() -> None:
+    """Two ranks of a and one of b, which is behind the slower link; 0.2 s a message, there or back."""
+    ranks = [RankSpeed({8: 2.0}, 4, 100.0), RankSpeed({8: 4.0}, 4, 100.0), RankSpeed({8: 8.0}, 2, 300.0)]
+    links = (Link(0, 1, 0.01, 1000.0), Link(0, 2, 0.2, 50.0), Link(1, 2, 0.2, 40.0))
+    a, b = (made := cluster_of("aab", ranks, Measured(links, 0.5))).nodes
+    assert (a.name, a.ranks, a.speed, a.cores, a.memory) == ("a", 2, 3.0, 4, 200.0)
+    assert (b.name, b.ranks, b.speed, b.cores, b.memory) == ("b", 1, 1.0, 2, 300.0)
+    assert {(node.latency, node.bandwidth) for node in (a, b)} == {(0.1, 50.0)}
+    assert made.within == Within(0.01, 1000.0)
+    assert made.hosts == (0, 0, 1)
+
+
+def test_one_host_has_what_an_allreduce_reaches() -> None:
+    """Each of two ranks sends and gets half of it twice: a byte in 0.5 s."""
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0)] * 2
+    (node,) = (made := cluster_of("aa", ranks, Measured((Link(0, 1, 0.1, 9.0),), 0.5))).nodes
+    assert made.within == Within(0.1, 2.0)
+    assert (node.latency, node.bandwidth) == (0.0, inf)
+    assert cluster_of("aa", ranks, Measured((), 0.5), on_gpu=True).nodes[0].cores == 0
+
+
+def test_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_cluster, "SECONDS", 0.0)
+    monkeypatch.setattr(job_cluster, "_LINKS", 0.01)
+    plan = small_solver(tmp_path)
+
+    def measure(comm: Communicator) -> Cluster:
+        return measured_cluster(plan, plan.train.graph(), CPU, comm)
+
+    first, second = run_ranks(2, measure, hosts=["a", "b"])
+    assert first == second
+    assert [node.name for node in first.nodes] == ["a", "b"]
+    for node in first.nodes:
+        assert 0 < node.speed < 1e9 and 0 <= node.overhead < 10 and node.memory > 2**20
+        assert 0 < node.latency < 10 and node.bandwidth > 0
