@@ -53,7 +53,7 @@ def blobs_of(graph: LayerGraph) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("written", "remedy"),
     [
-        ("ROIPooling", "; a type that bpt does not have can be written as a Python layer (docs/python_layers.md)"),
+        ("CPMData", "; a type that bpt does not have can be written as a Python layer (docs/python_layers.md)"),
         ("SOFTMAX_LOSS", '; "SOFTMAX_LOSS" is of the old format, "layers": write "SoftmaxWithLoss"'),
         ("DATA", '; did you mean "Data"?'),
     ],

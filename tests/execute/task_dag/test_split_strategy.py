@@ -66,6 +66,7 @@ CASES = {
     "TanH": "",
     "Threshold": "",
     "Tile": "tile_param { tiles: 2 }",
+    "Unpooling": "unpooling_param { kernel_size: 2 stride: 2 }",
     "Upsample": "upsample_param { scale: 2 }",
 }
 BOTTOMS = {"Attention": "c c c", "Axpy": "a c c", "Concat": "c c", "Crop": "c c", "Eltwise": "c c"}
