@@ -20,7 +20,7 @@ TRAIN, TEST = 0, 1  # the values of the schema's enum Phase
 
 if TYPE_CHECKING:
     from bpt.netspec import L, NetSpec, P
-    from bpt.pycaffe import Net, Solver, get_solver, load_module
+    from bpt.pycaffe import Net, Solver, get_solver, launch, load_module
 
 # Loaded when first asked for, so that "bpt --help" and "import bpt" do not wait for torch.
 _HOMES = {
@@ -30,13 +30,19 @@ _HOMES = {
     "Net": "bpt.pycaffe",
     "Solver": "bpt.pycaffe",
     "get_solver": "bpt.pycaffe",
+    "launch": "bpt.pycaffe",
     "load_module": "bpt.pycaffe",
 }
 
-__all__ = ["TEST", "TRAIN", "L", "Net", "NetSpec", "P", "Solver", "get_solver", "load_module"]
+__all__ = ["TEST", "TRAIN", "L", "Net", "NetSpec", "P", "Solver", "get_solver", "launch", "load_module"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bpt' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public face: subpackages that happen to be loaded are not of it."""
+    return sorted([*__all__, "__doc__", "__name__", "__version__"])

@@ -9,9 +9,9 @@ from bpt.errors import LayerError, UserError
 from bpt.graph.layer_graph import Edge, LayerGraph
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec, Shape, count
-from bpt.graph.state import filter_layers
+from bpt.graph.state import filter_layers, make_state
 from bpt.layers import LAYERS, DataLayer
-from bpt.plan.nets import NetPlan, file_plan
+from bpt.plan.nets import NetPlan
 from bpt.proto import bpt_pb2 as pb
 
 LEAST_AXES = 3  # of an input that has places: (N, channels, a spatial axis, …)
@@ -49,8 +49,8 @@ class ClassifierNet:
         return len(self.input.shape) - 2
 
 
-def classifier_net(model: str, level: int = 0, stages: tuple[str, ...] = (), batch: int = 1) -> ClassifierNet:
-    """The net in the file ``model``, in its TEST phase, as it classifies.
+def classifier_net(plan: NetPlan, batch: int = 1) -> ClassifierNet:
+    """The net of ``plan``, in the phase TEST, as it classifies.
 
     The first top with spatial axes of an Input or a data layer is the input; an Input layer with so many samples in a
     ``batch`` takes the data layer's place. Other tops of such layers (labels) are left out with the layers that need
@@ -61,8 +61,8 @@ def classifier_net(model: str, level: int = 0, stages: tuple[str, ...] = (), bat
         PrototxtError: the text is wrong; says where.
         UserError: the input, its shape or the scores cannot be told.
     """
-    plan = file_plan(model, pb.TEST, level, stages)
-    text = plan.source.param
+    model, text = plan.source.path, plan.source.param
+    plan = replace(plan, state=make_state(pb.TEST, plan.state.level, plan.state.stage))
     admitted = filter_layers(layer_specs(text, plan.source.origins), plan.state)
     data, blob, shape = _find_input(admitted, model)
     kept, left_out = _without_labels(admitted, data, blob)

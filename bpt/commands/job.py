@@ -37,6 +37,10 @@ class Job:
         """Start to log, on the first rank, and choose this rank's threads and device; see choose_device."""
         start_logging(first=self.is_first)
         keep_what_is_there()
+        return self.choose(plan, gpu)
+
+    def choose(self, plan: RunPlan | None = None, gpu: str = "") -> torch.device:
+        """This rank's threads and device; a collective call."""
         threads = plan.parallel_param.inner_param.num_threads if plan is not None else 0
         if self.world.size > 1:  # a process that is alone leaves the choice to torch
             torch.set_num_threads(share_cores(self.world))

@@ -19,6 +19,8 @@ from bpt.explain.model_input import Preprocessing, Subject, check_outputs, peak,
 from bpt.explain.subjects import Picture, Scan
 from bpt.graph.layer_graph import Edge
 from bpt.net import Net
+from bpt.plan.nets import file_plan
+from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer.style import check_matplotlib
 from bpt.runtime.net_on_device import make_net
 from bpt.state import load_weights, weight_files
@@ -63,7 +65,7 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
         RunError: numbers that are not finite, too little memory, or a file could not be written.
     """
     check_matplotlib()
-    explained = classifier_net(request.model, request.level, request.stages)
+    explained = classifier_net(file_plan(request.model, pb.TEST, request.level, request.stages))
     layer = find_layer(explained, request.layer)
     preprocessing = preprocessing_of(explained, request.intensity, request.mean, request.scale)
     subject = _read(request.input, explained, preprocessing)

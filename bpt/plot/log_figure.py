@@ -28,6 +28,7 @@ from bpt.report.outer.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 FORMATS = (".png", ".svg")
@@ -64,9 +65,19 @@ def check_figure(path: str) -> None:
     check_place(path)
 
 
-@without_glyph_warnings()
 def draw(logs: Sequence[TrainingLog], path: str, chart: int | None = None, seconds: bool = False) -> Path:
-    """Write the figure of ``logs``, which are laid over each other.
+    """Write the figure of ``logs``; see figure_of.
+
+    Raises:
+        UserError: there is nothing to show.
+        WriteError: the file could not be written.
+    """
+    return save(figure_of(logs, chart, seconds), path)
+
+
+@without_glyph_warnings()
+def figure_of(logs: Sequence[TrainingLog], chart: int | None = None, seconds: bool = False) -> Figure:
+    """The figure of ``logs``, which are laid over each other.
 
     Args:
         chart: a number of CHARTS: only that one; ``None``: all that there is.
@@ -74,7 +85,6 @@ def draw(logs: Sequence[TrainingLog], path: str, chart: int | None = None, secon
 
     Raises:
         UserError: there is nothing to show.
-        WriteError: the file could not be written.
     """
     if chart is not None:
         seconds = CHARTS[chart].endswith("Seconds")
@@ -87,7 +97,7 @@ def draw(logs: Sequence[TrainingLog], path: str, chart: int | None = None, secon
         _draw_panel(axes, panel, len(logs) > 1)
     places[-1].set_xlabel("seconds" if seconds else "iteration")
     _draw_legend(places[0], found, [log.name for log in logs])
-    return save(figure, path)
+    return figure
 
 
 def panels(logs: Sequence[TrainingLog], seconds: bool = False, chart: int | None = None) -> list[Panel]:

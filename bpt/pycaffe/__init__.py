@@ -6,6 +6,7 @@ handed out show the net's tensors, and take what is written into them to these (
 
 from bpt.pycaffe.blob import Blob
 from bpt.pycaffe.module import load_module
+from bpt.pycaffe.mpirun import launch
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.solver import Solver, get_solver
 from bpt.pycaffe.solver_types import (
@@ -28,5 +29,6 @@ __all__ = [
     "SGDSolver",
     "Solver",
     "get_solver",
+    "launch",
     "load_module",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,6 +47,9 @@ class Blob(LegacyAxes, Single):
     @property
     def shape(self) -> Shape:
         return self._shape()
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.shape}: {np.array2string(self.data, threshold=6, edgeitems=2, precision=4)}>"
 
     def reshape(self, *shape: int) -> None:
         """Give an input of the net another shape, with zeros in it.

@@ -20,11 +20,13 @@ from bpt.execute import debug_info
 from bpt.graph.reshape import reshaped
 from bpt.layers.memory_data import MemoryData
 from bpt.net import Net as CoreNet
-from bpt.plan.nets import file_plan
+from bpt.plan.nets import NetPlan, file_plan
+from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe import mode
 from bpt.pycaffe.all_batches import forward_all, forward_backward_all
 from bpt.pycaffe.arguments import Named, Path, checked_device, floats, phase_and_weights, several
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
+from bpt.pycaffe.image_files import classify, preprocess
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator, Callback
 from bpt.pycaffe.raised import as_raised
@@ -93,7 +95,7 @@ class Net(NetStructure, Single):
         operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
         if operator.whole.fits:
             keep_freed_memory()
-        self._show(operator)
+        self._show(operator, plan)
         if weights is not None:
             try:
                 self.copy_from(weights)
@@ -102,14 +104,16 @@ class Net(NetStructure, Single):
                 raise
 
     @classmethod
-    def _of(cls, operator: BlobOperator) -> Net:
+    def _of(cls, operator: BlobOperator, plan: NetPlan) -> Net:
         """Show a net that a solver has built."""
         shown = cls.__new__(cls)
-        shown._show(operator)
+        shown._show(operator, plan)
         return shown
 
-    def _show(self, operator: BlobOperator) -> None:
+    def _show(self, operator: BlobOperator, plan: NetPlan) -> None:
         self._operator = operator
+        self._plan = plan
+        self._weights: list[str] = []  # the files that parameters come from
         self._fitted = len(operator.net.graph) - 1  # the last layer whose shapes are those of its bottoms
         graph = operator.net.graph
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
@@ -131,6 +135,8 @@ class Net(NetStructure, Single):
     def _core(self) -> CoreNet:
         return self._operator.net
 
+    preprocess = preprocess
+    classify = classify
     forward_all = forward_all
     forward_backward_all = forward_backward_all
 
@@ -326,6 +332,7 @@ class Net(NetStructure, Single):
         """
         with self._in_use(new_parameters=True):
             snapshot.load_weights(self._operator.net, os.fspath(path))
+        self._weights.append(os.fspath(path))
 
     def close(self) -> None:
         """Stop reading ahead and close the data sources, if there are any; the net cannot read from them after that.
@@ -333,6 +340,13 @@ class Net(NetStructure, Single):
         Forgetting the net does the same.
         """
         self._operator.close()
+
+    def __repr__(self) -> str:
+        graph = self._graph
+        phase = pb.Phase.Name(graph.phase)
+        blobs = {name: self.blobs[name].shape for name in (*self.inputs, *self.outputs)}
+        told = ", ".join(f"{name} {shape}" for name, shape in blobs.items())
+        return f'<Net "{graph.name}", {phase}: {len(graph)} layers, {graph.num_parameters} parameters; {told}>'
 
     def __enter__(self) -> Net:
         return self

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from bpt.allocator import keep_freed_memory
-from bpt.comm.launch import launched
+from bpt.comm.launch import world
+from bpt.commands.job import Job
 from bpt.device import choose_device
 from bpt.errors import UserError
-from bpt.execute.operator import SegmentOperator
+from bpt.plan.nets import test_plans, train_plan
 from bpt.plan.resolve import resolve
+from bpt.plan.spec import RunPlan
+from bpt.plot.history import History
 from bpt.proto.sources import read_solver
 from bpt.pycaffe import mode
 from bpt.pycaffe.arguments import Path, checked_count, checked_device, several
@@ -24,8 +27,14 @@ from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.raised import as_raised
 from bpt.pycaffe.single import Single
+from bpt.runtime.agreement import outcome_of_first
+from bpt.runtime.runtime import Runtime
 from bpt.solver import solver as core
+from bpt.solver.milestones import Bound, Listener, Milestone
 from bpt.state import held_for
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Call = Callable[[], object]
 
@@ -73,6 +82,16 @@ class Solver(Single):
 
     A text need not say ``max_iter`` if ``solve`` is not called.
 
+    Under ``mpirun python script.py`` all ranks train together, as by ``mpirun bpt train``: each calls the same methods
+    in the same order, and its nets have its share of a batch. ::
+
+        with bpt.Solver("solver.prototxt", "max_iter: 200") as solver:
+            solver.solve()
+            print(solver.history.test[-1].values["accuracy"])
+
+    Attributes:
+        history: losses, outputs, scores and rates so far; see ``bpt.plot.history.History``.
+
     Args:
         path: the solver's text file.
         overrides: snippets of text format merged over it, like those of ``bpt train --set``: ``"max_iter: 100"``.
@@ -93,11 +112,6 @@ class Solver(Single):
     def __init__(
         self, path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None
     ) -> None:
-        if launched():
-            raise UserError(
-                "the Python interface trains in one process, and a launcher has started this one: each rank would "
-                "train the whole; use mpirun … bpt train, or start Python without mpirun"
-            )
         keep_freed_memory()
         source = read_solver(path, several(overrides))
         if not source.param.HasField("max_iter"):
@@ -108,23 +122,82 @@ class Solver(Single):
         seed = mode.chosen_seed()
         if plan.random_seed < 0 and seed is not None:
             plan = plan.with_seed(seed)
-        chosen = mode.chosen_device() or choose_device(plan) if device is None else checked_device(device)
-        with as_raised():
-            self._loop = core.Solver(plan, device=chosen, observer=BlobOperator)
+        job = Job.enter(world())
+        _check_goes_in_step(plan, job.world.size)
+        chosen = mode.chosen_device() if device is None else checked_device(device)
+        if job.world.size > 1:
+            chosen = job.choose(plan) if chosen is None else chosen
         self._callbacks: list[tuple[Call, Call]] = []
-        runtime = self._loop.runtime
-        self.net = self._shown(runtime.observed)
-        self.test_nets = [self._shown(test.operator) for test in runtime.tests]
+        self._nets: list[Net] = []
+        self._plan = plan
+        self.history = History(os.path.basename(os.fspath(path)).removesuffix(".prototxt"))
+        with as_raised():
+            self._loop = core.Solver(
+                plan,
+                device=chosen or choose_device(plan),
+                world=job.world,
+                observer=BlobOperator if _is_whole(plan) else None,
+                listeners=[self._show, self.history],
+            )
 
-    @staticmethod
-    def _shown(operator: SegmentOperator | None) -> Net:
-        assert isinstance(operator, BlobOperator)
-        return Net._of(operator)
+    def _show(self, milestone: Milestone) -> None:
+        """The nets that train and test from now on; others, where ranks were lost."""
+        if not isinstance(milestone, Bound) or not _is_whole(self._plan):
+            return
+        operators = [milestone.runtime.observed, *(test.operator for test in milestone.runtime.tests)]
+        self._nets = []
+        for operator, plan in zip(operators, (train_plan(self._plan), *test_plans(self._plan)), strict=True):
+            assert isinstance(operator, BlobOperator)
+            self._nets.append(Net._of(operator, plan))
+        for calls in self._callbacks:
+            self._hook(milestone.runtime, *calls)
+
+    @property
+    def net(self) -> Net:
+        """The net that is trained."""
+        return self._shown()[0]
+
+    @property
+    def test_nets(self) -> list[Net]:
+        """Those that are tested."""
+        return self._shown()[1:]
+
+    def _shown(self) -> list[Net]:
+        if not self._nets:
+            raise UserError(
+                "with num_stages or num_shards no rank has the whole net, and so none shows it: look at a snapshot, "
+                "bpt.Net(path, phase, weights=...)"
+            )
+        return self._nets
 
     @property
     def iter(self) -> int:
         """Iterations done."""
         return self._loop.iter
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next iteration."""
+        return self._loop.runtime.rates(self.iter)
+
+    @property
+    def loss(self) -> float:
+        """Of the last iteration, as ``average_loss`` smooths it."""
+        return self._loop.loss
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Functions that are told each milestone of ``bpt.solver.milestones``: Displayed, Tested, Saved. Append yours.
+
+        ::
+
+            solver.listeners.append(print)
+        """
+        return self._loop.listeners
+
+    def plot(self, path: Path = "") -> Figure:
+        """The figure of ``history``: losses, tests, rates; see History.plot."""
+        return self.history.plot(os.fspath(path))
 
     @property
     def param(self) -> SolverParam:
@@ -135,7 +208,7 @@ class Solver(Single):
         """Train ``iterations`` more iterations; test and write snapshots when they are due."""
         count = checked_count(iterations, "step: iterations")
         # Who is called at each iteration, or at each layer of it, looks at each of them.
-        parts = [1] * count if self._callbacks or self.net._operator.calls else [count]
+        parts = [1] * count if self._callbacks or any(net._operator.calls for net in self._nets[:1]) else [count]
         for part in parts:
             with self._training():
                 self._loop.step(part)
@@ -152,8 +225,10 @@ class Solver(Single):
 
     def add_callback(self, on_start: Call, on_gradients_ready: Call) -> None:
         """Call these in each iteration from now on: before its passes, and between them and the update."""
-        runtime = self._loop.runtime
         self._callbacks.append((on_start, on_gradients_ready))
+        self._hook(self._loop.runtime, on_start, on_gradients_ready)
+
+    def _hook(self, runtime: Runtime, on_start: Call, on_gradients_ready: Call) -> None:
         runtime.before_passes.append(lambda: self.net._shown_to(on_start))
         runtime.before_update.append(lambda loss: self.net._shown_to(on_gradients_ready))
 
@@ -165,7 +240,10 @@ class Solver(Single):
         """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""
         if path is not None:
             self.restore(path)
-        with self._training(), held_for(self._loop.plan):
+        world = self._loop.runtime.world
+        with self._training(), ExitStack() as stack:
+            lock = held_for(self._loop.plan)
+            outcome_of_first(world, None if world.rank else lambda: bool(stack.enter_context(lock)))
             self._loop.solve()
 
     def snapshot(self) -> str:
@@ -190,6 +268,11 @@ class Solver(Single):
         """End all threads and close the data sources; the solver cannot train after that."""
         self._loop.close()
 
+    def __repr__(self) -> str:
+        loop = self._loop
+        what = f'"{loop.net.graph.name}" by {loop.plan.optim.type}'
+        return f"<Solver of {what}: iteration {loop.iter} of {loop.plan.max_iter}, lr {self.lr:g}>"
+
     def __enter__(self) -> Solver:
         return self
 
@@ -201,14 +284,14 @@ class Solver(Single):
     @contextmanager
     def _in_use(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for net in (self.net, *self.test_nets):
+            for net in self._nets:
                 stack.enter_context(net._in_use(new_parameters=True))
             yield
 
     @contextmanager
     def _training(self) -> Iterator[None]:
         rule = self._loop.runtime.rule
-        if any(net._operator.closed for net in (self.net, *self.test_nets)):
+        if any(net._operator.closed for net in self._nets):
             raise UserError("the solver cannot train: the net is closed")
         with self._in_use(), as_raised():
             for parameter in rule.parameters:
@@ -222,6 +305,19 @@ class Solver(Single):
         updates = rule.updates or [None] * len(rule.parameters)
         for parameter, update in zip(rule.parameters, updates, strict=True):
             parameter.value.grad = None if update is None else update.clone()
+
+
+def _is_whole(plan: RunPlan) -> bool:
+    """Whether each rank has the whole net."""
+    return plan.parallel_param.num_stages == plan.parallel_param.num_shards == 1
+
+
+def _check_goes_in_step(plan: RunPlan, ranks: int) -> None:
+    if plan.is_outer and ranks > 1:
+        raise UserError(
+            "with exchange: SGWU, AGWU or ASGD ranks do not train in step, and have no steps in common to be led "
+            "through from Python: bpt.launch(path, ranks), or mpirun … bpt train, runs the whole"
+        )
 
 
 def get_solver(path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None) -> Solver:

@@ -1,9 +1,10 @@
-"""A progress bar over the iterations of a run, on a terminal only."""
+"""A progress bar over the iterations of a run, on a terminal or in a notebook only."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +12,7 @@ from tqdm import tqdm
 
 
 class Progress:
-    """Shows iterations done, speed and loss; silent where stderr is not a terminal.
+    """Shows iterations done, speed and loss; silent where stderr is neither a terminal nor a notebook's.
 
     Args:
         total: iterations of the whole run.
@@ -21,13 +22,14 @@ class Progress:
     """
 
     def __init__(self, total: int, done: int = 0, label: str = "", shown: bool = True) -> None:
-        self._bar: tqdm[Any] = tqdm(
+        notebook = _in_notebook()
+        self._bar: tqdm[Any] = (_notebook_bar() if notebook and shown else tqdm)(
             total=total,
             initial=done,
             desc=label,
             unit="iter",
             file=sys.stderr,
-            disable=not (shown and sys.stderr.isatty()),
+            disable=not (shown and (notebook or sys.stderr.isatty())),
             dynamic_ncols=True,
         )
 
@@ -57,3 +59,18 @@ class Progress:
     ) -> None:
         with suppress(OSError):
             self._bar.close()
+
+
+def _in_notebook() -> bool:
+    """Whether a kernel of Jupyter runs this process."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+def _notebook_bar() -> type[tqdm[Any]]:
+    """A bar of widgets, if there are any; else letters, which a notebook shows, too."""
+    if find_spec("ipywidgets") is None:
+        return tqdm
+    from tqdm.notebook import tqdm as widget  # noqa: PLC0415  warns where there are none
+
+    return widget

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+import bpt
 from bpt.classify.classifier_net import classifier_net
 from bpt.classify.image_input import image_input
 from bpt.classify.pictures import Picture, pictures
@@ -78,6 +79,20 @@ def test_the_accuracy_of_classified_files_is_that_of_the_test(folder: Path, caps
     assert {each["name"] for each in answer["classes"]} == {f"digit {number}" for number in range(10)}
     assert sum(each["probability"] for each in answer["classes"]) == pytest.approx(1)
 
+    net = bpt.Net(deploy, bpt.TEST, weights=weights)  # the same from Python, with parameters as they are now
+    image = net.preprocess("0.png")
+    assert image.shape == (1, 1, 28, 28)
+    np.testing.assert_array_equal(image[0, 0], np.asarray(Image.open("0.png"), np.float32) * 0.00390625)
+    [found] = net.classify("0.png", labels="names.txt", top=10)
+    assert [(guess.number, guess.name) for guess in found.best] == [
+        (each["class"], each["name"]) for each in answer["classes"]
+    ]
+    probabilities = net.forward(data=image)["prob"][0]
+    for guess in found.best:
+        assert guess.value == pytest.approx(probabilities[guess.number], abs=1e-6)
+    net.params["ip2"][1].data[7] += 1000
+    assert net.classify("0.png")[0].best[0].number == 7
+
 
 COLOR = """
 layer { name: "data" type: "ImageData" top: "data" top: "label"
@@ -101,7 +116,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     layer = Net(file_plan("net.prototxt", pb.TEST).graph()).layers[0]
     expected, _ = layer()
     layer.close()
-    net = classifier_net("mirrored.prototxt", batch=2)
+    net = classifier_net(file_plan("mirrored.prototxt", pb.TEST), batch=2)
     found = image_input(net, ())(names)
     np.testing.assert_array_equal(found, expected.numpy())  # nor is it mirrored
 
@@ -116,7 +131,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     write_preprocessing("kept/x", recorded)
     (folder / "mean.binaryproto").unlink()
     (folder / "kept/x_iter_7.caffemodel").touch()
-    net = classifier_net("deploy.prototxt")
+    net = classifier_net(file_plan("deploy.prototxt", pb.TEST))
     np.testing.assert_array_equal(image_input(net, ["kept/x_iter_7.caffemodel"])(names), expected.numpy())
     assert read_preprocessing("kept/x_preprocessing.prototxt").channels == 3
     with pytest.raises(UserError, match=r"nothing says how images were prepared .* --preprocessing FILE"):

@@ -9,6 +9,8 @@ import torch
 from bpt.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.device import CPU
 from bpt.net import Net
+from bpt.plan.nets import file_plan
+from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.net_on_device import make_net
 
 
@@ -48,7 +50,7 @@ def explained(folder: Path, *layers: str) -> ClassifierNet:
     """The net of these layers, by way of a file in ``folder``."""
     path = folder / "net.prototxt"
     path.write_text('name: "small"\n' + "\n".join(layers))
-    return classifier_net(str(path))
+    return classifier_net(file_plan(str(path), pb.TEST))
 
 
 def made(net: ClassifierNet) -> Net:

@@ -10,6 +10,8 @@ import pytest
 from bpt.classify.classifier_net import classifier_net
 from bpt.errors import LayerError, UserError
 from bpt.explain.explained_layer import find_layer, layer_of
+from bpt.plan.nets import file_plan
+from bpt.proto import bpt_pb2 as pb
 from tests.explain.explain_nets import SOFTMAX, conv, explained, input_layer, pool, relu, scores
 from tests.net_cases import PROTOTXT
 
@@ -69,7 +71,7 @@ def test_scores_of_a_fully_convolutional_net(tmp_path: Path) -> None:
     ],
 )
 def test_the_last_layer_with_places_of_known_nets(path: str, layer: str, blob: str, shape: tuple[int, ...]) -> None:
-    net = classifier_net(str(PROTOTXT / path))
+    net = classifier_net(file_plan(str(PROTOTXT / path), pb.TEST))
     edge = find_layer(net)
     assert edge.shape == shape
     if layer:

@@ -1,0 +1,72 @@
+"""Image files for a Net, prepared as those that it was trained with: ``preprocess`` and ``classify``, bpt's own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from bpt.classify.classification import BATCH, Answer, Classifier
+from bpt.classify.classifier_net import classifier_net
+from bpt.classify.image_input import Images, image_input
+from bpt.classify.pictures import pictures
+from bpt.context import PassContext
+from bpt.pycaffe.arguments import Path, checked_count
+
+if TYPE_CHECKING:
+    from bpt.pycaffe.net import Net
+
+
+def preprocess(net: Net, *images: Path, preprocessing: Path = "") -> Images:
+    """What image files become as the net's input, as ``bpt classify`` prepares them.
+
+    The data layer of the net's text says how or, if it has none, ``<snapshot_prefix>_preprocessing.prototxt`` beside
+    the weights that were loaded last::
+
+        net.forward(data=net.preprocess("cat.jpg"))
+
+    Args:
+        images: image files, folders of them, and lists (.txt).
+        preprocessing: a record that says how, whatever the text says.
+
+    Returns:
+        (N, channels, height, width), float32.
+
+    Raises:
+        UserError: nothing says how images are prepared, or what is said does not fit the net.
+        DataError: a file is missing or no image; it is named.
+    """
+    files = [picture.path for picture in pictures([os.fspath(each) for each in images])]
+    return image_input(classifier_net(net._plan), net._weights, os.fspath(preprocessing))(files)
+
+
+def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:
+    """Which classes the net gives most to, for each image, as ``bpt classify`` tells it::
+
+        [answer] = net.classify("cat.jpg", labels="names.txt")
+        print(answer.best[0].name, answer.best[0].value)
+
+    It runs as in the phase TEST, with the net's parameters as they are now, beside the net, whose blobs stay.
+
+    Args:
+        images: image files, folders of them, and lists (.txt).
+        top: so many classes of each.
+        labels: a text with the names of the classes, one a line, from class 0 on.
+        preprocessing: see ``preprocess``.
+
+    Raises:
+        UserError: as ``preprocess``; or the net gives no class scores.
+    """
+    asked = pictures([os.fspath(each) for each in images])
+    core = net._core
+    with net._in_use():
+        classifier = Classifier.of(
+            net._plan,
+            net._weights,
+            net._operator.device,
+            min(len(asked), BATCH),
+            labels=os.fspath(labels),
+            preprocessing=os.fspath(preprocessing),
+            shared=core.values_by_name(),
+            context=PassContext(precision=core.context.precision),
+        )
+        return list(classifier.answers(asked, min(checked_count(top, "classify: top"), classifier.net.classes)))
