@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Under pytest every worker gets one thread: the machine's cores are shared out by -n.
 WORKERS ?= auto
 
-.PHONY: help env demo test test-all check lint types contract bench proto combinations clean
+.PHONY: help env demo test test-all check lint types contract bench proto combinations dist clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -53,5 +53,8 @@ combinations: env  ## write the page of what combines with what anew
 proto: env  ## compile bpt/proto/bpt.proto and bpt/trace/perfetto_trace.proto
 	$(BIN)/python -m bpt.proto.compile
 
+dist: env  ## make wheel and sdist in dist/, and try each in a clean environment
+	PYTHON=$(PYTHON) scripts/make_dist
+
 clean:  ## remove what can be made again, but not data/ and snapshots/
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

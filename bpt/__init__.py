@@ -11,7 +11,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # A library prints nothing; the program that uses it configures logging.
 logging.getLogger("bpt").addHandler(logging.NullHandler())
