@@ -20,10 +20,11 @@ from scripts.networks import (
     resnet_cifar,
     resnet_imagenet,
     sigmoids,
+    ssd,
     vgg,
 )
 
-FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn, resattnet, caffe_examples, sigmoids, fcn, lrcn)
+FAMILIES = (googlenet, vgg, resnet_cifar, resnet_imagenet, bpt_cnn, resattnet, caffe_examples, sigmoids, fcn, lrcn, ssd)
 ROOT = Path(__file__).parents[1] / "prototxt"
 
 

@@ -43,10 +43,10 @@ def picture(random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.
     return np.rint(image.clip(0, 255)).astype(np.uint8), labels[np.newaxis]
 
 
-def distance(shape: str, radius: float, row: float, column: float) -> NDArray[np.float64]:
-    """How far (in pixels) each pixel (SIDE, SIDE) is from the edge of a shape; negative inside."""
+def distance(shape: str, radius: float, row: float, column: float, side: int = SIDE) -> NDArray[np.float64]:
+    """How far (in pixels) each pixel (side, side) is from the edge of a shape; negative inside."""
     away: NDArray[np.float64]
-    down, right = np.mgrid[:SIDE, :SIDE] - np.array([row, column])[:, np.newaxis, np.newaxis]
+    down, right = np.mgrid[:side, :side] - np.array([row, column])[:, np.newaxis, np.newaxis]
     if shape == "circle":
         away = np.hypot(down, right) - radius
     elif shape == "square":

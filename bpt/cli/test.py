@@ -46,7 +46,18 @@ def add_arguments(parser: Parser) -> None:
     add_precision(parser)
     add_state(parser)
     parser.flag("top_k", "report the share of labels among the K best scores", metavar="K[,K...]", default="")
-    parser.flag("per_class", "report the accuracy of each class", action="store_true")
+    parser.flag(
+        "per_class",
+        "report the accuracy of each class, or, of detected objects, the average precision",
+        action="store_true",
+    )
+    parser.flag(
+        "ap_version",
+        "how average precisions of detected objects are taken; default Integral",
+        metavar="VERSION",
+        choices=("11point", "MaxIntegral", "Integral"),
+        default="Integral",
+    )
     parser.flag("confusion", "write the confusion matrix there, as .csv, .png or .svg", metavar="FILE", default="")
     parser.flag(
         "auc", "report the area under the ROC curve of each class against all others, as a mean", action="store_true"
@@ -64,7 +75,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.score.score_model import score
 
     top_k = tuple(_top_k(word) for word in words(arguments.top_k))
-    metrics = Metrics(top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.class_names)
+    metrics = Metrics(
+        top_k, arguments.per_class, arguments.confusion, arguments.auc, arguments.class_names, arguments.ap_version
+    )
     if arguments.class_names and not (metrics.per_class or metrics.confusion):
         raise UsageError("--class_names names the classes of --per_class and --confusion; give one of them, too")
     device = job.begin(gpu=arguments.gpu)

@@ -74,7 +74,10 @@ class Batches(ABC):
         batch = self._read(draw)
         if len(runs) < 2:
             return batch
-        behind = len(draws[0].samples)  # rows of the second run, which stands first in the stream
+        return self._reordered(batch, len(draws[0].samples))
+
+    def _reordered(self, batch: tuple[Tensor, ...], behind: int) -> tuple[Tensor, ...]:
+        """The first ``behind`` samples, which stand first in the stream, behind the others."""
         return tuple(torch.cat((top[behind:], top[:behind]), out=empty(*top.shape)) for top in batch)
 
     @property

@@ -230,7 +230,7 @@ class LmdbWriter:
         """Records put so far."""
         return self._count
 
-    def put(self, datum: pb.Datum, key: str | None = None) -> None:
+    def put(self, datum: pb.Datum | pb.AnnotatedDatum, key: str | None = None) -> None:
         """Add a record under ``key``, by default its number in eight digits."""
         self._pending.append(((key or f"{self._count:08d}").encode(), datum.SerializeToString()))
         self._count += 1

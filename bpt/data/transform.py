@@ -63,7 +63,7 @@ Batch = NDArray[np.float32]
 
 
 class Transform:
-    """``(x - mean) * scale`` on a square crop, perhaps mirrored, as a TransformationParameter says.
+    """``(x - mean) * scale`` on a crop, perhaps mirrored, as a TransformationParameter says.
 
     The crop is at random in TRAIN, in the centre (rounded up and left) in TEST; the mean image is cut at
     the same place. ``mirror`` flips at random in both phases. Random choices depend only on
@@ -82,7 +82,9 @@ class Transform:
         if not np.isfinite([param.scale, *param.mean_value]).all():
             raise UserError("scale and mean_value must be finite")
         self.channels = 3 if param.force_color else 1 if param.force_gray else None  # of decoded images
-        self._crop: int = param.crop_size
+        if bool(param.crop_h) != bool(param.crop_w) or (param.crop_h and param.crop_size):
+            raise UserError("give crop_size, or crop_h and crop_w")
+        self._crop = (param.crop_h or param.crop_size, param.crop_w or param.crop_size)  # (0, 0): none
         self._at_random = phase == pb.TRAIN
         self._mirror = param.mirror
         self._scale = np.float32(param.scale)
@@ -112,8 +114,9 @@ class Transform:
         if self.channels not in (None, channels):
             word = "force_color" if self.channels == 3 else "force_gray"
             raise UserError(f"{word} converts encoded images only; this one is raw, {_show(image)}")
-        if self._crop > min(height, width):
-            raise UserError(f"crop_size {self._crop} is larger than the image {_show(image)}")
+        if self._crop[0] > height or self._crop[1] > width:
+            crop = f"crop_size {self._crop[0]}" if self._crop[0] == self._crop[1] else f"the crop {_show(self._crop)}"
+            raise UserError(f"{crop} is larger than the image {_show(image)}")
         if self._mean is not None and self._mean.shape != image:
             raise UserError(
                 f"the mean image is {_show(self._mean.shape)}, the image {_show(image)}: compute "
@@ -124,7 +127,7 @@ class Transform:
                 f"once, or once for each of the {channels} channels" if channels != 1 else "once for the one channel"
             )
             raise UserError(f"give mean_value {times} of the image {_show(image)}, not {len(self._mean_values)} times")
-        return (channels, self._crop, self._crop) if self._crop else image
+        return (channels, *self._crop) if self._crop[0] else image
 
     def common_shape(self, samples: Sequence[Sample]) -> Shape:
         """The one shape (C, h, w) that all ``samples`` get.
@@ -144,7 +147,7 @@ class Transform:
                 raise DataError(f'record "{sample.key}": {error}') from None
             common = common or shape
             if shape != common:
-                remedy = "" if self._crop else "; set crop_size, or make all images of one size"
+                remedy = "" if self._crop[0] else "; set crop_size, or make all images of one size"
                 raise DataError(
                     f'record "{sample.key}" gives {_show(shape)}, but "{samples[0].key}", '
                     f"the first of its batch, {_show(common)}{remedy}"
@@ -157,8 +160,8 @@ class Transform:
         ``(C, h, w)`` is their ``common_shape``.
         """
         size = out.shape[2:]
-        tops, lefts = self._offsets(samples, draw)
-        flips = self._flips(draw)
+        tops, lefts = self.offsets(samples, draw)
+        flips = self.flips(draw)
         images = [sample.image for sample in samples]
         kinds = {image.dtype for image in images}
         # Gathered as they are, then converted all at once: far cheaper than arithmetic image by image.
@@ -189,9 +192,9 @@ class Transform:
         if self._scale != 1:
             out *= self._scale
 
-    def _offsets(self, samples: Sequence[Sample], draw: Draw) -> tuple[list[int], list[int]]:
+    def offsets(self, samples: Sequence[Sample], draw: Draw) -> tuple[list[int], list[int]]:
         """The upper left corner of each sample's crop."""
-        if not self._crop:
+        if not self._crop[0]:
             return [0] * len(samples), [0] * len(samples)
         room = np.array([sample.image.shape[1:] for sample in samples], np.int64).reshape(-1, 2) - self._crop
         if not self._at_random:
@@ -200,11 +203,19 @@ class Transform:
         lefts = below(room[:, 1] + 1, self._hashes("crop left", draw))
         return tops.tolist(), lefts.tolist()
 
-    def _flips(self, draw: Draw) -> list[int]:
+    def flips(self, draw: Draw) -> list[int]:
+        """Of each sample whether it is mirrored, 0 or 1."""
         if not self._mirror:
             return [0] * len(draw.samples)
         flips: list[int] = below(2, self._hashes("mirror", draw)).tolist()
         return flips
+
+    def mean_colour(self, channels: int) -> NDArray[np.float32]:
+        """What is subtracted from each of so many channels, of a mean image on average; 0 if nothing is."""
+        if self._mean is not None:
+            colour: NDArray[np.float32] = self._mean.mean((1, 2))
+            return colour
+        return np.resize(self._mean_values if len(self._mean_values) else np.zeros(1, np.float32), channels)
 
     def _hashes(self, what: str, draw: Draw) -> NDArray[np.uint64]:
         return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)

@@ -107,6 +107,7 @@ class FileKind(enum.Enum):
     WINDOW_FILE = "window file"
     MATRIX = "infogain matrix"
     MEAN = "mean image"
+    LABEL_MAP = "label map"  # names of classes
     FOLDER = "folder"  # that the paths of a list start from
 
 

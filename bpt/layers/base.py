@@ -59,6 +59,9 @@ class Layer(nn.Module):
     # So many of the tops, the first ones, are sums over samples divided by a number of the whole batch, so that what
     # the ranks have of them adds up. The other tops have axis 0 for the samples.
     sums_over_samples: ClassVar[int] = 0
+    # The tops, by place, whose rows (axis 2) are a list: each names its sample in column 0, counted from the first of
+    # those that are here, and there are as many as the data say.
+    listed: ClassVar[tuple[int, ...]] = ()
     # Why its samples cannot be apart, neither on different ranks nor in micro-batches: a clause, as ``mixes_samples``
     # returns it. Empty if that is no matter of the type alone.
     undivided: ClassVar[str] = ""

@@ -12,16 +12,18 @@ from bpt.proto import bpt_pb2 as pb
 MOST_WORKERS = 256
 OF_ALL_IMAGES = ("scale", "mean_file", "mean_value", "crop_size", "force_color", "force_gray")
 """Fields of ``transform_param`` that are not augmentation: what they do is done to every image, also of a test."""
+_OF_ANNOTATED = ("resize_param", "noise_param", "emit_constraint", "distort_param", "expand_param")
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 
 
 def transform_of(spec: LayerSpec, seed: int = 0) -> Transform:
     """The Transform that ``transform_param`` describes; a LayerError if it cannot be made."""
-    param = spec.param.transform_param
-    if param.num_workers > MOST_WORKERS:
-        raise spec.error(f"num_workers can be at most {MOST_WORKERS}", "transform_param", "num_workers")
+    check_workers(spec)
+    for name in _OF_ANNOTATED:
+        if spec.param.transform_param.HasField(name):
+            raise spec.error(f"{name} is there for layers of type AnnotatedData only", "transform_param", name)
     try:
-        return Transform(param, spec.param.phase, seed)
+        return Transform(spec.param.transform_param, spec.param.phase, seed)
     except UserError as error:
         raise spec.error(str(error), "transform_param") from None
 
@@ -36,6 +38,12 @@ def preprocessing_of(spec: LayerSpec, channels: int, size: Shape) -> pb.ImagePre
             own = found.transform_param
             own.mean_value.extend(value) if field.name == "mean_value" else setattr(own, field.name, value)
     return found
+
+
+def check_workers(spec: LayerSpec) -> None:
+    """Raise a LayerError if the text asks for too many workers."""
+    if spec.param.transform_param.num_workers > MOST_WORKERS:
+        raise spec.error(f"num_workers can be at most {MOST_WORKERS}", "transform_param", "num_workers")
 
 
 def notice_old_fields(spec: LayerSpec, field: str, but: tuple[str, ...] = ()) -> None:

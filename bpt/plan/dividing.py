@@ -86,6 +86,15 @@ def violations_in_test(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> I
     yield from _divided(graph, _within_replica(plan.parallel_param), "tests", replicas)
 
 
+def violations_on_stages(plan: RunPlan, graph: LayerGraph) -> Iterator[Violation]:
+    """Layers whose tops no stage could expect of another one, as the data say how many rows these have."""
+    stages = plan.parallel_param.num_stages
+    for node in graph.nodes if stages > 1 else ():
+        if any(place < len(node.tops) for place in LAYERS[node.type].listed):
+            why = f"the rows that {node.type} makes are as many as the data say, and stages send blobs of known shapes"
+            yield _of_layer(node, why, "set num_stages: 1; the ranks then divide batches")
+
+
 def gathering(graph: LayerGraph, param: PipelineSpec) -> frozenset[int]:
     """The layers of a training net that run once for all micro-batches of a pass: they need all samples at once.
 

@@ -202,6 +202,9 @@ class RunPlan:
     test_interval: int = 0
     test_compute_loss: bool = False
     test_initialization: bool = True
+    eval_type: str = "classification"
+    ap_version: str = "Integral"
+    show_per_class_result: bool = False
     optim: OptimSpec = OptimSpec()  # noqa: RUF009
     display: int = 0
     average_loss: int = 1

@@ -17,7 +17,7 @@ from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph
 from bpt.optim import lr_policy, unused_settings
 from bpt.optim import rules as update_rules
-from bpt.plan import dividing, fault_rules, test_output_rules
+from bpt.plan import detection_rules, dividing, fault_rules, test_output_rules
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
@@ -30,6 +30,7 @@ def violations(plan: RunPlan) -> list[Violation]:
     """Why nobody can run ``plan``, whatever its nets, ranks and devices; no file is looked at."""
     return [
         *_loop(plan),
+        *detection_rules.violations(plan),
         *_topology(plan),
         *outer_rules.violations(plan),
         *pipeline_rules.violations(plan),
@@ -112,6 +113,10 @@ def violations_of_net(
         found += dividing.violations_in_training(plan, graph, replicas) if trains else []
         for test in tests if trains else (graph, *tests):
             found += dividing.violations_in_test(plan, test, replicas)
+    for net in (graph, *tests):
+        found += dividing.violations_on_stages(plan, net)
+    for test in tests if trains else ():
+        found += detection_rules.violations_of_test(plan, test)
     if parallel.num_shards > 1:
         for net in (graph, *tests):
             found += model_parallel.violations(net)

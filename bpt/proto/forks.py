@@ -52,29 +52,29 @@ NO_EFFECT: dict[str, dict[str, str]] = {
         ),
         "store_blobs_in_old_format": "snapshots have the format that all Caffes read",
         "test_and_snapshot_last_epochs": "test_interval and snapshot say when",
-        "ap_version": "tests are of classifications",
-        "show_per_class_result": "tests are of classifications",
     },
     "ConvolutionParameter": {"conv_algorithm": _KERNELS},
+    "DetectionOutputParameter": dict.fromkeys(
+        ("save_output_param", "visualize", "visualize_threshold", "save_file"), "bpt detect writes and draws boxes"
+    ),
     "DataParameter": {"threads": _READING, "parser_threads": _READING, "cache": _READING, "precache": _READING},
 }
 """Fields without a meaning here, by their message, and why that is right. ``engine`` inside of a layer's settings is
 passed over in silence, as Caffe's is."""
 
-_IN_DATA = "images are transformed by scale, mirror, crop_size and mean alone"
+_BY_SIZE = "AnnotatedData resizes by resize_param, ImageData by new_height and new_width"
+_OF_OPENCV = "write the data set with such images"
 REFUSED: dict[str, dict[str, str]] = {
     "SolverParameter": {
-        "eval_type": 'only "classification" is there',
         "disabled_update": "nothing would be trained; bpt time --solver measures iterations",
         "test_offset": "tests are due at the multiples of test_interval",
     },
     "FillerParameter": {"scale": "write the filler as gaussian, with std"},
-    "TransformationParameter": dict.fromkeys(
-        (
-            "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param",
-            "random_resize_param", "random_aspect_ratio_param",
-        ),
-        _IN_DATA,
+    "TransformationParameter": dict.fromkeys(("random_resize_param", "random_aspect_ratio_param"), _BY_SIZE),
+    "ResizeParameter": dict.fromkeys(("height_scale", "width_scale"), "crop_h and crop_w of transform_param do that"),
+    "NoiseParameter": dict.fromkeys(("clahe", "convert_to_hsv", "convert_to_lab"), _OF_OPENCV),
+    "DetectionEvaluateParameter": dict.fromkeys(
+        ("name_size_file", "resize_param"), "boxes are compared in parts of the image, where they overlap alike"
     ),
     "ImageDataParameter": dict.fromkeys(("ignore_label", "label_type"), "it is a setting of ImageSegData"),
     "DropoutParameter": {

@@ -49,11 +49,29 @@ class Outputs:
         Args:
             values: this rank's, by edge index.
         """
+        here = [edge for edge in self.edges if edge.index in values]
         if self._samples.size == self._stages.size == 1:
-            return {edge.blob: values[edge.index].float() for edge in self.edges}
-        own = {edge.blob: self._combine(edge, values[edge.index].float().cpu().contiguous()) for edge in self.edges}
+            return {edge.blob: values[edge.index].float() for edge in here}
+        own = {edge.blob: self._combine(edge, values[edge.index].float().cpu().contiguous()) for edge in here}
         found = {blob: value for stage in self._stages.allgather(own) for blob, value in stage.items()}
         return {edge.blob: found[edge.blob] for edge in self._net.graph.outputs if edge.blob in found}
+
+    def listed(self, values: Mapping[int, Tensor]) -> dict[str, Tensor]:
+        """Blob name → the rows (1, 1, number, columns) of all ranks, one rank's behind the other's.
+
+        Args:
+            values: this rank's, by edge index.
+        """
+        own = {edge.blob: self._rows(values[edge.index]) for edge in self.edges if edge.index in values}
+        found = {blob: rows for stage in self._stages.allgather(own) for blob, rows in stage.items()}
+        return {edge.blob: found[edge.blob] for edge in self._net.graph.outputs if edge.blob in found}
+
+    def _rows(self, value: Tensor) -> Tensor:
+        value = value.cpu().contiguous()
+        counts = self._samples.allgather(value.numel())
+        whole = value.new_empty(sum(counts))
+        self._samples.Allgatherv(value.numpy(), whole.numpy(), counts)
+        return whole.view(1, 1, -1, value.shape[-1])
 
     def total(self, loss: float) -> float:
         """The sum of a loss of this rank and those of the others."""

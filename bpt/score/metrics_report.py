@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +20,7 @@ from bpt.comm.base import Communicator
 from bpt.errors import FileError, UserError
 from bpt.metrics import Confusion, ConfusionWatch, ScoreWatch
 from bpt.metrics.classifier import classifying_node, find_classifier
+from bpt.metrics.detection_scores import is_evaluated
 from bpt.net import Net
 from bpt.proto.atomic import atomic_file, check_place
 from bpt.proto.files import UnreadableError, read_bytes
@@ -100,10 +101,11 @@ class Metrics:
 
     Attributes:
         top_k: numbers of best scores, among which the label may be.
-        per_class: the accuracy of each class.
+        per_class: the accuracy of each class; of a net that detects objects, the average precision.
         confusion: a file for the confusion matrix, which ``check_path`` has found good.
         auc: the macro AUC.
         class_names: a text file with the name of a class on each line; else they are numbers.
+        ap_version: how average precisions are taken; one of ``AP_VERSIONS``.
     """
 
     top_k: tuple[int, ...] = ()
@@ -111,6 +113,7 @@ class Metrics:
     confusion: str = ""
     auc: bool = False
     class_names: str = ""
+    ap_version: str = "Integral"
 
     @property
     def counts(self) -> bool:
@@ -133,6 +136,10 @@ class MetricsReport:
 
     def __init__(self, net: Net, metrics: Metrics, model: str) -> None:
         self._metrics = metrics
+        detects = any(is_evaluated(net.graph, edge) for edge in net.graph.outputs)
+        if detects and metrics.per_class:  # the test itself tells the precision of each class
+            metrics = replace(metrics, per_class=False)
+            self._metrics = metrics
         self._confusions = ConfusionWatch(net) if metrics.counts else None
         self._scores = ScoreWatch(net) if metrics.auc else None
         self._watching = ExitStack()

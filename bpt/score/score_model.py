@@ -87,10 +87,15 @@ def score(
 
             operator = SegmentOperator(net, per_layer(graph) if graph.debug_info else whole(graph), device)
             outputs = Outputs(net, samples)
-            scores = run_test(operator, iterations, each=show, debug=graph.debug_info, outputs=outputs)
+            scores = run_test(
+                operator, iterations, each=show, debug=graph.debug_info, outputs=outputs, ap_version=metrics.ap_version
+            )
         assert scores is not None
         LOG.info("Loss: %s", number(scores.loss))
-        for edge in graph.outputs:
+        for precisions in scores.precisions.values() if metrics.per_class else ():
+            for label, value in precisions.by_label.items():
+                LOG.info("class%d: %s", label, number(value))
+        for edge in (edge for edge in graph.outputs if edge.blob in scores.outputs):
             for element in scores.outputs[edge.blob].flatten().tolist():
                 LOG.info("%s = %s%s", edge.blob, number(element), loss_note(edge.loss_weight, element))
         if world.rank == 0 or samples.size > 1:

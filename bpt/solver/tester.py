@@ -38,12 +38,17 @@ class Tester:
         LOG.info("Iteration %d, Testing %s (#%d)", iteration, "average of weights" if averaged else "net", index)
         _, operator, outputs = self.nets[index]
         batches, debug = self.plan.test_iter[index], self.plan.debug_info
-        scores = run_test(operator, batches, self.stop, debug=debug, outputs=outputs, iteration=iteration)
+        scores = run_test(
+            operator, batches, self.stop, None, debug, outputs, iteration=iteration, ap_version=self.plan.ap_version
+        )
         if scores is None:
             LOG.info("Test interrupted.")
             return None
         if self.plan.test_compute_loss:
             LOG.info("%s loss: %s", "Average" if averaged else "Test", number(scores.loss))
+        for precisions in scores.precisions.values() if self.plan.show_per_class_result else ():
+            for label, precision in precisions.by_label.items():
+                LOG.info("class%d: %s", label, number(precision))
         for line in output_lines(operator.net.graph, scores.outputs, "Average" if averaged else "Test"):
             LOG.info("%s", line)
         return scores

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec
 
+import torch
 from hypothesis import strategies as some
 from torch import Tensor
 
@@ -34,10 +35,19 @@ class Case:
     shapes_by_data: bool = False  # axis 0 of the tops depends on the data
     by_batch: bool = False  # it normalises over the samples that it is given
     own_rule: bool = False  # its parameters follow a rule of their own, which is not the gradient of a top
+    common: tuple[int, ...] = ()  # bottoms that are those of all samples
+    listed: tuple[int, ...] = ()  # bottoms whose rows (axis 2) name their sample in column 0
 
     @property
     def shapes(self) -> list[Shape]:
         return [tuple(bottom.shape) for bottom in self.bottoms]
+
+    def of(self, samples: Sequence[int]) -> list[Tensor]:
+        """The bottoms of these samples."""
+        return [
+            bottom if index in self.common else _named(bottom, samples) if index in self.listed else bottom[samples]
+            for index, bottom in enumerate(self.bottoms)
+        ]
 
     def graph(self) -> LayerGraph:
         """A net of the layer "L" behind an Input that has its bottoms.
@@ -57,6 +67,17 @@ class Case:
         """The layer in float64, its parameters in [0.5, 1.5)."""
         layer = randomise(Net(self.graph(), context or PassContext(seed=7)).layers[-1]).double()  # type: ignore[arg-type]
         return layer.requires_grad_(False) if self.own_rule else layer
+
+
+def _named(rows: Tensor, samples: Sequence[int]) -> Tensor:
+    """The rows (1, 1, number, …) that name one of ``samples``, by its place among these; else one row of -1."""
+    found = []
+    for place, sample in enumerate(samples):
+        own = rows[:, :, rows[0, 0, :, 0] == sample].clone()
+        own[..., 0] = place
+        found.append(own)
+    whole = torch.cat([*found, rows[:, :, :0]], 2)
+    return whole if whole.numel() else torch.full_like(rows[:, :, :1], -1)
 
 
 CASES: dict[str, some.SearchStrategy[Case]] = {}

@@ -58,7 +58,7 @@ def check_samples_one_by_one(layer: Layer, case: Case) -> None:
 
     def on_rank(context: PassContext) -> Results:
         rows = rows_of(context.share(case.shapes[0][0]))
-        return run(case.layer(context), case, [bottom[rows] for bottom in case.bottoms], rows)
+        return run(case.layer(context), case, case.of(rows), rows)
 
     parts = on_ranks(counts, on_rank)
     assert len(parts) == len(shares_of(counts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from hypothesis import strategies as some
 from torch import Tensor
 
@@ -102,6 +103,42 @@ def _contrastive_loss(draw: some.DrawFn, kind: str) -> Case:
     # As many features, perhaps in other axes.
     other = draw(some.sampled_from([shape, (*shape, 1)]))
     return Case(text, (*filled([shape, other]), alike), constant=(2,))
+
+
+@cases("MultiBoxLoss")
+def _multibox_loss(draw: some.DrawFn, kind: str) -> Case:
+    # Which boxes count does not change within a step: no two losses are equal, and prior boxes are matched, which get
+    # no diff, as do objects.
+    priors, classes, images = draw(some.integers(2, 4)), draw(some.integers(2, 3)), draw(some.integers(1, 2))
+    mining = draw(some.sampled_from(["NONE", "MAX_NEGATIVE", "HARD_EXAMPLE"]))
+    shared = mining != "NONE" or draw(flags)
+    side = torch.arange(priors, dtype=torch.float64)[:, None]
+    boxes = torch.cat((side / 5, side / 6, side / 5 + 0.4, side / 6 + 0.35), 1)
+    variances = torch.full_like(boxes, 0.5)
+    objects = [
+        [image, draw(some.integers(1, classes - 1)), 0, *(boxes[image] + 0.03).tolist(), 0] for image in range(images)
+    ]
+    text = body(
+        kind,
+        "multibox_loss_param",
+        num_classes=classes,
+        share_location=shared,
+        mining_type=mining,
+        code_type=draw(some.sampled_from(["CORNER", "CENTER_SIZE", "CORNER_SIZE"])),
+        loc_loss_type=draw(some.sampled_from(["L2", "SMOOTH_L1"])),
+        conf_loss_type=draw(some.sampled_from(["SOFTMAX", "LOGISTIC"])),
+        encode_variance_in_target=draw(flags),
+        bp_inside=draw(flags),
+        sample_size=draw(some.integers(1, 4)),
+        loc_weight=draw(some.sampled_from([1, 2])),
+    )
+    predicted = filled([(images, priors * 4 * (1 if shared else classes)), (images, priors * classes)])
+    prior = torch.stack((boxes, variances)).reshape(1, 2, -1)
+    rows = torch.tensor(objects, dtype=torch.float64)[None, None]
+    normalizer = draw(
+        some.sampled_from(["", " loss_param { normalization: BATCH_SIZE }", " loss_param { normalization: FULL }"])
+    )
+    return Case(text + normalizer, (*predicted, prior, rows), constant=(2, 3), common=(2,), listed=(3,))
 
 
 def _classes(shape: Shape) -> int:

@@ -33,6 +33,7 @@ WITHOUT_GRADIENT = {
     **WHY,
     "HDF5Output": SINK,
     "Silence": SINK,
+    "AnnotatedData": SOURCE,
     "Data": SOURCE,
     "DummyData": SOURCE,
     "HDF5Data": SOURCE,

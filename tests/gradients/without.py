@@ -11,6 +11,13 @@ BLOB = torch.rand(SHAPE, generator=torch.Generator().manual_seed(1), dtype=torch
 LABELS = torch.tensor([0, 2, 1, 1, 0], dtype=torch.float64).reshape(5, 1).expand(5, 4)
 REGIONS = torch.tensor([[0, 0, 0, 3, 3], [0, 2, 1, 5, 6], [1, 1, 1, 4, 2], [1, 0, 0, 9, 9], [0, 4, 4, 6, 6]]).double()
 
+_MAP, _IMAGES = torch.zeros(2, 8, 2, 3, dtype=torch.float64), torch.zeros(2, 3, 20, 30, dtype=torch.float64)
+_CORNERS = torch.tensor([[0.1, 0.1, 0.5, 0.5], [0.4, 0.3, 0.9, 0.8]], dtype=torch.float64)
+_PRIORS = torch.stack((_CORNERS, torch.full_like(_CORNERS, 0.1))).reshape(1, 2, 8)
+_SCORES = torch.tensor([[0.1, 0.9, 0.7, 0.3], [0.6, 0.4, 0.2, 0.8]], dtype=torch.float64)
+_FOUND = torch.tensor([[0, 1, 0.9, 0.1, 0.1, 0.5, 0.5], [1, 1, 0.8, 0.4, 0.3, 0.9, 0.8]], dtype=torch.float64)
+_OBJECTS = torch.tensor([[0, 1, 0, 0.1, 0.1, 0.5, 0.6, 0]], dtype=torch.float64)
+
 CASES_WITHOUT = {
     "Accuracy": Case(body("Accuracy"), (BLOB, LABELS)),
     "ArgMax": Case(body("ArgMax"), (BLOB,)),
@@ -19,6 +26,14 @@ CASES_WITHOUT = {
         (REGIONS, BLOB[:, 0, 0], LABELS[:, 0], BLOB[:, :, 0]),
         tops=2,
     ),
+    "DetectionEvaluate": Case(
+        body("DetectionEvaluate", "detection_evaluate_param", num_classes=2), (_FOUND[None, None], _OBJECTS[None, None])
+    ),
+    "DetectionOutput": Case(
+        body("DetectionOutput", "detection_output_param", num_classes=2, code_type="CENTER_SIZE"),
+        (BLOB.flatten()[:16].reshape(2, 8), _SCORES, _PRIORS),
+    ),
+    "PriorBox": Case(body("PriorBox", "prior_box_param", min_size=5, aspect_ratio=2), (_MAP, _IMAGES)),
     "SegAccuracy": Case(body("SegAccuracy"), (BLOB.unsqueeze(3), LABELS.unsqueeze(1))),
     "Threshold": Case(body("Threshold"), (BLOB,)),
 }
@@ -26,6 +41,9 @@ WHY = {
     "Accuracy": "counts",
     "ArgMax": "gives indices",
     "BoxAnnotatorOHEM": "chooses labels",
+    "DetectionEvaluate": "counts",
+    "DetectionOutput": "gives what it has found",
+    "PriorBox": "makes of shapes alone",
     "SegAccuracy": "counts",
     "Threshold": "is constant but for a jump; it never runs backward",
 }

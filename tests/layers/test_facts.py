@@ -11,7 +11,9 @@ from torch import Tensor
 from bpt.context import PassContext
 from bpt.errors import LayerError
 from bpt.layers import LAYERS, Layer
+from bpt.layers.layer_text import settings_of
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto import forks
 from bpt.share import Share
 from tests.gradients import (  # noqa: F401  (they enter their cases)
     blobs,
@@ -38,16 +40,20 @@ drawn = settings(
 )
 
 OF_ALL = "what it makes is of all samples together"
+NAMED = "its rows name their sample"
 DRAWS = "it draws for the samples that it sees"
 # Types that are not, or not always, split by samples, and why.
 NOT_BY_SAMPLE = {
     "BN": OF_ALL,
     "BatchNorm": OF_ALL,
     "BatchReindex": OF_ALL,
+    "DetectionEvaluate": NAMED,
+    "DetectionOutput": NAMED,
     "Dropout": DRAWS,
     "Embed": "each part would make a gradient of all weights",
     "Filter": OF_ALL,
     "Pooling": DRAWS,
+    "PriorBox": "it makes the same for all samples",
     "Python": "who knows",
     "Reshape": "its text may tell the number of samples; and it costs nothing",
     "SPP": DRAWS,
@@ -235,12 +241,20 @@ def test_a_bias_blob_is_added_to_whole_channels(kind: str, data: some.DataObject
 def test_every_field_of_the_schema_that_says_where_a_file_lies_is_some_layers() -> None:
     """What a layer reads and does not name is not compared between hosts, and bpt doctor does not see it."""
     named = {place for kind in LAYERS for place, _ in LAYERS[kind].files}
+    read = {field for kind in LAYERS for field in (settings_of(kind), *LAYERS[kind].reads)}
+    passed_over = {
+        (message, name)
+        for table in (forks.NO_EFFECT, forks.REFUSED)
+        for message, fields in table.items()
+        for name in fields
+    }
     found = {
         f"{field.name}.{inner.name}"
         for field in pb.LayerParameter.DESCRIPTOR.fields
-        if field.message_type is not None
+        if field.message_type is not None and field.name in read
         for inner in field.message_type.fields
-        if inner.name in ("source", "root_folder") or inner.name.endswith("_file")
+        if (inner.name in ("source", "root_folder") or inner.name.endswith("_file"))
+        and (field.message_type.name, inner.name) not in passed_over
     }
     old = {f"{field}.mean_file" for field in ("data_param", "image_data_param", "window_data_param")}
     # Of types that are not there yet.

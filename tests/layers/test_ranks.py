@@ -415,15 +415,57 @@ def test_slice_and_silence_mix_samples() -> None:
     assert silence.mixes_samples(silence.spec, [(), (4, 3)]) == ""
 
 
+@pytest.mark.parametrize("counts", [(2, 0, 1), (0, 3)])
+def test_objects_as_boxes(counts: tuple[int, ...]) -> None:
+    """The loss of predicted boxes, divided by the matches of all ranks; what is found, and which of that is right."""
+    generator = torch.Generator().manual_seed(3)
+    corners = torch.rand(6, 2, generator=generator) / 2
+    priors = torch.cat((corners, corners + 0.4), 1)
+    prior = torch.stack((priors, torch.full_like(priors, 0.1))).view(1, 2, -1)
+    rows = [[0.0, 1, 0, *priors[0], 0], [0, 2, 1, *priors[3], 0], [1, 1, 0, *priors[4], 0], [2, 2, 0, *priors[1], 1]]
+    offsets, scores = (torch.randn(3, 6 * size, generator=generator, requires_grad=True) for size in (4, 3))
+    bodies = (
+        'type: "MultiBoxLoss" multibox_loss_param { num_classes: 3 }',
+        'type: "DetectionOutput" detection_output_param { num_classes: 3 keep_top_k: 4 }',
+        'type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3 evaluate_difficult_gt: false }',
+    )
+    shapes = [(3, 24), (3, 18), (1, 2, 24), (1, 1, 4, 8)]
+    used = (shapes, shapes[:3], [(1, 1, 1, 7), shapes[3]])
+
+    def run(context: PassContext, samples: Sequence[int]) -> tuple[list[Tensor], ...]:
+        loss, output, evaluate = (one_layer(b, *s, context=context) for b, s in zip(bodies, used, strict=True))
+        mine = [[place, *row[1:]] for place, sample in enumerate(samples) for row in rows if row[0] == sample]
+        objects = torch.tensor(mine or [[-1.0] * 8])[None, None]
+        own = [blob[list(samples)].detach().requires_grad_() for blob in (offsets, scores)]
+        value = loss(*own, prior, objects)
+        diffs = torch.autograd.grad(value, own)
+        found = output(own[0], own[1].detach().view(-1, 6, 3).softmax(2).flatten(1), prior)
+        judged = evaluate(found, objects)[0, 0]
+        real = judged[judged[:, 0] >= 0]
+        real[:, 0] = torch.tensor(samples)[real[:, 0].long()] if len(real) else real[:, 0]
+        return [value.detach(), *diffs], [judged[judged[:, 0] < 0], real]
+
+    whole, (objects, judged) = run(PassContext(SEED), range(3))
+    ranks = on_ranks(counts, lambda context: run(context, rows_of(context.split(3))))
+    torch.testing.assert_close(sum(rank[0][0] for rank in ranks), whole[0])
+    for index in (1, 2):
+        torch.testing.assert_close(whole_of([rank[0][index] for rank in ranks], counts), whole[index])
+    assert sum(rank[1][0][:, 2] for rank in ranks).tolist() == objects[:, 2].tolist() == [2, 1]
+    torch.testing.assert_close(torch.cat([rank[1][1] for rank in ranks]), judged)
+    assert len(judged) == 12
+
+
 def test_every_layer_type_has_been_here() -> None:
     """A new type needs a case above, or a reason why it cannot have one."""
     seen = {case.body.split('"')[1] for case in ALL.values()} | {"Axpy", "ContrastiveLoss", "Silence"}
     seen |= {"HingeLoss", "MultinomialLogisticLoss"}
     seen |= {"CenterLoss", "Crop"}
     seen |= {"BoxAnnotatorOHEM", "PSROIPooling", "ROIAlign", "ROIPooling"}  # their regions keep a batch together
+    seen |= {"Crop", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate"}
+    seen |= {"PriorBox"}  # it makes of shapes alone, the same for all samples
     seen |= {"Embed"}  # test_embed.py has its ranks: its bottom gets no diff
     seen |= {"BatchReindex", "Filter", "LSTM", "LSTMUnit", "Parameter", "RNN"}  # they refuse; their own tests say how
-    sources = {"Data", "DummyData", "HDF5Data", "ImageData", "Input", "VolumeData", "WindowData"}
+    sources = {"AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "VolumeData", "WindowData"}
     sources |= {"HDF5Output", "MemoryData"}  # they are for one process
     assert set(LAYERS) == seen | sources
 

@@ -114,7 +114,7 @@ def test_infinite_and_undefined_numbers() -> None:
         '{"Settled": {"worker": 1, "engine": 2, "more": 3}}',
         '{"Settled": [1, 2]}',
         '{"Cut": ' * 100_000,
-        '[' * 100_000,
+        "[" * 100_000,
     ],
 )
 def test_garbage(line: str) -> None:

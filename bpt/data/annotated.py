@@ -1,0 +1,106 @@
+"""AnnotatedDatum, the record of SSD's databases: an image, and the objects in it as boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from bpt.data.datum import decode_datum, encode_datum
+from bpt.data.lmdb_file import LmdbSource, Record
+from bpt.data.source import Image
+from bpt.errors import DataError
+from bpt.proto import bpt_pb2 as pb
+
+Objects = NDArray[np.float32]
+"""Rows (label, instance, xmin, ymin, xmax, ymax, difficult), boxes in parts of the image: (G, 7)."""
+COLUMNS = 7
+BOX = slice(2, 6)
+
+
+class AnnotatedSample(NamedTuple):
+    """One record; ``key`` is its name in messages, ``label`` that of its Datum."""
+
+    key: str
+    image: Image
+    label: float
+    objects: Objects
+
+
+def decode_annotated(record: bytes, channels: int | None = None) -> tuple[Image, float, Objects]:
+    """The image, its label and its objects; see ``decode_datum``.
+
+    Raises:
+        DataError: not an AnnotatedDatum, its Datum cannot be used, or a box is none.
+    """
+    try:
+        annotated = pb.AnnotatedDatum.FromString(record)
+    except DecodeError:
+        raise DataError("not an AnnotatedDatum, or a damaged one") from None
+    if not annotated.HasField("datum"):
+        raise DataError("an AnnotatedDatum without an image; is this an LMDB of plain Datum records, for a Data layer?")
+    image, label = decode_datum(annotated.datum.SerializeToString(), channels)
+    rows = [
+        (group.group_label, one.instance_id, *_corners(one.bbox), one.bbox.difficult)
+        for group in annotated.annotation_group
+        for one in group.annotation
+    ]
+    objects = np.array(rows, np.float32).reshape(-1, COLUMNS)
+    if not np.isfinite(objects).all():
+        raise DataError("a box with a corner that is not finite")
+    return image, label, objects
+
+
+def _corners(box: pb.NormalizedBBox) -> tuple[float, float, float, float]:
+    return box.xmin, box.ymin, box.xmax, box.ymax
+
+
+def encode_annotated(image: Image, objects: Objects) -> pb.AnnotatedDatum:
+    """The record of an ``image`` (C, H, W) and of its ``objects`` (G, 7), those of a label in one group."""
+    annotated = pb.AnnotatedDatum(datum=encode_datum(image, 0), type=pb.AnnotatedDatum.BBOX)
+    for label in dict.fromkeys(objects[:, 0].tolist()):
+        group = annotated.annotation_group.add(group_label=int(label))
+        for _, instance, xmin, ymin, xmax, ymax, difficult in objects[objects[:, 0] == label].tolist():
+            box = pb.NormalizedBBox(xmin=xmin, ymin=ymin, xmax=xmax, ymax=ymax, difficult=bool(difficult))
+            group.annotation.add(instance_id=int(instance), bbox=box)
+    return annotated
+
+
+class AnnotatedSource:
+    """The AnnotatedDatum records of the LMDB in the folder ``path``; see LmdbSource."""
+
+    def __init__(self, path: str, *, random_access: bool = False, channels: int | None = None) -> None:
+        self.path = path
+        self._records = LmdbSource(path, random_access=random_access)
+        self._channels = channels
+        self.glance = self._records.glance
+        self.close = self._records.close
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def begin(self, index: int) -> Callable[[], AnnotatedSample]:
+        """Read record ``index``; any thread may decode it, by calling the result."""
+        return partial(self._sample, self._records.record(index))
+
+    def read(self, index: int) -> AnnotatedSample:
+        return self.begin(index)()
+
+    def has_boxes(self) -> bool:
+        """Whether the first record says that boxes belong to it."""
+        record = self._records.record(0).datum
+        try:
+            return pb.AnnotatedDatum.FromString(record).HasField("type")
+        except DecodeError:
+            return False
+
+    def _sample(self, record: Record) -> AnnotatedSample:
+        key = record.key.decode("ascii", "backslashreplace")
+        try:
+            return AnnotatedSample(key, *decode_annotated(record.datum, self._channels))
+        except DataError as error:
+            raise DataError(f'{self.path}: record "{key}": {error}') from None

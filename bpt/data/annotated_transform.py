@@ -1,0 +1,125 @@
+"""What is done to images and their objects before a detection net sees them (SSD's Caffe: AnnotatedDataLayer)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bpt.data.annotated import AnnotatedSample, Objects
+from bpt.data.batch_samplers import check_sampler, sampled_part
+from bpt.data.distortion import Distortion
+from bpt.data.noise import Noise
+from bpt.data.object_boxes import WHOLE, Box, cut, mirrored
+from bpt.data.resizing import Resizing
+from bpt.data.sample_draws import SampleDraws
+from bpt.data.sampler import Draw
+from bpt.data.source import Image, Sample
+from bpt.data.transform import Batch, Transform
+from bpt.errors import DataError, UserError
+from bpt.graph.spec import Shape
+from bpt.proto import bpt_pb2 as pb
+
+_LEAST_EXPANSION = 1.01
+
+
+class AnnotatedTransform:
+    """In SSD's order: colours distorted; the image put into a larger one; a part of it cut out, drawn by the
+    ``samplers``; resized; noise; then what Transform does: crop, mirror, mean, scale. The objects' boxes follow, and
+    ``emit_constraint`` says which of them stay when something is cut.
+
+    What is drawn depends on (``seed``, epoch, sample) only.
+
+    Raises:
+        UserError: settings that contradict each other.
+        FileError: ``mean_file`` cannot be used.
+    """
+
+    def __init__(
+        self, param: pb.TransformationParameter, phase: int, samplers: Sequence[pb.BatchSampler] = (), seed: int = 0
+    ) -> None:
+        self.last = Transform(param, phase, seed)
+        self._param, self._seed, self._samplers = param, seed, samplers
+        self._distortion = Distortion(param.distort_param) if param.HasField("distort_param") else None
+        self._resizing = Resizing(param.resize_param) if param.HasField("resize_param") else None
+        self._noise = Noise(param.noise_param) if param.HasField("noise_param") else None
+        self._emit = param.emit_constraint if param.HasField("emit_constraint") else None
+        self._largest = param.expand_param.max_expand_ratio if param.HasField("expand_param") else 1.0
+        if self._largest < 1:
+            raise UserError(f"expand_param: max_expand_ratio {self._largest:g} must be at least 1")
+        for sampler in samplers:
+            check_sampler(sampler)
+
+    def infer(self, image: Shape) -> Shape:
+        """The shape (C, h, w) that an image of shape (C, H, W) gets, if all get one.
+
+        Raises:
+            UserError: the image does not fit the crop or the mean.
+        """
+        return self.last.infer((image[0], *self._resizing.size) if self._resizing else image)
+
+    def prepared(self, sample: AnnotatedSample, epoch: int, index: int) -> tuple[Sample, Objects]:
+        """What there is to crop, mirror and normalise of sample ``index`` of the source, and the objects in it.
+
+        Raises:
+            DataError: the record's pixels are no 8-bit ones, where these are needed.
+        """
+        draws = SampleDraws(self._seed, epoch, index)
+        image, objects = sample.image, sample.objects
+        if self._needs_bytes and image.dtype != np.uint8:
+            raise DataError(f'record "{sample.key}" has float_data; only 8-bit images are resized and distorted')
+        if self._distortion:
+            image = self._distortion(image, draws)  # type: ignore[arg-type]
+        if self._largest >= _LEAST_EXPANSION and draws.happens(self._param.expand_param.prob):
+            image, objects = self._expanded(image, objects, draws)
+        if self._samplers:
+            part = sampled_part(self._samplers, objects, draws)
+            if part is not None:
+                image, objects = _part_of(image, part), cut(objects, part, self._emit)
+        if self._resizing:
+            image, objects = self._resizing(image, objects, draws)  # type: ignore[arg-type]
+        if self._noise:
+            image = self._noise(image, draws)  # type: ignore[arg-type]
+        return Sample(sample.key, image, sample.label), objects
+
+    def __call__(self, samples: Sequence[Sample], objects: Sequence[Objects], draw: Draw, out: Batch) -> list[Objects]:
+        """Transform prepared ``samples`` into ``out`` (B, C, h, w); their objects as they are in there."""
+        self.last(samples, draw, out)
+        tops, lefts = self.last.offsets(samples, draw)
+        size = out.shape[2:]
+        made = []
+        for sample, own, top, left, flip in zip(samples, objects, tops, lefts, self.last.flips(draw), strict=True):
+            seen = cut(own, _window(sample.image.shape[1:], top, left, size), self._emit)
+            made.append(mirrored(seen) if flip else seen)
+        return made
+
+    @property
+    def _needs_bytes(self) -> bool:
+        return bool(self._distortion or self._resizing or self._noise)
+
+    def _expanded(self, image: Image, objects: Objects, draws: SampleDraws) -> tuple[Image, Objects]:
+        """The image at a place that is drawn in a larger one of the mean's colour, and its objects in parts of that."""
+        ratio = draws.uniform(1, self._largest)
+        channels, height, width = image.shape
+        rows, columns = int(height * ratio), int(width * ratio)
+        top, left = draws.below(rows - height + 1), draws.below(columns - width + 1)
+        larger = np.empty((channels, rows, columns), image.dtype)
+        larger[...] = self.last.mean_colour(channels)[:, None, None]
+        larger[:, top : top + height, left : left + width] = image
+        part = np.array((-left, -top, columns - left, rows - top)) / np.array((width, height) * 2)
+        return larger, cut(objects, part.astype(np.float32), self._emit)
+
+
+def _part_of(image: Image, part: Box) -> Image:
+    """The pixels of a ``part``; at least one."""
+    height, width = image.shape[1:]
+    left, top, right, bottom = (part.clip(0, 1) * np.array((width, height) * 2)).astype(int).tolist()
+    return image[:, min(top, height - 1) : max(bottom, top + 1), min(left, width - 1) : max(right, left + 1)]
+
+
+def _window(image: Sequence[int], top: int, left: int, size: Sequence[int]) -> Box:
+    """A window of an image, in parts of that."""
+    height, width = image
+    if tuple(image) == tuple(size):
+        return WHOLE
+    return np.array((left / width, top / height, (left + size[1]) / width, (top + size[0]) / height), np.float32)

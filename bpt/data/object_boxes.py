@@ -1,0 +1,50 @@
+"""What becomes of objects' boxes when an image is cut, mirrored or resized (SSD's Caffe)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bpt.data.annotated import BOX, Objects
+from bpt.detection.boxes import coverage
+from bpt.proto import bpt_pb2 as pb
+
+Box = NDArray[np.float32]
+"""(xmin, ymin, xmax, ymax), in parts of an image; it may reach beyond."""
+WHOLE: Box = np.array((0, 0, 1, 1), np.float32)
+
+
+def cut(objects: Objects, part: Box, emit: pb.EmitConstraint | None) -> Objects:
+    """Those of ``objects`` (G, 7) that are seen in a ``part`` of the image, in parts of that.
+
+    Args:
+        emit: which of them stay; ``None``: all of which something is seen.
+    """
+    boxes = objects[:, BOX]
+    seen = np.all((boxes[:, :2] < part[2:]) & (boxes[:, 2:] > part[:2]), axis=1)
+    if emit is not None:
+        seen &= _emitted(boxes, part, emit)
+    kept = objects[seen].copy()
+    sides = np.tile(part[2:] - part[:2], 2)
+    kept[:, BOX] = ((kept[:, BOX] - np.tile(part[:2], 2)) / sides).clip(0, 1)
+    boxes = kept[:, BOX]
+    found: Objects = kept[np.all(boxes[:, 2:] > boxes[:, :2], axis=1)]
+    return found
+
+
+def _emitted(boxes: NDArray[np.float32], part: Box, emit: pb.EmitConstraint) -> NDArray[np.bool_]:
+    if emit.emit_type == pb.EmitConstraint.CENTER:
+        centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+        inside: NDArray[np.bool_] = np.all((centres >= part[:2]) & (centres <= part[2:]), axis=1)
+        return inside
+    parts = coverage(torch.from_numpy(boxes), torch.from_numpy(part[None]))[:, 0]
+    enough: NDArray[np.bool_] = (parts > emit.emit_overlap).numpy()
+    return enough
+
+
+def mirrored(objects: Objects) -> Objects:
+    """``objects`` where left is right."""
+    turned: Objects = objects.copy()
+    turned[:, 2], turned[:, 4] = 1 - objects[:, 4], 1 - objects[:, 2]
+    return turned

@@ -1,0 +1,104 @@
+"""Resizing of images and their objects' boxes, as SSD's ``resize_param`` says."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from bpt.data.annotated import BOX, Objects
+from bpt.data.image import Pixels, import_pillow, resize
+from bpt.data.sample_draws import SampleDraws
+from bpt.errors import UserError
+from bpt.proto import bpt_pb2 as pb
+
+P = pb.ResizeParameter
+_PADDING = {P.CONSTANT: "constant", P.MIRRORED: "reflect", P.REPEAT_NEAREST: "edge"}
+
+
+class Resizing:
+    """``resize_param``: WARP to height × width; FIT_SMALL_SIZE, as WARP but with the image's proportions, so that the
+    result covers height × width; FIT_LARGE_SIZE_AND_PAD, with the image's proportions within height × width, the rest
+    padded at both sides.
+
+    ``interp_mode``: one is drawn for each image. LINEAR and NEAREST are OpenCV's to the last bit, CUBIC is up to
+    rounding; AREA is the mean over the pixels that become one; LANCZOS4 is Pillow's, which smooths where an image
+    shrinks.
+
+    Raises:
+        UserError: settings that say nothing.
+    """
+
+    def __init__(self, param: pb.ResizeParameter) -> None:
+        if not param.height or not param.width:
+            raise UserError("resize_param needs height and width")
+        self._param = param
+        self.is_fixed = param.resize_mode != P.FIT_SMALL_SIZE and param.prob >= 1
+        self.size = (param.height, param.width)
+
+    def __call__(self, image: Pixels, objects: Objects, draws: SampleDraws) -> tuple[Pixels, Objects]:
+        """``image`` (C, H, W) in its new size, with its ``objects``; by ``prob`` as it is."""
+        param = self._param
+        if not draws.happens(param.prob):
+            return image, objects
+        modes = param.interp_mode
+        mode = modes[draws.below(len(modes))] if modes else P.LINEAR
+        height, width, top, left = self._place(*image.shape[1:])
+        resized = _resized(image, height, width, mode)
+        if param.resize_mode != P.FIT_LARGE_SIZE_AND_PAD:
+            return resized, objects
+        around = (top, param.height - height - top), (left, param.width - width - left)
+        placed = objects.copy()
+        size, corner, whole = (
+            np.array(pair * 2, np.float32) for pair in ((width, height), (left, top), (param.width, param.height))
+        )
+        placed[:, BOX] = (objects[:, BOX] * size + corner) / whole
+        return self._padded(resized, around), placed
+
+    def _place(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Height and width of the resized image, and the row and column where it begins in the whole."""
+        param = self._param
+        if param.resize_mode == P.WARP:
+            return param.height, param.width, 0, 0
+        scales = param.height / height, param.width / width
+        if param.resize_mode == P.FIT_SMALL_SIZE:
+            scale = max(scales)
+            return max(param.height, int(height * scale)), max(param.width, int(width * scale)), 0, 0
+        scale = min(scales)
+        new = max(1, min(param.height, int(height * scale))), max(1, min(param.width, int(width * scale)))
+        return *new, (param.height - new[0]) // 2, (param.width - new[1]) // 2
+
+    def _padded(self, image: Pixels, around: tuple[tuple[int, int], tuple[int, int]]) -> Pixels:
+        param = self._param
+        if param.pad_mode != P.CONSTANT:
+            return np.pad(image, ((0, 0), *around), mode=_PADDING[param.pad_mode])  # type: ignore[call-overload,no-any-return]
+        values = np.array(param.pad_value or [0], np.float32)
+        if len(values) not in (1, len(image)):
+            raise UserError(f"give pad_value once, or once for each of {len(image)} channels")
+        (top, below), (left, right) = around
+        _, height, width = image.shape
+        padded = np.empty((len(image), top + height + below, left + width + right), image.dtype)
+        padded[...] = values[:, None, None]
+        padded[:, top : top + height, left : left + width] = image
+        return padded
+
+
+def _resized(image: Pixels, height: int, width: int, mode: int) -> Pixels:
+    if mode == P.LINEAR or image.shape[1:] == (height, width):
+        return resize(image, height, width)
+    if mode == P.NEAREST:
+        rows, columns = (
+            (np.arange(new) * (old / new)).astype(np.int64)
+            for new, old in zip((height, width), image.shape[1:], strict=True)
+        )
+        return image[:, rows[:, None], columns]
+    if mode == P.CUBIC:
+        pixels = torch.from_numpy(np.ascontiguousarray(image))[None].float()
+        new = functional.interpolate(pixels, (height, width), mode="bicubic", align_corners=False)
+        return new[0].round_().clamp_(0, 255).byte().numpy()
+    pillow = import_pillow()
+    kind = pillow.Resampling.BOX if mode == P.AREA else pillow.Resampling.LANCZOS
+    planes = [pillow.fromarray(np.ascontiguousarray(plane)).resize((width, height), kind) for plane in image]
+    stacked: NDArray[np.uint8] = np.stack([np.asarray(plane) for plane in planes])
+    return stacked

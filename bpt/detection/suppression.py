@@ -1,0 +1,85 @@
+"""Non-maximum suppression: of boxes that overlap, the one with the best score."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bpt.detection.boxes import jaccard
+
+ALL = -1
+
+
+class Suppression(NamedTuple):
+    """Of the boxes of one class, which are kept (SSD: ``nms_param``).
+
+    Attributes:
+        threshold: boxes that overlap a better one by more (Jaccard) are dropped.
+        top_k: only so many, the best ones, are looked at; ALL: all.
+        eta: below 1, ``threshold`` is multiplied by it after each box that is kept, as long as it is above 0.5.
+    """
+
+    threshold: float
+    top_k: int = ALL
+    eta: float = 1.0
+
+    def best(self, scores: Tensor, least: float = -torch.inf) -> Tensor:
+        """The indices of the ``scores`` (P,) above ``least``, the best first, at most ``top_k``."""
+        found = (scores > least).nonzero().squeeze(1)
+        order = found[scores[found].argsort(descending=True, stable=True)]
+        return order if self.top_k == ALL else order[: self.top_k]
+
+    def kept(self, boxes: Tensor) -> Tensor:
+        """Those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
+        if self.eta < 1 and self.threshold > 0.5:
+            return self._kept_adaptively(boxes)
+        kept: list[int] = []
+        left = torch.arange(len(boxes), device=boxes.device)
+        while len(left):
+            kept.append(int(left[0]))
+            overlaps = jaccard(boxes[left[:1]], boxes[left[1:]])[0]
+            left = left[1:][overlaps <= self.threshold]
+        return torch.tensor(kept, dtype=torch.long, device=boxes.device)
+
+    def _kept_adaptively(self, boxes: Tensor) -> Tensor:
+        kept: list[int] = []
+        threshold = self.threshold
+        for index in range(len(boxes)):
+            if (jaccard(boxes[index : index + 1], boxes[kept]) > threshold).any():
+                continue
+            kept.append(index)
+            if threshold > 0.5:
+                threshold *= self.eta
+        return torch.tensor(kept, dtype=torch.long, device=boxes.device)
+
+
+def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Suppression, keep: int) -> Tensor:
+    """What is found in one image: rows (label, score, xmin, ymin, xmax, ymax), by label, then by falling score: (K, 6).
+
+    Args:
+        boxes: (P, 4), or (P, classes, 4) where each class has boxes of its own.
+        scores: (P, classes).
+        background: the class that is no object; -1: none.
+        least: only scores above count.
+        keep: at most so many of all classes, those with the best scores; ALL: all.
+    """
+    rows = []
+    for label in range(scores.shape[1]):
+        if label == background:
+            continue
+        found = nms.best(scores[:, label], least)
+        if not len(found):
+            continue
+        own = boxes[found] if boxes.dim() == 2 else boxes[found, label]
+        kept = nms.kept(own)
+        numbers = scores.new_full((len(kept), 1), label)
+        rows.append(torch.cat((numbers, scores[found[kept], label, None], own[kept]), 1))
+    if not rows:
+        return boxes.new_empty((0, 6))
+    all_rows = torch.cat(rows)
+    if ALL < keep < len(all_rows):
+        best = all_rows[:, 1].argsort(descending=True, stable=True)[:keep]
+        all_rows = all_rows[best.sort().values]
+    return all_rows

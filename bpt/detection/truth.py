@@ -1,0 +1,33 @@
+"""The objects of a batch, as SSD's label blob has them: rows (image, label, instance, xmin, ymin, xmax, ymax,
+difficult).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+ROW = 8  # numbers
+NO_IMAGE = -1
+
+
+class Objects(NamedTuple):
+    """Those of one image: labels (G,), boxes (G, 4), and which are difficult, a mask (G,)."""
+
+    labels: Tensor
+    boxes: Tensor
+    difficult: Tensor
+
+
+def objects_by_image(rows: Tensor, images: int, use_difficult: bool = True) -> list[Objects]:
+    """The objects of ``rows`` (…, 8), image by image; rows of no image are passed over.
+
+    Args:
+        use_difficult: otherwise difficult objects are left out.
+    """
+    rows = rows.reshape(-1, ROW)
+    if not use_difficult:
+        rows = rows[rows[:, 7] == 0]
+    found = (rows[rows[:, 0] == image] for image in range(images))
+    return [Objects(own[:, 1].long(), own[:, 3:7], own[:, 7] != 0) for own in found]

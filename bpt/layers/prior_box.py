@@ -1,0 +1,127 @@
+"""PriorBox: the boxes at each place of a feature map, of which a net tells how far objects differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bpt.context import PassContext
+from bpt.detection.priors import aspect_ratios, prior_boxes, prior_sizes
+from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
+from bpt.layers.axes import show_bottoms
+from bpt.layers.base import LAYERS, Layer
+from bpt.proto import bpt_pb2 as pb
+
+FIELD = "prior_box_param"
+VARIANCE = 0.1
+
+
+@LAYERS.register("PriorBox")
+class PriorBox(Layer):
+    """Top: the boxes (xmin, ymin, xmax, ymax, in parts of the image) and their variances, ``(1, 2, boxes · 4)``.
+
+    Bottoms: a feature map ``(N, C, rows, columns)`` and the images ``(N, C, height, width)``, of which only the shapes
+    count. At each place, row by row, for each ``min_size`` (in pixels): a square of it, one of the geometric mean with
+    its ``max_size`` if there are any, then one box of each ``aspect_ratio``, and with ``flip`` of its inverse. The
+    centre lies ``offset`` (default 0.5) of a ``step`` behind where the place begins; ``step`` is by default how many
+    pixels a place has. ``variance``: four numbers, or one for all, by default 0.1: in units of these the net tells how
+    far a box differs. Images may have their size by ``img_size``, or ``img_h`` and ``img_w``, instead of by the bottom.
+
+    Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
+    """
+
+    arity = Arity(bottoms=(2, 2))
+    computes = False
+    within_batch = silent = True
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        param = spec.param.prior_box_param
+        self.sizes = prior_sizes(param.min_size, param.max_size, _ratios(param))
+        self.clip = param.clip
+        self.variance = list(param.variance) * (1 if len(param.variance) == 4 else 4) or [VARIANCE] * 4
+        self._made: tuple[tuple[Shape, Shape], Tensor] | None = None
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        param = spec.param.prior_box_param
+        if any(len(shape) != 4 for shape in bottoms):
+            raise spec.error(
+                f"needs a feature map and images of 4 axes (N, channels, rows, columns): {show_bottoms(spec, bottoms)}",
+                "bottom",
+            )
+        _check(spec, param)
+        boxes = len(prior_sizes(param.min_size, param.max_size, _ratios(param)))
+        return LayerShapes(((1, 2, bottoms[0][2] * bottoms[0][3] * boxes * 4),))
+
+    @classmethod
+    def allow_force_backward(cls, bottom: int) -> bool:
+        return False
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        return ""  # all samples have the same boxes
+
+    @classmethod
+    def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
+        param = layer.prior_box_param
+        return (f"{len(prior_sizes(param.min_size, param.max_size, _ratios(param)))} boxes at each place",)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        shapes = tuple(bottoms[0].shape), tuple(bottoms[1].shape)
+        if self._made is None or self._made[0] != shapes or self._made[1].device != bottoms[0].device:
+            self._made = shapes, self._make(*shapes).to(bottoms[0].device)
+        return self._made[1].to(bottoms[0].dtype)
+
+    def _make(self, feature_map: Shape, images: Shape) -> Tensor:
+        param, places = self.spec.param.prior_box_param, (feature_map[2], feature_map[3])
+        height = param.img_size or param.img_h or images[2]
+        width = param.img_size or param.img_w or images[3]
+        down = param.step or param.step_h or height / places[0]
+        right = param.step or param.step_w or width / places[1]
+        boxes = torch.from_numpy(prior_boxes(places, (height, width), (down, right), param.offset, self.sizes))
+        if self.clip:
+            boxes.clamp_(0, 1)
+        variances = torch.tensor(self.variance).expand_as(boxes)
+        return torch.stack((boxes, variances)).view(1, 2, -1)
+
+
+def _ratios(param: pb.PriorBoxParameter) -> tuple[float, ...]:
+    return aspect_ratios(param.aspect_ratio, param.flip)
+
+
+def _check(spec: LayerSpec, param: pb.PriorBoxParameter) -> None:
+    if not param.min_size:
+        raise spec.error("give at least one min_size, in pixels", FIELD)
+    for name in ("min_size", "max_size", "aspect_ratio", "variance"):
+        for index, value in enumerate(getattr(param, name)):
+            least = 1 if name == "min_size" else 0
+            if not value > 0 or value < least:
+                raise spec.error(f"{name} {value:g} must be {'at least 1' if least else 'above 0'}", FIELD, name, index)
+    if param.max_size and len(param.max_size) != len(param.min_size):
+        raise spec.error(
+            f"give a max_size for each min_size, or none: they are {len(param.max_size)} and {len(param.min_size)}",
+            FIELD,
+            "max_size",
+        )
+    for index, (small, large) in enumerate(zip(param.min_size, param.max_size, strict=False)):
+        if large <= small:
+            raise spec.error(f"max_size {large:g} must be above its min_size {small:g}", FIELD, "max_size", index)
+    if len(param.variance) not in (0, 1, 4):
+        raise spec.error(
+            f"give variance four times, or once for all, not {len(param.variance)} times", FIELD, "variance"
+        )
+    _check_sizes(spec, param)
+
+
+def _check_sizes(spec: LayerSpec, param: pb.PriorBoxParameter) -> None:
+    for both, one, other in (("img_size", "img_h", "img_w"), ("step", "step_h", "step_w")):
+        if param.HasField(both) and (param.HasField(one) or param.HasField(other)):
+            raise spec.error(f"give {both}, or {one} and {other}, not both", FIELD, both)
+        if param.HasField(one) != param.HasField(other):
+            raise spec.error(f"give {one} and {other}, or neither", FIELD, one if param.HasField(one) else other)
+        for name in (both, one, other):
+            if param.HasField(name) and not getattr(param, name) > 0:
+                raise spec.error(f"{name} must be above 0", FIELD, name)

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Writes pictures of circles, squares and triangles with the boxes of these, to train a detection net on.
+
+    scripts/make_boxes.py data/boxes
+
+makes {train,test}_lmdb, AnnotatedDatum records of colour images of 64x64 pixels with one to three shapes each, labelled
+1 circle, 2 square, 3 triangle, and labelmap.prototxt with these names. Shapes may overlap a little. The same arguments
+give the same pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bpt.data.annotated import encode_annotated
+from bpt.data.lmdb_file import LmdbWriter
+from bpt.errors import BptError
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.atomic import atomic_file
+from bpt.proto.text import to_text
+from scripts.make_shapes import NOISE, SHAPES, distance
+
+SIDE = 64
+ROOM = 0.75  # two shapes are at least so far apart, in sums of their radii
+
+
+def picture(random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """An image (3, SIDE, SIDE), and its objects: rows (label, instance, xmin, ymin, xmax, ymax, difficult)."""
+    image = np.empty((3, SIDE, SIDE))
+    image[...] = random.uniform(0, 255, (3, 1, 1))
+    placed: list[tuple[float, float, float]] = []
+    rows: list[tuple[float, ...]] = []
+    for _ in range(random.integers(1, 4)):
+        kind, radius = int(random.integers(len(SHAPES))), random.uniform(6, 14)
+        row, column = random.uniform(radius, SIDE - radius, 2)
+        if any(np.hypot(row - y, column - x) < ROOM * (radius + r) for y, x, r in placed):
+            continue
+        inside = distance(SHAPES[kind], radius, row, column, SIDE) <= 0
+        colour = random.uniform(0, 255, 3)
+        if np.abs(colour - image[:, inside].mean(1)).max() < 48:  # nobody could see it
+            continue
+        image[:, inside] = colour[:, None]
+        placed.append((row, column, radius))
+        down, right = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
+        rows.append((kind + 1, len(rows), right[0], down[0], right[-1] + 1, down[-1] + 1, 0))
+    image += random.normal(0, NOISE, image.shape)
+    objects = np.array(rows, np.float32).reshape(-1, 7)
+    objects[:, 2:6] /= SIDE
+    return np.rint(image.clip(0, 255)).astype(np.uint8), objects
+
+
+def write(folder: Path, part: str, count: int, seed: int, overwrite: bool) -> None:
+    random = np.random.default_rng(seed)
+    with LmdbWriter(folder / f"{part}_lmdb", overwrite=overwrite) as writer:
+        for _ in range(count):
+            writer.put(encode_annotated(*picture(random)))
+    print(f"{folder}/{part}_lmdb: {count} pictures")
+
+
+def write_names(path: Path) -> None:
+    items = [pb.LabelMapItem(name="none_of_the_above", label=0, display_name="background")]
+    items += [pb.LabelMapItem(name=name, label=label, display_name=name) for label, name in enumerate(SHAPES, 1)]
+    with atomic_file(path) as file:
+        file.write(to_text(pb.LabelMap(item=items)).encode())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write pictures of shapes, with their boxes, as LMDBs.")
+    parser.add_argument("folder", type=Path, help="where to put the LMDBs")
+    parser.add_argument("--train", type=int, default=2000, help="pictures to train on (default: 2000)")
+    parser.add_argument("--test", type=int, default=200, help="pictures to test on (default: 200)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--overwrite", action="store_true", help="replace LMDBs that exist")
+    args = parser.parse_args()
+    if min(args.train, args.test) < 1 or args.seed < 0:
+        parser.error("--train and --test take numbers of at least 1, --seed one of at least 0")
+    try:
+        for number, (part, count) in enumerate((("train", args.train), ("test", args.test))):
+            write(args.folder, part, count, 2 * args.seed + number, args.overwrite)
+        write_names(args.folder / "labelmap.prototxt")
+    except BptError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
