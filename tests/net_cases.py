@@ -44,7 +44,8 @@ def with_inputs(net: pb.NetParameter, phase: int, shapes: Mapping[str, Shape]) -
     fed = pb.NetParameter(name=net.name, force_backward=True)
     fed.layer.add(name="input", type="Input", top=list(shapes), input_param=param)
     admitted = filter_layers(layer_specs(net), make_state(phase))
-    fed.layer.extend(spec.param for spec in admitted if spec.type not in ("Data", "HDF5Data", "VolumeData", "Accuracy"))
+    without = ("AnnotatedData", "Data", "HDF5Data", "VolumeData", "Accuracy")
+    fed.layer.extend(spec.param for spec in admitted if spec.type not in without)
     return fed
 
 

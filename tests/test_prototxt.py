@@ -23,7 +23,7 @@ from tests.net_cases import PROTOTXT, graph_in, read_net, with_inputs
 
 FILES = sorted(str(path.relative_to(PROTOTXT)) for path in PROTOTXT.rglob("*.prototxt"))
 SOLVERS = [path for path in FILES if Path(path).name.startswith("solver")]
-DATA_LAYERS = ("Data", "HDF5Data", "VolumeData")
+DATA_LAYERS = ("AnnotatedData", "Data", "HDF5Data", "VolumeData")
 FOLDERS = sorted({str(Path(path).parent) for path in FILES} - {"clusters"})  # of networks
 
 
@@ -87,6 +87,9 @@ PARAMETERS = {
     "mnist_siamese": 431_080 + fully_connected(10, 2),  # a LeNet, whose weights both images share
     "cifar10_full_sigmoid": 89_578,
     "cifar10_full_sigmoid_bn": 89_578 - 32 - 32 - 64,  # no bias
+    # Four convolutions, a scale and a bias of each channel; what tells offsets and scores of four boxes, from two maps.
+    "ssd_shapes": sum(9 * a * b + 2 * b for a, b in ((3, 16), (16, 32), (32, 64), (64, 64)))
+    + 2 * (9 * 64 + 1) * (16 + 16),
     # 3x3 convolutions, two 1x1 ones that score, and what enlarges by 2 and by 4, class by class.
     "fcn_shapes": sum(
         (9 * a + 1) * b for a, b in ((3, 16), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64), (64, 128))
@@ -121,6 +124,7 @@ INPUTS: dict[str, dict[str, tuple[int, ...]]] = {
     "mnist_autoencoder": {"data": (2, 1, 28, 28)},
     "mnist_siamese": {"pair_data": (2, 2, 28, 28), "sim": (2,)},
     "fcn_shapes": {"data": (2, 3, 50, 50), "label": (2, 1, 50, 50)},
+    "ssd_shapes": {"data": (2, 3, 64, 64), "label": (1, 1, 1, 8)},
     "lrcn_moves": {"data": (16, 1, 20, 20), "cont": (16,), "label": (16,)},
 }
 # What comes out of deploy.prototxt, other than probabilities of classes; and the losses' weights, other than 1.
@@ -129,6 +133,7 @@ OUTPUTS: dict[str, tuple[str, tuple[int, ...]]] = {
     "mnist_siamese": ("feat", (1, 2)),
     "fcn_shapes": ("prob", (1, 4, 50, 50)),
     "lrcn_moves": ("prob", (8, 1, 4)),
+    "ssd_shapes": ("detection_out", (1, 1, 1, 7)),
 }
 WEIGHTS = {"googlenet": [0.3, 0.3, 1], "mnist_autoencoder": [1, 0]}
 
@@ -136,6 +141,7 @@ WEIGHTS = {"googlenet": [0.3, 0.3, 1], "mnist_autoencoder": [1, 0]}
 TEST_IMAGES = {
     "data/clips/test.txt": 320 * 8,
     "data/digit_pairs/test_lmdb": 4 * 360,
+    "data/boxes/test_lmdb": 200,
     "data/shapes/test_images_lmdb": 200,
     "data/brains/test.txt": 80,
     "data/digits/test_lmdb": 360,

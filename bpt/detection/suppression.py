@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,12 +36,13 @@ class Suppression(NamedTuple):
         """Those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
         if self.eta < 1 and self.threshold > 0.5:
             return self._kept_adaptively(boxes)
+        near = (jaccard(boxes, boxes) > self.threshold).cpu().numpy()
+        left = np.ones(len(boxes), np.bool_)
         kept: list[int] = []
-        left = torch.arange(len(boxes), device=boxes.device)
-        while len(left):
-            kept.append(int(left[0]))
-            overlaps = jaccard(boxes[left[:1]], boxes[left[1:]])[0]
-            left = left[1:][overlaps <= self.threshold]
+        for index in range(len(boxes)):
+            if left[index]:
+                kept.append(index)
+                left &= ~near[index]
         return torch.tensor(kept, dtype=torch.long, device=boxes.device)
 
     def _kept_adaptively(self, boxes: Tensor) -> Tensor:
