@@ -97,7 +97,7 @@ class Transform:
         """What is done to an image of a test, in words."""
         values = ", ".join(f"{value:g}" for value in self._mean_values.tolist())
         done = [
-            f"cropped to {self._crop}×{self._crop}" if self._crop else "",
+            f"cropped to {_show(self._crop)}" if self._crop[0] else "",
             f"less the mean image {self._mean_file}" if self._mean is not None else "",
             f"less {values}" if values else "",
             f"times {self._scale:g}" if self._scale != 1 else "",

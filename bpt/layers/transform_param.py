@@ -10,7 +10,9 @@ from bpt.layers.layer_text import notice
 from bpt.proto import bpt_pb2 as pb
 
 MOST_WORKERS = 256
-OF_ALL_IMAGES = ("scale", "mean_file", "mean_value", "crop_size", "force_color", "force_gray")
+OF_ALL_IMAGES = (
+    "scale", "mean_file", "mean_value", "crop_size", "crop_h", "crop_w", "force_color", "force_gray",
+)  # fmt: skip
 """Fields of ``transform_param`` that are not augmentation: what they do is done to every image, also of a test."""
 _OF_ANNOTATED = ("resize_param", "noise_param", "emit_constraint", "distort_param", "expand_param")
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
