@@ -12,13 +12,15 @@ import bpt
 from bpt.errors import UserError, WriteError, did_you_mean
 
 _MAKERS = {
-    "data/digits": "make_digits.py",
-    "data/brains": "make_brains.py",
-    "data/clips": "make_clips.py",
-    "data/digit_pairs": "make_pairs.py",
-    "data/shapes": "make_shapes.py",
+    "data/digits": ("make_digits.py",),
+    "data/boxes": ("make_boxes.py data/boxes",),
+    "data/brains": ("make_brains.py data/brains",),
+    "data/clips": ("make_clips.py data/clips",),
+    "data/digit_pairs": ("make_digits.py", "make_pairs.py data/digits data/digit_pairs"),
+    "data/shapes": ("make_shapes.py data/shapes",),
 }
-"""Where data of the networks are → the script that makes them; other data are to be had elsewhere."""
+"""Where data of the networks are → the scripts that make them, with what they are told; other data are elsewhere."""
+_IMPORTED = {"make_boxes.py": "make_shapes.py"}  # by scripts, from others
 _WRITTEN = "Written by"  # who has written a text is of no interest here
 _SOURCE = re.compile(r'"(data/[^/"]+)')
 
@@ -65,12 +67,15 @@ def copy_example(name: str) -> Iterator[str]:
     source = home()
     texts = sorted((source / "prototxt" / name).rglob("*.prototxt"))
     data = sorted({found for text in texts for found in _SOURCE.findall(text.read_text())})
-    scripts = [source / "scripts" / _MAKERS[place] for place in data if place in _MAKERS]
+    makers = [maker for place in data for maker in _MAKERS.get(place, ())]
+    named = [maker.split()[0] for maker in makers]
+    named += [_IMPORTED[name] for name in named if name in _IMPORTED]
+    scripts = [source / "scripts" / name for name in named]
     for path in (*texts, *scripts):
         yield _copied(path, Path(path.relative_to(source)))
     yield "Next:"
-    for script in scripts:
-        yield f"  python scripts/{script.name}"
+    for maker in makers:
+        yield f"  python scripts/{maker}"
     if others := [place for place in data if place not in _MAKERS]:
         yield f"  put its data in {', '.join(others)}, or write in its text where they are"
     solver = min(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import configparser
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,13 @@ def test_an_example_is_copied_with_what_makes_its_data(
     assert "solver.prototxt is there already, and stays" in told
     assert told.endswith("  bpt train --solver prototxt/lenet/solver.prototxt\n")
     assert "lenet " in bpt("example").out
+    told = bpt("example", "ssd_shapes").out  # whose script imports another one
+    assert "  python scripts/make_boxes.py data/boxes\n" in told
+    words = [sys.executable, "scripts/make_boxes.py", "data/boxes", "--train", "1", "--test", "1"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
+    )
+    assert done.stdout == "data/boxes/train_lmdb: 1 pictures\ndata/boxes/test_lmdb: 1 pictures\n", done.stderr
     assert 'no network "lennet" comes along; did you mean "lenet"?' in bpt("example", "lennet").err
 
 
