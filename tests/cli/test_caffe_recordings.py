@@ -125,7 +125,7 @@ MISTAKES = {
         '"solver_no_net.prototxt"? (looked for HERE/no_such_net.prototxt)'
     ),
     "train_bad_unknown_field": (
-        'solver_unknown_field.prototxt:16:1: SolverParameter has no field "warmup_iters"'
+        'solver_unknown_field.prototxt:16:1: SolverParameter has no field "warmup_iters"; did you mean "warmup_iter"?'
     ),
     "train_bad_adagrad_momentum": (
         "solver_adagrad_momentum.prototxt:5:1: momentum cannot be used with AdaGrad; leave it out"

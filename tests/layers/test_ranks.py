@@ -462,6 +462,7 @@ def test_every_layer_type_has_been_here() -> None:
     seen |= {"CenterLoss", "Crop"}
     seen |= {"BoxAnnotatorOHEM", "PSROIPooling", "ROIAlign", "ROIPooling"}  # their regions keep a batch together
     seen |= {"Crop", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate"}
+    seen |= {"ConvolutionDepthwise"}  # a DepthwiseConvolution, but for its settings
     seen |= {"PriorBox"}  # it makes of shapes alone, the same for all samples
     seen |= {"Embed"}  # test_embed.py has its ranks: its bottom gets no diff
     seen |= {"BatchReindex", "Filter", "LSTM", "LSTMUnit", "Parameter", "RNN"}  # they refuse; their own tests say how
