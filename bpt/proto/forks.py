@@ -55,7 +55,7 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     },
     "ConvolutionParameter": {"conv_algorithm": _KERNELS},
     "DetectionOutputParameter": dict.fromkeys(
-        ("save_output_param", "visualize", "visualize_threshold", "save_file"), "bpt detect writes and draws boxes"
+        ("save_output_param", "visualize", "visualize_threshold", "save_file"), "what is found is in the top"
     ),
     "DataParameter": {"threads": _READING, "parser_threads": _READING, "cache": _READING, "precache": _READING},
 }
