@@ -13,11 +13,12 @@ from torch import Tensor
 
 from bpt.balance.allocation import Run
 from bpt.data.allocated import AllocatedSampler
+from bpt.data.augment import Augment
 from bpt.data.finite import FiniteWatch, all_finite
 from bpt.data.hdf5_file import Hdf5Source
 from bpt.data.prefetch import ALONE, Workers
-from bpt.data.sampler import Draw, Sampler
-from bpt.data.source import Comparable, Source, digest_of
+from bpt.data.sampler import Draw, Integers, Sampler
+from bpt.data.source import Comparable, Sample, Source, digest_of
 from bpt.data.transform import Transform
 from bpt.errors import DataError
 from bpt.events.bus import EventBus
@@ -107,29 +108,58 @@ class ImageBatches(Batches):
     Args:
         workers: who decodes and transforms the images; closed together with the source. ``ALONE`` is quickest where
             nothing has to be decoded.
+        augment: what else is done to images; if it mixes them, labels are distributions (B, classes).
     """
 
     def __init__(
-        self, source: Source, sampler: Sampler, transform: Transform, share: Share, workers: Workers = ALONE
+        self,
+        source: Source,
+        sampler: Sampler,
+        transform: Transform,
+        share: Share,
+        workers: Workers = ALONE,
+        augment: Augment | None = None,
     ) -> None:
         super().__init__(source, sampler, share)
+        self._augment = augment
         self._source = source
         self._transform = transform
         self._workers = workers
         self._first: Shape = ()
 
     def _read(self, draw: Draw) -> tuple[Tensor, ...]:
-        indices = draw.samples.tolist()
+        augment = self._augment
+        data, samples = self._images(draw, draw.samples, self._transform, augment)
+        label = empty(len(samples))
+        label.numpy()[:] = [sample.label for sample in samples]
+        if augment is not None and augment.mixes:
+            partners, others = augment.partners(draw, len(self._source)), augment.of_partners()
+            other, other_samples = self._images(draw, partners, self._transform.with_seed(others.seed), others)
+            kept = augment.mix(data.numpy(), other.numpy(), draw)
+            label = empty(len(samples), augment.param.num_classes)
+            label.numpy()[:] = augment.labels(samples, other_samples, kept)
+        return data, label
+
+    def _images(
+        self, draw: Draw, chosen: Integers, transform: Transform, augment: Augment | None
+    ) -> tuple[Tensor, list[Sample]]:
+        """The images of the samples ``chosen``, by the random numbers of those of ``draw``; and the samples."""
+        indices = chosen.tolist()
         if self._workers.count > 1:
             # Records are read one after the other, while workers decode those before.
             samples = self._workers.run(map(self._source.begin, indices))
         else:
             samples = [self._source.read(index) for index in indices]
         if not samples:
-            self._first = self._first or self._transform.infer(self._source.read(0).image.shape)
-            return empty(0, *self._first), empty(0)
+            image = self._source.read(0).image.shape
+            self._first = self._first or transform.infer(augment.shape(image) if augment else image)
+            return empty(0, *self._first), []
         try:
-            shape = self._transform.common_shape(samples)
+            if augment is not None:
+                runs = [(run, Draw(draw.epochs[run], draw.samples[run])) for run in _runs(len(samples), 8)]
+                parts = self._workers.run(partial(augment.images, samples[run], of_run) for run, of_run in runs)
+                samples = [sample for part in parts for sample in part]
+            shape = transform.common_shape(samples)
         except DataError as error:
             raise DataError(f"{self._source.path}: {error}") from None
         for sample in samples:
@@ -137,12 +167,12 @@ class ImageBatches(Batches):
                 self.watch.look(sample.image, partial('{}: record "{}"'.format, self._source.path, sample.key))
         data = empty(len(samples), *shape)
         self._workers.run(
-            partial(self._transform, samples[run], Draw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
+            partial(transform, samples[run], Draw(draw.epochs[run], draw.samples[run]), data.numpy()[run])
             for run in _runs(len(samples), self._workers.count)
         )
-        label = empty(len(samples))
-        label.numpy()[:] = [sample.label for sample in samples]
-        return data, label
+        if augment is not None:
+            augment.erase(data.numpy(), draw)
+        return data, samples
 
     def close(self) -> None:
         self._workers.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,12 @@ class Transform:
         self._mean_file = param.mean_file
         self._mean = read_mean(param.mean_file) if param.HasField("mean_file") else None
         self._seed = seed
+
+    def with_seed(self, seed: int) -> Transform:
+        """The same with other draws."""
+        other = copy(self)
+        other._seed = seed
+        return other
 
     def __str__(self) -> str:
         """What is done to an image of a test, in words."""

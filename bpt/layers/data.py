@@ -11,12 +11,19 @@ from bpt.data.sampler import Sampler
 from bpt.data.shipped import Shipment, SpoolSource, spool_of
 from bpt.data.source import a_few
 from bpt.data.transform import Transform
-from bpt.errors import FileError, UserError
+from bpt.errors import FileError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.layer_text import notice
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import notice_old_fields, preprocessing_of, transform_of, workers_of
+from bpt.layers.transform_param import (
+    augment_of,
+    notice_old_fields,
+    preprocessing_of,
+    shapes_of,
+    transform_of,
+    workers_of,
+)
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "data_param"
@@ -41,11 +48,11 @@ class Data(PrefetchingDataLayer):
         param = spec.param.data_param
         seed = seed_of(spec, context)
         skip = derive_seed(seed, "rand_skip") % param.rand_skip if param.rand_skip else 0
-        transform = transform_of(spec, seed)
+        transform, augment = transform_of(spec, seed, augments=True), augment_of(spec, seed)
         source = _open(spec, transform)
         sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
-        workers = workers_of(spec, decoding=source.is_encoded())
-        batches = ImageBatches(source, sampler, transform, context.split(param.batch_size), workers)
+        workers = workers_of(spec, decoding=source.is_encoded() or augment is not None)
+        batches = ImageBatches(source, sampler, transform, context.split(param.batch_size), workers, augment)
         super().__init__(spec, context, batches, param.prefetch)
         notice_old_fields(spec, FIELD)
         if param.backend == pb.DataParameter.LEVELDB:
@@ -55,22 +62,18 @@ class Data(PrefetchingDataLayer):
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         batch_size = batch_size_of(spec, FIELD)
         prefetch_of(spec)
-        transform = transform_of(spec)
+        transform = transform_of(spec, augments=True)
         source = _open(spec, transform)
         try:
             first = source.read(0).image.shape
         finally:
             source.close()
-        try:
-            shape = transform.infer(first)
-        except UserError as error:
-            raise spec.error(str(error), "transform_param") from None
-        return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
+        return shapes_of(spec, batch_size, first, transform, augment_of(spec))
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
         """Images were resized to the records' size when these were made, if a few have one."""
-        source = _open(spec, transform_of(spec))
+        source = _open(spec, transform_of(spec, augments=True))
         try:
             channels, *size = source.read(0).image.shape
             alike = all(source.read(index).image.shape == (channels, *size) for index in a_few(len(source)))
@@ -104,6 +107,9 @@ def _open(spec: LayerSpec, transform: Transform) -> LmdbSource | SpoolSource:
     channels = 3 if param.force_encoded_color else transform.channels
     path = source_of(spec, FIELD)
     if spool := spool_of(path):
+        if (augment := augment_of(spec)) and augment.mixes:
+            why = "mixup and cutmix take any record of the data set, and ship_data sends each node its own only"
+            raise spec.error(why, "transform_param", "augment_param")
         return SpoolSource(spool, channels)
     try:
         return LmdbSource(path, random_access=param.shuffle, channels=channels)

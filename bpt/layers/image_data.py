@@ -8,11 +8,18 @@ from bpt.context import PassContext, derive_seed
 from bpt.data.batches import ImageBatches
 from bpt.data.image_source import ImageSource
 from bpt.data.sampler import Sampler
-from bpt.errors import DataError, FileError, UserError
+from bpt.errors import DataError, FileError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import notice_old_fields, preprocessing_of, transform_of, workers_of
+from bpt.layers.transform_param import (
+    augment_of,
+    notice_old_fields,
+    preprocessing_of,
+    shapes_of,
+    transform_of,
+    workers_of,
+)
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "image_data_param"
@@ -41,7 +48,8 @@ class ImageData(PrefetchingDataLayer):
         source = _open(spec)
         sampler = Sampler([len(source)], shuffle=param.shuffle, seed=seed, skip=skip)
         share = context.split(param.batch_size)
-        batches = ImageBatches(source, sampler, transform_of(spec, seed), share, workers_of(spec))
+        transform, augment = transform_of(spec, seed, augments=True), augment_of(spec, seed)
+        batches = ImageBatches(source, sampler, transform, share, workers_of(spec), augment)
         super().__init__(spec, context, batches, prefetch_of(spec))
         notice_old_fields(spec, FIELD)
 
@@ -52,7 +60,7 @@ class ImageData(PrefetchingDataLayer):
         prefetch_of(spec)
         if bool(param.new_height) != bool(param.new_width):
             raise spec.error("give new_height and new_width, or neither", FIELD)
-        transform = transform_of(spec)
+        transform = transform_of(spec, augments=True)
         if transform.channels not in (None, _channels(spec)):
             word = "force_color" if transform.channels == 3 else "force_gray"
             raise spec.error(
@@ -63,11 +71,7 @@ class ImageData(PrefetchingDataLayer):
             first = _open(spec).read(0).image.shape
         except DataError as error:
             raise spec.error(str(error), FIELD, "source") from None
-        try:
-            shape = transform.infer(first)
-        except UserError as error:
-            raise spec.error(str(error), "transform_param") from None
-        return LayerShapes(((batch_size, *shape), (batch_size,))[: len(spec.tops)])
+        return shapes_of(spec, batch_size, first, transform, augment_of(spec))
 
     @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bpt.context import derive_seed
+from bpt.data.augment import Augment
 from bpt.data.prefetch import ALONE, Workers, how_many
 from bpt.data.transform import Transform
 from bpt.errors import UserError
-from bpt.graph.spec import LayerSpec, Shape
+from bpt.graph.spec import LayerShapes, LayerSpec, Shape
 from bpt.layers.layer_text import notice
 from bpt.proto import bpt_pb2 as pb
 
@@ -18,16 +20,50 @@ _OF_ANNOTATED = ("resize_param", "noise_param", "emit_constraint", "distort_para
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 
 
-def transform_of(spec: LayerSpec, seed: int = 0) -> Transform:
-    """The Transform that ``transform_param`` describes; a LayerError if it cannot be made."""
+def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False) -> Transform:
+    """The Transform that ``transform_param`` describes; a LayerError if it cannot be made.
+
+    Args:
+        augments: the layer also does what ``augment_param`` says.
+    """
     check_workers(spec)
     for name in _OF_ANNOTATED:
         if spec.param.transform_param.HasField(name):
             raise spec.error(f"{name} is there for layers of type AnnotatedData only", "transform_param", name)
+    if spec.param.transform_param.HasField("augment_param") and not augments:
+        why = f"augment_param is for Data and ImageData, not {spec.type}"
+        raise spec.error(why, "transform_param", "augment_param")
     try:
         return Transform(spec.param.transform_param, spec.param.phase, seed)
     except UserError as error:
         raise spec.error(str(error), "transform_param") from None
+
+
+def augment_of(spec: LayerSpec, seed: int = 0) -> Augment | None:
+    """What ``augment_param`` asks for; ``None``: nothing, or the net is only tested. A LayerError if it makes no sense."""
+    param = spec.param.transform_param
+    if not param.HasField("augment_param"):
+        return None
+    augment = Augment(param.augment_param, derive_seed(seed, "augment"))
+    try:
+        augment.check()
+        if augment.param.resized_crop and param.HasField("mean_file"):
+            raise UserError("augment_param: resized_crop moves pixels, and mean_file has their places; give mean_value")
+    except UserError as error:
+        raise spec.error(str(error), "transform_param", "augment_param") from None
+    return augment if spec.param.phase == pb.TRAIN else None
+
+
+def shapes_of(
+    spec: LayerSpec, batch_size: int, image: Shape, transform: Transform, augment: Augment | None
+) -> LayerShapes:
+    """Of a batch of images and their labels; a LayerError if the first ``image`` does not fit."""
+    try:
+        shape = transform.infer(augment.shape(image) if augment else image)
+    except UserError as error:
+        raise spec.error(str(error), "transform_param") from None
+    label = (batch_size, augment.param.num_classes) if augment and augment.mixes else (batch_size,)
+    return LayerShapes(((batch_size, *shape), label)[: len(spec.tops)])
 
 
 def preprocessing_of(spec: LayerSpec, channels: int, size: Shape) -> pb.ImagePreprocessing:

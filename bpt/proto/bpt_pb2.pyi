@@ -1235,7 +1235,7 @@ class Datum(_message.Message):
     def __init__(self, channels: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., data: _Optional[bytes] = ..., label: _Optional[int] = ..., float_data: _Optional[_Iterable[float]] = ..., encoded: _Optional[bool] = ...) -> None: ...
 
 class TransformationParameter(_message.Message):
-    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param", "random_resize_param", "random_aspect_ratio_param", "num_workers")
+    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray", "resize_param", "noise_param", "emit_constraint", "crop_h", "crop_w", "distort_param", "expand_param", "random_resize_param", "random_aspect_ratio_param", "num_workers", "augment_param")
     SCALE_FIELD_NUMBER: _ClassVar[int]
     MIRROR_FIELD_NUMBER: _ClassVar[int]
     CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -1253,6 +1253,7 @@ class TransformationParameter(_message.Message):
     RANDOM_RESIZE_PARAM_FIELD_NUMBER: _ClassVar[int]
     RANDOM_ASPECT_RATIO_PARAM_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    AUGMENT_PARAM_FIELD_NUMBER: _ClassVar[int]
     scale: float
     mirror: bool
     crop_size: int
@@ -1270,7 +1271,46 @@ class TransformationParameter(_message.Message):
     random_resize_param: RandomResizeParameter
     random_aspect_ratio_param: RandomAspectRatioParameter
     num_workers: int
-    def __init__(self, scale: _Optional[float] = ..., mirror: _Optional[bool] = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: _Optional[bool] = ..., force_gray: _Optional[bool] = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ..., random_resize_param: _Optional[_Union[RandomResizeParameter, _Mapping]] = ..., random_aspect_ratio_param: _Optional[_Union[RandomAspectRatioParameter, _Mapping]] = ..., num_workers: _Optional[int] = ...) -> None: ...
+    augment_param: AugmentParameter
+    def __init__(self, scale: _Optional[float] = ..., mirror: _Optional[bool] = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: _Optional[bool] = ..., force_gray: _Optional[bool] = ..., resize_param: _Optional[_Union[ResizeParameter, _Mapping]] = ..., noise_param: _Optional[_Union[NoiseParameter, _Mapping]] = ..., emit_constraint: _Optional[_Union[EmitConstraint, _Mapping]] = ..., crop_h: _Optional[int] = ..., crop_w: _Optional[int] = ..., distort_param: _Optional[_Union[DistortionParameter, _Mapping]] = ..., expand_param: _Optional[_Union[ExpansionParameter, _Mapping]] = ..., random_resize_param: _Optional[_Union[RandomResizeParameter, _Mapping]] = ..., random_aspect_ratio_param: _Optional[_Union[RandomAspectRatioParameter, _Mapping]] = ..., num_workers: _Optional[int] = ..., augment_param: _Optional[_Union[AugmentParameter, _Mapping]] = ...) -> None: ...
+
+class AugmentParameter(_message.Message):
+    __slots__ = ("resized_crop", "min_area", "max_area", "min_ratio", "max_ratio", "mirror_vertical", "rotation", "brightness", "contrast", "saturation", "hue", "erasing", "min_erase_area", "max_erase_area", "mixup", "cutmix", "num_classes")
+    RESIZED_CROP_FIELD_NUMBER: _ClassVar[int]
+    MIN_AREA_FIELD_NUMBER: _ClassVar[int]
+    MAX_AREA_FIELD_NUMBER: _ClassVar[int]
+    MIN_RATIO_FIELD_NUMBER: _ClassVar[int]
+    MAX_RATIO_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_VERTICAL_FIELD_NUMBER: _ClassVar[int]
+    ROTATION_FIELD_NUMBER: _ClassVar[int]
+    BRIGHTNESS_FIELD_NUMBER: _ClassVar[int]
+    CONTRAST_FIELD_NUMBER: _ClassVar[int]
+    SATURATION_FIELD_NUMBER: _ClassVar[int]
+    HUE_FIELD_NUMBER: _ClassVar[int]
+    ERASING_FIELD_NUMBER: _ClassVar[int]
+    MIN_ERASE_AREA_FIELD_NUMBER: _ClassVar[int]
+    MAX_ERASE_AREA_FIELD_NUMBER: _ClassVar[int]
+    MIXUP_FIELD_NUMBER: _ClassVar[int]
+    CUTMIX_FIELD_NUMBER: _ClassVar[int]
+    NUM_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    resized_crop: int
+    min_area: float
+    max_area: float
+    min_ratio: float
+    max_ratio: float
+    mirror_vertical: bool
+    rotation: float
+    brightness: float
+    contrast: float
+    saturation: float
+    hue: float
+    erasing: float
+    min_erase_area: float
+    max_erase_area: float
+    mixup: float
+    cutmix: float
+    num_classes: int
+    def __init__(self, resized_crop: _Optional[int] = ..., min_area: _Optional[float] = ..., max_area: _Optional[float] = ..., min_ratio: _Optional[float] = ..., max_ratio: _Optional[float] = ..., mirror_vertical: _Optional[bool] = ..., rotation: _Optional[float] = ..., brightness: _Optional[float] = ..., contrast: _Optional[float] = ..., saturation: _Optional[float] = ..., hue: _Optional[float] = ..., erasing: _Optional[float] = ..., min_erase_area: _Optional[float] = ..., max_erase_area: _Optional[float] = ..., mixup: _Optional[float] = ..., cutmix: _Optional[float] = ..., num_classes: _Optional[int] = ...) -> None: ...
 
 class DataParameter(_message.Message):
     __slots__ = ("source", "batch_size", "rand_skip", "backend", "scale", "mean_file", "crop_size", "mirror", "force_encoded_color", "prefetch", "shuffle", "threads", "parser_threads", "cache", "precache")

@@ -230,7 +230,7 @@ def test_shares_no_memory_with_gradients_after_update() -> None:
         ('type: "Adm"', 'unknown solver type "Adm"; did you mean "Adam"?'),
         (
             'type: "LBFGS"',
-            'unknown solver type "LBFGS" (known: AdaDelta, AdaGrad, Adam, Nesterov, RMSProp, SGD)',
+            'unknown solver type "LBFGS" (known: AdaDelta, AdaGrad, Adam, AdamW, LAMB, Nesterov, RMSProp, SGD)',
         ),
         ('regularization_type: "L3"', 'unknown regularization_type "L3" (known: L1, L2)'),
         ("momentum: 1", "momentum is 1; it must be at least 0 and below 1"),

@@ -22,6 +22,7 @@ ROWS = list(csv.DictReader(SCHEMA.read_text().splitlines(), delimiter="\t"))
 FORKS = list(csv.DictReader(SCHEMA.with_name("forks_schema.tsv").read_text().splitlines(), delimiter="\t"))
 OWN_MESSAGES = {
     "DataPosition",
+    "AugmentParameter",
     "CosineParameter",
     "OneCycleParameter",
     "AverageParameter",
@@ -153,6 +154,7 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "LayerParameter.attention_param": 1001,
         "LayerParameter.volume_data_param": 1002,
         "TransformationParameter.num_workers": 1000,
+        "TransformationParameter.augment_param": 1001,
         "DataParameter.shuffle": 1000,
         "BatchNormParameter.sync": 1000,
         "SolverState.data_position": 1000,
