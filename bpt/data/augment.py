@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
 
 Floats = NDArray[np.float32]
+_MOST_RATIO = 1000  # of the sides of a window
 _TRIES = 10  # to find a window within the image, as in torchvision
 _ROUNDS = 64  # of Jöhnk's method: at α = 1 each succeeds with probability 1/2, at 2, the most allowed, with 1/6
 
@@ -49,7 +51,7 @@ class Augment:
                 raise UserError(f"augment_param: {name} is {value:g}; it must be from {least:g} to {most:g}")
         for name in ("area", "erase_area", "ratio"):
             low, high = getattr(param, f"min_{name}"), getattr(param, f"max_{name}")
-            if not 0 < low <= high or (name != "ratio" and high > 1):
+            if not 0 < low <= high <= (_MOST_RATIO if name == "ratio" else 1):
                 raise UserError(f"augment_param: min_{name} is {low:g} and max_{name} {high:g}; they bound no range")
         if self.mixes and param.num_classes < 2:
             raise UserError("augment_param: mixup and cutmix make distributions of labels; set num_classes")
@@ -76,9 +78,10 @@ class Augment:
         ]
 
     def _image(self, sample: Sample, draws: NDArray[np.float64]) -> Image:
-        image, param = sample.image, self.param
-        if image.dtype != np.uint8:
+        param = self.param
+        if sample.image.dtype != np.uint8:
             raise DataError(f'record "{sample.key}" has numbers of floating point; augment_param is for bytes')
+        image = cast(NDArray[np.uint8], sample.image)
         if param.resized_crop:
             top, left, height, width = self._window(image.shape[1:], draws[6:])
             image = resize(image[:, top : top + height, left : left + width], param.resized_crop, param.resized_crop)
@@ -86,7 +89,7 @@ class Augment:
             image = image[:, ::-1]
         if param.rotation:
             image = turned(image, math.radians(param.rotation * (2 * draws[1] - 1)))
-        return jitter(image, param.brightness, param.contrast, param.saturation, param.hue, draws[2:6])
+        return jitter(image, param.brightness, param.contrast, param.saturation, param.hue, draws[2:6].tolist())
 
     def _window(self, size: Sequence[int], draws: NDArray[np.float64]) -> tuple[int, int, int, int]:
         """Top, left, height and width of a window of random area, ratio and place (torchvision: RandomResizedCrop)."""
@@ -104,7 +107,7 @@ class Augment:
         return (height - h) // 2, (width - w) // 2, h, w
 
     def erase(self, data: Floats, draw: Draw) -> None:
-        """With the probability ``erasing`` set a window of an image of ``data`` (B, C, h, w) to 0, which is the mean."""
+        """With the probability ``erasing`` set a window of an image of ``data`` (B, C, h, w) to 0, the mean."""
         if not self.param.erasing:
             return
         height, width = data.shape[2:]
@@ -168,12 +171,14 @@ class Augment:
         fits = (sums > 0) & (sums <= 1)
         first = fits.argmax(1)[:, np.newaxis]
         found = np.take_along_axis(x, first, 1) / np.take_along_axis(sums, first, 1).clip(min=1e-300)
-        return np.where(fits.any(1), found[:, 0], 0.5)
+        parts: NDArray[np.float64] = np.where(fits.any(1), found[:, 0], 0.5)
+        return parts
 
     def _uniforms(self, what: str, draw: Draw, number: int) -> NDArray[np.float64]:
         """So many numbers in [0, 1) for each sample: (B, number)."""
         columns = [hash_samples(derive_seed(self.seed, what, i), draw.epochs, draw.samples) for i in range(number)]
-        return (np.stack(columns, 1) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        uniforms: NDArray[np.float64] = (np.stack(columns, 1) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return uniforms
 
 
 _LIMITS = (
@@ -196,7 +201,8 @@ def _cut(image: Floats, other: Floats, part: float, place: NDArray[np.float64]) 
         for at, size in zip(place, (height, width), strict=True)
     )
     image[:, rows, columns] = other[:, rows, columns]
-    return 1 - (rows.stop - rows.start) * (columns.stop - columns.start) / (height * width)
+    kept: float = 1 - (rows.stop - rows.start) * (columns.stop - columns.start) / (height * width)
+    return kept
 
 
 def turned(image: NDArray[np.uint8], angle: float) -> NDArray[np.uint8]:

@@ -14,6 +14,7 @@ from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.labels import Classifying, by_class, check_label_count, class_indices, places_of
 from bpt.layers.loss import at_least_1
 from bpt.layers.soft_labels import are_distributions
+from bpt.layers.tracing import plain_shape
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -45,7 +46,7 @@ class Accuracy(Classifying, Layer):
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         param = spec.param.accuracy_param
         axis = canonical_axis(spec, param.axis, bottoms[0], "accuracy_param", "axis")
-        if not are_distributions(*bottoms):
+        if not are_distributions(bottoms[0], bottoms[1], axis):
             check_label_count(spec, bottoms, axis)
         classes = bottoms[0][axis]
         if not 1 <= param.top_k <= classes:
@@ -88,7 +89,7 @@ class Accuracy(Classifying, Layer):
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
         scores = by_class(bottoms[0], self.axis)
-        if are_distributions(bottoms[0].shape, bottoms[1].shape) and scores.shape[1] > 1:
+        if are_distributions(plain_shape(bottoms[0]), plain_shape(bottoms[1]), self.axis):
             labels = by_class(bottoms[1], self.axis).argmax(1)
         else:
             labels = class_indices(self.spec, bottoms[1], scores, self.ignore_label)

@@ -10,9 +10,9 @@ from bpt.graph.spec import LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 
 
-def are_distributions(scores: Sequence[int], labels: Sequence[int]) -> bool:
-    """Whether labels are a distribution over the classes for each position, as they have the scores' shape."""
-    return tuple(scores) == tuple(labels) and count(labels) > 0
+def are_distributions(scores: Sequence[int], labels: Sequence[int], axis: int) -> bool:
+    """Whether labels have the shape of scores: at each position a distribution over the classes, along ``axis``."""
+    return tuple(scores) == tuple(labels) and count(labels) > 0 and scores[axis] > 1
 
 
 def check_settings(spec: LayerSpec, bottoms: Sequence[Shape], axis: int) -> None:

@@ -17,6 +17,7 @@ from bpt.layers.labels import Classifying, by_class, check_label_count, class_in
 from bpt.layers.loss import Loss
 from bpt.layers.soft_labels import are_distributions, check_settings, cross_entropies
 from bpt.layers.softmax import softmax_axis
+from bpt.layers.tracing import plain_shape
 
 LARGEST = -math.log(torch.finfo(torch.float32).tiny)  # 87.34: Caffe never takes the log of less than FLT_MIN
 
@@ -58,7 +59,7 @@ class SoftmaxWithLoss(Classifying, Loss):
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         axis = softmax_axis(spec, bottoms[0])
-        if not are_distributions(*bottoms[:2]):
+        if not are_distributions(bottoms[0], bottoms[1], axis):
             check_label_count(spec, bottoms, axis)
         check_settings(spec, bottoms, axis)
         param = spec.param.loss_param
@@ -95,7 +96,7 @@ class SoftmaxWithLoss(Classifying, Loss):
         scores = by_class(bottoms[0], self.axis)
         log_p = functional.log_softmax(scores, 1)
         valid: Tensor | int
-        if are_distributions(bottoms[0].shape, bottoms[1].shape) and scores.shape[1] > 1:
+        if are_distributions(plain_shape(bottoms[0]), plain_shape(bottoms[1]), self.axis):
             losses = self._soft_losses(log_p, by_class(bottoms[1], self.axis).detach())
             valid = losses.numel()
         else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -15,6 +17,16 @@ T = TypeVar("T")
 def is_traced() -> bool:
     """Whether ``torch.jit.trace`` is writing down what happens, which it does for one input only."""
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
+def plain_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape in numbers, also where a trace has tensors for them and warns of each that is looked at: a trace is for
+    one shape."""
+    if torch.compiler.is_compiling() or not is_traced():
+        return tuple(tensor.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
+        return tuple(int(length) for length in tensor.shape)
 
 
 def is_written_down() -> bool:

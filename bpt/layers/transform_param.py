@@ -40,7 +40,7 @@ def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False) -> T
 
 
 def augment_of(spec: LayerSpec, seed: int = 0) -> Augment | None:
-    """What ``augment_param`` asks for; ``None``: nothing, or the net is only tested. A LayerError if it makes no sense."""
+    """What ``augment_param`` asks for; ``None``: nothing, or the net is only tested. Raises a LayerError as above."""
     param = spec.param.transform_param
     if not param.HasField("augment_param"):
         return None

@@ -36,34 +36,34 @@ class Rates:
     """Called with an iteration, it gives the learning rate.
 
     Args:
-        spec: already checked.
         display: iterations between lines of the log.
 
     Attributes:
+        spec: already checked; may be set, to one of the same policy.
         follows_loss: ``see`` must be told of each iteration's loss before its rate is asked for.
         plateau: what was seen.
     """
 
     def __init__(self, spec: OptimSpec, display: int = 0) -> None:
-        self._spec = spec
+        self.spec = spec
         self._display = display
         self.follows_loss = POLICIES[spec.lr_policy].follows_loss
         self.plateau = Plateau()
 
     def __call__(self, iteration: int) -> float:
-        return learning_rate(self._spec, iteration, self.plateau.step)
+        return learning_rate(self.spec, iteration, self.plateau.step)
 
     def see(self, iteration: int, loss: float) -> None:
         """The displayed loss of an iteration; takes a step if it has not fallen for long enough.
 
         While the rate still rises (``rampup_interval``, ``warmup_iter``) nothing is seen, as in Intel's Caffe.
         """
-        if not self.follows_loss or iteration < max(self._spec.rampup_interval, self._spec.warmup_iter):
+        if not self.follows_loss or iteration < max(self.spec.rampup_interval, self.spec.warmup_iter):
             return
         step, minimum, event = self.plateau
         if loss < minimum:
             minimum, event = loss, iteration
-        windows = self._spec.plateau_winsize
+        windows = self.spec.plateau_winsize
         if step < len(windows) and iteration >= event + windows[step]:
             step, event = step + 1, iteration
             LOG.info("Plateau Status: Iteration %d, step = %d", iteration, step)

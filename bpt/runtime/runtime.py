@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
@@ -25,6 +26,7 @@ from bpt.net import Net
 from bpt.optim import lr_policy
 from bpt.optim.averages import taken
 from bpt.optim.loss_scale import LEAST
+from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rates import Rates
 from bpt.optim.rules import make_rule
 from bpt.optim.rules.base import UpdatePiece
@@ -334,9 +336,13 @@ class Runtime:
     def apply_update(self) -> None:
         """Update all parameters from the gradients that they have, which the rule then keeps; an iteration is done."""
         self.rule.keep_updates(True)
-        self.rule.update(lr_policy.learning_rate(self.plan.optim, self.iteration), self.iteration)
+        self.rule.update(self.rates(self.iteration), self.iteration)
         self.iteration += 1
         self.executor.forget()
+
+    def go_on_by(self, optim: OptimSpec) -> None:
+        """Take learning rates from another spec from now on, of the same rule."""
+        self.plan, self.rates.spec = replace(self.plan, optim=optim), optim
 
     def run(self, iterations: int) -> None:
         """Train so many iterations."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
@@ -140,7 +140,8 @@ class Solver:
 
     def go_on_by(self, optim: OptimSpec) -> None:
         """Take learning rates from another spec from now on, of the same rule."""
-        self.plan = self.runtime.plan = replace(self.plan, optim=optim)
+        self.runtime.go_on_by(optim)
+        self.plan = self.runtime.plan
 
     def restore(self, path: str) -> None:
         """Go on from the solver state at ``path``.

@@ -83,7 +83,7 @@ MISTAKES = {
     "train_bad_dup_top": ('bad_dup_top.prototxt:11:53: layer "dup": top "pool1" is already made by layer "pool1"'),
     "train_bad_no_num_output": 'bad_no_num_output.prototxt:8:111: layer "ip1": needs num_output, at least 1',
     "train_bad_too_few_bottoms": (
-        'bad_too_few_bottoms.prototxt:12:46: layer "loss": SoftmaxWithLoss takes 2 bottoms, given 1 (ip2)'
+        'bad_too_few_bottoms.prototxt:12:46: layer "loss": SoftmaxWithLoss takes 2 to 3 bottoms, given 1 (ip2)'
     ),
     "train_bad_eltwise_shape": (
         'bad_eltwise_shape.prototxt:11:49: layer "e": bottoms must have one shape: "ip2" (20, 10) and "ip1" (20, 48)'
@@ -114,11 +114,11 @@ MISTAKES = {
     "train_bad_bad_type": 'solver_bad_type.prototxt:16:1: unknown solver type "SGDX"; did you mean "SGD"?',
     "train_bad_bad_policy": (
         'solver_bad_policy.prototxt:7:1: unknown lr_policy "warp" '
-        "(known: exp, fixed, inv, multistep, poly, sigmoid, step)"
+        "(known: cosine, exp, fixed, inv, multifixed, multistep, onecycle, plateau, poly, sigmoid, step)"
     ),
     "train_bad_no_policy": (
         "solver_no_policy.prototxt:1:1: lr_policy is not set; "
-        "use one of exp, fixed, inv, multistep, poly, sigmoid, step"
+        "use one of cosine, exp, fixed, inv, multifixed, multistep, onecycle, plateau, poly, sigmoid, step"
     ),
     "train_bad_missing_net_file": (
         "solver_missing_net_file.prototxt:1:1: no_such_net.prototxt: no such file; did you mean "
