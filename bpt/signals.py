@@ -20,7 +20,8 @@ class SignalActions:
     """While active, notes signals; the solver asks for the action at the end of an iteration.
 
     SIGTERM, by which clusters tell a job to end, always stops: Caffe dies of it, and the work since the last
-    snapshot with it.
+    snapshot with it. So does SIGUSR1, by which ``bpt join`` tells a job to make way for another, which all launchers
+    pass on, and which clusters can send some time before they end a job.
 
     Args:
         sigint: the effect of SIGINT (Ctrl-C). ``NONE`` ignores it.
@@ -31,7 +32,7 @@ class SignalActions:
         self.terminated = False  # whether a stop was asked for by SIGTERM
         self._effects = {signal.SIGINT: sigint, signal.SIGTERM: Action.STOP}
         if hasattr(signal, "SIGHUP"):  # not on Windows
-            self._effects[signal.SIGHUP] = sighup
+            self._effects |= {signal.SIGHUP: sighup, signal.SIGUSR1: Action.STOP}
         self._pending: list[signal.Signals] = []
         self._before: dict[signal.Signals, Any] = {}
 

@@ -141,6 +141,20 @@ def check(profile: Profile, now: Facts, path: str, solver: str) -> None:
     raise FileError(path, f"was not measured for this run: {words}. {remedy(path, solver, len(now.ranks))}")
 
 
+def check_spares(profile: Profile, ranks: int, spares: int, path: str, solver: str) -> None:
+    """Refuse a profile without the spare ranks of a run, since these may come to train.
+
+    Raises:
+        FileError: it says how to measure again.
+    """
+    if spares and ranks <= len(profile.speeds) < ranks + spares:
+        raise FileError(
+            path,
+            f"is of {len(profile.speeds)} ranks, and with spares: {spares} there are {ranks + spares}. "
+            f"{remedy(path, solver, ranks + spares)}",
+        )
+
+
 def remedy(path: str, solver: str, ranks: int) -> str:
     """How to make the profile at ``path``."""
     command = f"mpirun -n {ranks} … bpt time --solver {solver} --profile {path}"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from bpt.plan.staging import Staging
 from bpt.precision import FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.log import columns
-from bpt.runtime.healing import hosts_of, outlive
+from bpt.runtime.healing import hosts_of, outlive, start
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.runtime import Runtime, bind
 from bpt.state.train_state import Blob, TrainState, blob_of
@@ -99,9 +100,9 @@ def compare(
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     rebind = partial(bind, device=device)
     drop_links(world, faults)
-    runtime = rebind(plan, None, world)
-    staging = runtime.parallel.staging if stages > 1 else _one_behind_the_other(runtime.parallel, runtime.net.graph)
-    seed, replicas = runtime.seed, runtime.parallel.batch_factor
+    run = start(plan, world, rebind)
+    conditions = _Conditions.of(run, stages) if isinstance(run, Runtime) else None
+    seed, replicas, staging = world.bcast(conditions)  # a rank that is spare may come to compare
     gradients: dict[Blob, Tensor] = {}
     weights: dict[Blob, Tensor] = {}
     spread: Tensors = gradients, weights
@@ -110,8 +111,8 @@ def compare(
         with injected(runtime, faults):
             weights.update(_train(runtime, iterations, gradients))
 
-    with outlive(runtime, hosts_of(world), rebind, work) as runtime:
-        world = runtime.world
+    with outlive(run, hosts_of(world), rebind, work) as run:
+        world = run.crew.everyone
     check_happened(faults, world.world_ranks)
     few = world.Split(0 if world.rank < stages else 1) if stages > 1 else None
     if world.rank >= stages:
@@ -125,6 +126,21 @@ def compare(
         noted: dict[Blob, Tensor] = {}
         alone = noted, _train(runtime, iterations, noted)
         return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else [], world
+
+
+class _Conditions(NamedTuple):
+    """What one process needs to do the same as many ranks."""
+
+    seed: int
+    replicas: int
+    staging: Staging | None
+
+    @classmethod
+    def of(cls, runtime: Runtime, stages: int) -> _Conditions:
+        """Of the ranks that train, to be compared with so many stages."""
+        parallel = runtime.parallel
+        staging = parallel.staging if stages > 1 else _one_behind_the_other(parallel, runtime.graph)
+        return cls(runtime.seed, parallel.batch_factor, staging)
 
 
 def _one_behind_the_other(parallel: Parallel, graph: LayerGraph) -> Staging | None:

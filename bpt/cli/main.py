@@ -26,8 +26,10 @@ from bpt.cli import (
     explain,
     export,
     help,
+    join,
     plan,
     plot,
+    run,
     simulate,
     summary,
     test,
@@ -37,7 +39,7 @@ from bpt.cli import (
 )
 from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
 from bpt.collector import importing
-from bpt.errors import UsageError
+from bpt.errors import BptError
 from bpt.terminal import mend_streams
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ COMMANDS = {
     "help": help,
 }
 
+ABOUT_JOBS = {"run": run, "join": join}
+"""Commands that start jobs: they are no ranks, and compute nothing."""
+
 BUILD_NETS = (
     "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "export", "summary", "draw",
 )  # fmt: skip
@@ -79,6 +84,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt test  --model M --weights W --iterations 100       score a model
   bpt time  --model M                                    time every layer
   mpirun -n 4 bpt train --solver S                       train on 4 ranks, as parallel_param says
+  bpt run -- mpirun -n 4 bpt train --solver S --snapshot auto   start a job again when it fails
   mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
   bpt classify --model M --weights W cat.jpg             say what pictures show
@@ -105,7 +111,7 @@ def make_parser() -> Parser:
         "-version", "--version", action="version", version=f"bpt version {bpt.__version__}", help="show the version"
     )
     commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
-    for name, module in COMMANDS.items():
+    for name, module in {**COMMANDS, **ABOUT_JOBS}.items():
         command = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION)
         module.add_arguments(command)
         if name in BUILD_NETS:
@@ -133,7 +139,9 @@ def _main(argv: Sequence[str] | None) -> int:
     parser = make_parser()
     try:
         arguments = parser.parse_args(argv)
-    except UsageError as error:
+        if arguments.command in ABOUT_JOBS:
+            return int(ABOUT_JOBS[arguments.command].run(arguments))
+    except BptError as error:
         from bpt.comm.failure import tell_before_start  # only now, for the same reason as in _run
 
         return tell_before_start(error)

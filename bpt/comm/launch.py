@@ -105,12 +105,18 @@ def die_with_launcher() -> None:
     """
     if not launched() or not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
-    if _name(parent) == "slurmstepd":
+    if _name(os.getppid()) != "slurmstepd":
+        die_with_parent(signal.SIGKILL)
+
+
+def die_with_parent(by: signal.Signals) -> None:
+    """Let this process get a signal when its parent ends; on other systems than Linux nothing happens."""
+    if not sys.platform.startswith("linux"):
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
     if os.getppid() != parent:  # it died before it was asked to tell
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), by)
 
 
 def _name(process: int) -> str:

@@ -167,7 +167,7 @@ class MpiCommunicator(Communicator):
             value = np.array([flag], np.intc)
             self._mpi.Ack_failed()
             try:
-                Transfers([self._mpi.Iagree(value)], self.patient).Wait()
+                Transfers([self._mpi.Iagree(value)], patient=True).Wait()  # some wait here for hours
                 return int(value[0])
             except MPI.Exception as error:  # all ranks see it alike: one has died that not all knew of
                 if error.Get_error_class() != MPI.ERR_PROC_FAILED:

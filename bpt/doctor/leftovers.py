@@ -22,6 +22,7 @@ from pathlib import Path
 from bpt.comm.processes import folder as folder_of_windows
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem
 from bpt.proto.atomic import leftovers
+from bpt.state.in_memory import OF_SNAPSHOTS
 from bpt.state.prefix_lock import PrefixLock
 
 _PROC = Path("/proc")
@@ -30,6 +31,7 @@ _SEGMENT = re.compile(r"(?:sm_segment|vader_segment|osc_sm|osc_rdma)\.(?P<host>.
 _SESSION = re.compile(r"(?:ompi|prte)\.(?P<process>\d+)")
 _MEAN = re.compile(r"bpt_mean_\w+")
 YOUNG = 60.0  # seconds in which a file may not be mapped yet
+DAY = 86400.0  # for which snapshots in memory are kept for the run that goes on from them
 MEMORY = Path("/dev/shm")
 _SHOWN = 5
 
@@ -76,6 +78,8 @@ def _is_dead(entry: Path, in_memory: bool, here: str) -> bool:
         return in_memory and segment["host"].split(".")[0] == here
     if session := _SESSION.fullmatch(entry.name):
         return entry.is_dir() and not (_PROC / session["process"]).exists()
+    if entry.name.startswith(OF_SNAPSHOTS):  # a run may be about to be started again
+        return in_memory and time.time() - entry.lstat().st_mtime > DAY
     return _MEAN.fullmatch(entry.name) is not None
 
 

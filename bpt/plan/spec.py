@@ -78,6 +78,8 @@ class FaultSpec:
     copies: int = 0
     copy_interval: int = 1
     timeout: float = 300.0
+    spares: int = 0
+    memory_snapshot: int = 0
 
     @property
     def heals(self) -> bool:

@@ -861,7 +861,7 @@ class ParallelParameter(_message.Message):
     def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ...) -> None: ...
 
 class FaultParameter(_message.Message):
-    __slots__ = ("on_loss", "min_ranks", "copies", "copy_interval", "timeout")
+    __slots__ = ("on_loss", "min_ranks", "copies", "copy_interval", "timeout", "spares", "memory_snapshot")
     class OnLoss(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HEAL: _ClassVar[FaultParameter.OnLoss]
@@ -873,12 +873,16 @@ class FaultParameter(_message.Message):
     COPIES_FIELD_NUMBER: _ClassVar[int]
     COPY_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    SPARES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     on_loss: FaultParameter.OnLoss
     min_ranks: int
     copies: int
     copy_interval: int
     timeout: float
-    def __init__(self, on_loss: _Optional[_Union[FaultParameter.OnLoss, str]] = ..., min_ranks: _Optional[int] = ..., copies: _Optional[int] = ..., copy_interval: _Optional[int] = ..., timeout: _Optional[float] = ...) -> None: ...
+    spares: int
+    memory_snapshot: int
+    def __init__(self, on_loss: _Optional[_Union[FaultParameter.OnLoss, str]] = ..., min_ranks: _Optional[int] = ..., copies: _Optional[int] = ..., copy_interval: _Optional[int] = ..., timeout: _Optional[float] = ..., spares: _Optional[int] = ..., memory_snapshot: _Optional[int] = ...) -> None: ...
 
 class TreeParameter(_message.Message):
     __slots__ = ("sends",)

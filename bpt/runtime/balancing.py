@@ -36,7 +36,7 @@ def static_balance(
         FileError: the profile is missing or damaged, or was not measured for this run; it says what differs.
     """
     # Only what this run needs; see docs/architecture.md.
-    from bpt.balance.profile import Profile, check, other_threads, read_profile, remedy, static_from  # noqa: PLC0415
+    from bpt.balance.profile import Profile, check, check_spares, other_threads, read_profile, remedy, static_from  # noqa: PLC0415
     from bpt.runtime.rank_facts import facts  # noqa: PLC0415
 
     path = resolve_path(plan.parallel_param.balance_param.profile, plan.path)
@@ -44,6 +44,9 @@ def static_balance(
 
     def read() -> Profile:
         profile = read_profile(path)
+        spares = plan.parallel_param.fault_param.spares if grid.world.lacks else 0
+        if tuple(grid.world.world_ranks) == tuple(range(grid.world.size)):  # none is lost yet
+            check_spares(profile, grid.world.size, spares, path, plan.path)
         if grid.world.lacks:
             profile = profile.of_ranks(grid.world.world_ranks)
         check(profile, now, path, plan.path)

@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from bpt import state as snapshot
 from bpt.errors import BptError
@@ -20,6 +21,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import check_same, outcome_of_first
 from bpt.runtime.averaged_weights import averaged_weights
 from bpt.runtime.parallel import Parallel
+from bpt.state import in_memory
 from bpt.state.best import Best
 from bpt.state.train_state import TrainState
 
@@ -48,6 +50,19 @@ class Checkpoint:
     written: list[str] = field(default_factory=list)
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     _recorded: list[bool] = field(default_factory=list)
+
+    def write_in_memory(self, state: TrainState) -> None:
+        """Write a snapshot in the memory of the first rank's host, in place of an older one; see ``write``."""
+        world = self.parallel.grid.world
+        make = partial(in_memory.make_room, self.plan.snapshot_prefix)
+        prefix = outcome_of_first(world, None if world.rank else make)
+        form = pb.SolverParameter.BINARYPROTO
+        plan = replace(
+            self.plan, snapshot_prefix=prefix, snapshot_format=form, snapshot_diff=False, max_snapshots=0
+        )
+        path = replace(self, plan=plan, _recorded=[True]).write(state)
+        if world.rank == 0:
+            in_memory.remove_older(path)
 
     def write(self, state: TrainState, name: str = "", average: bool = False) -> str:
         """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
@@ -132,10 +147,11 @@ class Checkpoint:
         """
         LOG.info("Resuming from %s", path)
         world = self.parallel.grid.world
-        if world.size > 1:
-            check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(path)})
-        snapshot.verify(path)
-        saved = snapshot.restore(path, self.net, self.rule)
+        with in_memory.on_all_hosts(path, world):
+            if world.size > 1:
+                check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(path)})
+            snapshot.verify(path)
+            saved = snapshot.restore(path, self.net, self.rule)
         if self.plan.max_snapshots and world.rank == 0 and saved.HasField("run"):
             self.written[:] = snapshot.of_run(self.plan.snapshot_prefix, saved.run, saved.iter)
         if saved.HasField("random_seed") and saved.random_seed != state.seed:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from bpt.comm.base import Communicator
 from bpt.comm.connectivity import name_of
@@ -19,19 +20,40 @@ from bpt.comm.grid import arrangement, indivisible
 from bpt.errors import LostRankError
 from bpt.plan.spec import RunPlan
 from bpt.report.log import take_over_logging
+from bpt.runtime.crew import Crew, Spare
 from bpt.runtime.recovery import Record, recovered
 from bpt.runtime.runtime import Runtime
 from bpt.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
 
-Rebind = Callable[[RunPlan, TrainState, Communicator], Runtime]
+class Rebind(Protocol):
+    """Binds a plan to a state; see ``bind``."""
+
+    def __call__(
+        self, plan: RunPlan, state: TrainState | None, world: Communicator, *, crew: Crew | None = None
+    ) -> Runtime:
+        """A collective call of those that train."""
+
 
 _REMEDY = "; what it held nobody else has: fault_param { copies: 1 } keeps a copy in the memory of another rank"
 
 
-def outlive(runtime: Runtime, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]) -> Runtime:
+def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | Spare:
+    """The run of ``plan``, or a rank that waits, if there are to be spares; a collective call of all ranks."""
+    return _take_place(plan, None, Crew.of_job(plan, everyone), bind)
+
+
+def _take_place(plan: RunPlan, state: TrainState | None, crew: Crew, bind: Rebind) -> Runtime | Spare:
+    return bind(plan, state, crew.world, crew=crew) if crew.trains else Spare(plan, crew)
+
+
+def outlive(
+    run: Runtime | Spare, hosts: Mapping[int, str], rebind: Rebind, work: Callable[[Runtime], object]
+) -> Runtime | Spare:
     """Do ``work`` with a run, and again with what is left of it after ranks were lost; a collective call.
+
+    Ranks that are spare do none, until they take the place of others.
 
     Args:
         hosts: of the ranks of the job.
@@ -47,25 +69,26 @@ def outlive(runtime: Runtime, hosts: Mapping[int, str], rebind: Rebind, work: Ca
     while True:
         agreed = False  # each communicator has one Agree: at the end, or when healing begins
         try:
-            work(runtime)
-            if not runtime.heals:
-                return runtime
+            if isinstance(run, Runtime):
+                work(run)
+            if not run.heals:
+                return run
             agreed = True
-            if runtime.world.Agree(1):
-                return runtime
+            if run.crew.everyone.Agree(1):
+                return run
             raise LostRankError("another rank was lost at the end")
         except LostRankError as loss:
-            if not runtime.heals:
-                runtime.record(loss)
+            if not run.heals:
+                run.record(loss)
                 raise
             try:
-                runtime = heal(runtime, loss, hosts, rebind, agreed)
+                run = heal(run, loss, hosts, rebind, agreed)
             except LostRankError as end:
-                runtime.record(end)
+                run.record(end)
                 raise
         except BaseException as error:
-            runtime.record(error)
-            runtime.close(failed=True)
+            run.record(error)
+            run.close(failed=True)
             raise
 
 
@@ -75,12 +98,12 @@ def hosts_of(world: Communicator) -> dict[int, str]:
 
 
 def heal(
-    runtime: Runtime, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
-) -> Runtime:
+    run: Runtime | Spare, loss: LostRankError, hosts: Mapping[int, str], rebind: Rebind, agreed: bool = False
+) -> Runtime | Spare:
     """The run on the ranks that are left; a collective call of these.
 
     Args:
-        runtime: of before; it is closed.
+        run: of before; it is closed.
         loss: what it has met.
         hosts: of the ranks of the job.
         rebind: binds a plan to a state.
@@ -90,28 +113,30 @@ def heal(
         LostRankError: the ranks that are left do not have all of the state.
     """
     start = time.monotonic()
-    plan, graph, world = runtime.plan, runtime.net.graph, runtime.world
-    before = list(world.world_ranks)
-    records = runtime.records()
-    _break_off(world, agreed)
+    plan, graph, everyone = run.plan, run.graph, run.crew.everyone
+    before = list(everyone.world_ranks)
+    records = run.records()
+    _break_off(everyone, agreed)
     while True:
-        world = world.Shrink()
-        runtime.close(failed=True)  # only now: its heartbeat watches those that are waited for
+        everyone = everyone.Shrink()
+        run.close(failed=True)  # only now: its heartbeat watches those that are waited for
         found = time.monotonic()
         try:
-            state = recovered(world, graph, records)
+            state = recovered(everyone, graph, records)
             if state is None:
                 raise _UnrecoverableError
             records = [*records, Record.whole(state)]
-            lost = [rank for rank in before if rank not in world.world_ranks]
-            if world.rank == 0:
+            lost = [rank for rank in before if rank not in everyone.world_ranks]
+            crew = run.crew.left(plan, everyone)
+            arranged = _arranged(plan, crew.size)
+            if everyone.rank == 0:
                 take_over_logging()
-                _tell(plan, lost, hosts, state.iteration, world)
-            healed = rebind(_arranged(plan, world), state, world)
+                _tell(arranged, lost, hosts, state.iteration, crew)
+            healed = _take_place(arranged, state, crew, rebind)
         except _UnrecoverableError:
             raise LostRankError(f"{loss}{_REMEDY}", loss.ranks) from loss
         except LostRankError:  # another one, meanwhile
-            _break_off(world)
+            _break_off(everyone)
             continue
         LOG.info("Healed: %.3g s to find each other, %.3g s to go on", found - start, time.monotonic() - found)
         return healed
@@ -128,19 +153,21 @@ class _UnrecoverableError(Exception):
     """No state can be made of what the ranks know: all of them find so."""
 
 
-def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, world: Communicator) -> None:
+def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteration: int, crew: Crew) -> None:
     names = ", ".join(name_of(rank, hosts[rank]) for rank in lost) or "a connection"
-    parallel = _arranged(plan, world).parallel_param
-    grid = arrangement(world.size, parallel.num_stages, parallel.num_shards)
-    LOG.warning("Lost: %s; going on after iteration %d on %s", names, iteration, grid)
+    parallel = plan.parallel_param
+    grid = arrangement(crew.size, parallel.num_stages, parallel.num_shards)
+    spares = crew.everyone.size - crew.size
+    rest = f"; {spares} spare" if spares else ""
+    LOG.warning("Lost: %s; going on after iteration %d on %s%s", names, iteration, grid, rest)
 
 
-def _arranged(plan: RunPlan, world: Communicator) -> RunPlan:
+def _arranged(plan: RunPlan, ranks: int) -> RunPlan:
     """The plan on as many ranks as there are: with fewer stages or shards, where they do not divide into its own."""
     parallel = plan.parallel_param
     stages, shards = parallel.num_stages, parallel.num_shards
     for some_stages, some_shards in ((stages, shards), (stages, 1), (1, shards), (1, 1)):
-        if not indivisible(world.size, some_stages, some_shards):
+        if not indivisible(ranks, some_stages, some_shards):
             if (some_stages, some_shards) == (stages, shards):
                 return plan
             return plan.with_parallel(num_stages=some_stages, num_shards=some_shards)

@@ -42,6 +42,8 @@ _MAKING_READY = 12  # times the timeout, that computing may take as long as kern
 # and SIGKILL as much later.
 _AFTER_SIGTERM = 0.2
 
+SPARE = -1  # the lane of ranks that wait to take the place of others
+
 End = Callable[[str, "int | None"], object]
 
 
@@ -68,14 +70,15 @@ class _Neighbour:
             while self.watched and self._hearing.Test():
                 self._take(since)
         except LostRankError:  # others notice that as well
-            self._standings.leave(self.rank)
+            self._standings.leave(self.rank, lost=True)
             self.watched = False
 
     def wait(self) -> None:
         """Return when its last beat has come."""
-        while self.watched:
-            self._hearing.Wait()
-            self._take(0.0)
+        with suppress(LostRankError):
+            while self.watched:
+                self._hearing.Wait()
+                self._take(0.0)
 
     def _take(self, since: float) -> None:
         self.watched = self._standings.take(self._heard, self.rank, since)
@@ -91,7 +94,7 @@ class Heartbeat:
         world: all ranks of the run, at least two; several threads may be in calls at once.
         timeout: seconds after which a rank that is silent, or does not get on, is named.
         log: of this rank's flight recorder; learns where the ranks are.
-        lane: ranks with the same one begin the same instructions: the stage.
+        lane: ranks with the same one begin the same instructions: the stage; or SPARE.
         settled: whether nothing is compiled or tried out any more.
         heals: whether the others go on when a rank is lost.
         end: called with what there is to say about a rank, and its process if that is on this host.
@@ -123,6 +126,7 @@ class Heartbeat:
         self._named = 0.0, 0.0  # what this rank was named for, and for how many seconds of it
         self._first = -1  # the iteration with which it has begun
         self._stood: float | None = None  # since when nobody gets on
+        self._told: set[int] = set()  # spare ranks that are lost, as all know
         facts = comm.allgather((comm.host, identity(), lane))
         hosts = [host for host, *_ in facts]
         names = [name_of(rank, host) for rank, host in zip(comm.world_ranks, hosts, strict=True)]
@@ -144,15 +148,20 @@ class Heartbeat:
         self._alarm.close()
         if not failed:
             self._thread.join()
-            for request, _ in self._sending.values():
-                request.Wait()
+            self._be_heard()
             self._standings.leave(self._comm.rank)
             self._say()
             for neighbour in self._neighbours:
                 neighbour.wait()
-            for request, _ in self._sending.values():
+            self._be_heard()
+            with suppress(LostRankError):  # a rank that was spare, and is not missed
+                self._comm.Free()
+
+    def _be_heard(self) -> None:
+        """Return when all that live have taken what was said."""
+        for request, _ in self._sending.values():
+            with suppress(LostRankError):
                 request.Wait()
-            self._comm.Free()
 
     def _run(self) -> None:
         woke = time.monotonic()
@@ -176,6 +185,7 @@ class Heartbeat:
                         )
                 self._look_at_itself(position)
                 self._look_at_all(now)
+                self._look_for_spares()
                 woke = now
             except BptError:
                 break
@@ -219,6 +229,14 @@ class Heartbeat:
         elif own == standings.first:
             found = "; ".join(standings.findings()[:3])
             self._finish(f"all ranks have waited for each other for {self._timeout:.3g} s: {found}", None)
+
+    def _look_for_spares(self) -> None:
+        """Tell of those that are lost: nobody waits for them, so nobody else would."""
+        standings = self._standings
+        for rank in standings.lost_spares if standings.first == self._comm.rank else ():
+            if rank not in self._told:
+                self._told.add(rank)
+                self._warn(f"{standings.names[rank]}, which was spare, is lost; the run goes on")
 
     def _finish(self, message: str, process: int | None) -> None:
         self._log.write(message)

@@ -16,11 +16,12 @@ from bpt.balance.dynamic import Dynamic
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU, use_line
-from bpt.errors import UserError
+from bpt.errors import UserError, WriteError
 from bpt.events.event import Activity
 from bpt.exchange import Exchange
 from bpt.execute.executor import Executor
 from bpt.execute.operator import SegmentOperator
+from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.prefetching import PrefetchingDataLayer
 from bpt.net import Net
 from bpt.optim import lr_policy
@@ -42,18 +43,19 @@ from bpt.runtime.balancing import division_of
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
+from bpt.runtime.crew import Crew, heartbeat_of, tolerates
 from bpt.runtime.divergence import check_loss, check_weights
 from bpt.runtime.ending import Ending
 from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.following import Following
 from bpt.runtime.half_precision import HalfLayers, precision_here
-from bpt.runtime.heartbeat import Heartbeat
 from bpt.runtime.loss_scaling import loss_scale
 from bpt.runtime.recovery import Border, Copies, Known, Record, passed
 from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
 from bpt.runtime.tuned_settings import Engine, Inner, TunedSetting
 from bpt.signals import SignalActions
+from bpt.state import in_memory
 from bpt.state.best import Best
 from bpt.state.train_state import TrainState, blob_of
 
@@ -72,6 +74,7 @@ def bind(
     make_operator: MakeOperator | None = None,
     batch_factor: int | None = None,
     staging: Staging | None = None,
+    crew: Crew | None = None,
     log: logging.Logger = LOG,
 ) -> Runtime:
     """The run that ``plan`` describes, on the ranks of ``world``; a collective call.
@@ -87,17 +90,19 @@ def bind(
         make_operator: makes what runs a net, instead of the usual one for ``parallel_param``.
         batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
         staging: how the nets are cut into stages and batches into micro-batches; by default as the plan is placed.
+        crew: whose ``world`` it is; by default there are no others.
         log: is told what is bound.
 
     Raises:
         UserError: the plan cannot be run; it says where and why.
         FileError: the state to resume is missing, damaged, of another kind, or of another net.
     """
-    world, ending = world or SerialCommunicator(), Ending()
+    crew, ending = crew or Crew.all_of(world or SerialCommunicator()), Ending()
+    ending.add(crew.close)
     try:
         runtime = Runtime(
             plan if state is None else plan.with_seed(state.seed),
-            world,
+            crew,
             device,
             ending,
             resume=resume,
@@ -122,6 +127,7 @@ class Runtime:
     Made by ``bind``. When it is closed, another can be bound in the same process, to other ranks.
 
     Attributes:
+        crew: all ranks of the run, and those of them that train: ``world``.
         iteration: iterations done; may be set.
         loss: of the last iteration.
         seed: of everything random.
@@ -140,11 +146,12 @@ class Runtime:
     """
 
     best: Best | None = None
+    _has_room = True  # for snapshots in memory
 
     def __init__(
         self,
         plan: RunPlan,
-        world: Communicator,
+        crew: Crew,
         device: torch.device,
         ending: Ending,
         *,
@@ -157,7 +164,8 @@ class Runtime:
         log: logging.Logger = LOG,
     ) -> None:
         self.plan = plan
-        self.world = world
+        self.crew = crew
+        self.world = world = crew.world
         self.device = device
         self._ending = ending
         self.iteration = 0
@@ -174,7 +182,7 @@ class Runtime:
         train, tests = plan.train, plan.tests  # what is wrong in them shows before anything is built
         graph, *test_graphs = (net.graph() for net in (train, *tests))
         snapshot.check_names(plan, graph)
-        check_same(world, facts_of(plan, graph, *test_graphs))
+        check_same(crew.everyone, facts_of(plan, graph, *test_graphs))
         self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, staging, log)
         ending.add(self.parallel.close)
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
@@ -207,8 +215,7 @@ class Runtime:
         self._half = HalfLayers(list(self.nets.values()), precision, world, device)
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
         self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel)
-        tolerant = world.size > 1 and world.describe()["fault tolerance"] == "on"
-        self.heals = tolerant and plan.parallel_param.fault_param.heals
+        self.heals = tolerates(crew.everyone) and plan.parallel_param.fault_param.heals
         self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
         if self.observed is not None:
             ending.add_own(self.observed.close)
@@ -250,11 +257,9 @@ class Runtime:
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
         flight = self.events.flight
         self.flight_log = FlightLog(self.world, self.plan.snapshot_prefix, flight) if flight else None
-        apart = self.world.size > 1 and self.world.concurrent and self.world.describe()["library"] != "none"
-        if self.flight_log and apart and fault.timeout:  # ranks are processes
-            lane = operator.stage.number if operator.stage else 0
-            settled = partial(getattr, self.tuner, "settled")
-            beat = Heartbeat(self.world, fault.timeout, self.flight_log, lane=lane, settled=settled, heals=self.heals)
+        lane = operator.stage.number if operator.stage else 0
+        settled = partial(getattr, self.tuner, "settled")
+        if beat := heartbeat_of(self.plan, self.crew, self.flight_log, lane, settled, self.heals):
             self._ending.add(beat.close)
 
     def start_from(self, state: TrainState | None) -> None:
@@ -272,6 +277,11 @@ class Runtime:
         exchange = self.parallel.exchange(self.net, operator.segments, self.device)
         self._ending.add(exchange.close)
         return exchange
+
+    @property
+    def graph(self) -> LayerGraph:
+        """Of the net that is trained."""
+        return self.net.graph
 
     @property
     def net(self) -> Net:
@@ -558,12 +568,42 @@ class Runtime:
             WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
             DivergedError: weights are not finite, and ``on_nan`` is not GO_ON.
         """
+        self._settle_to_save()
+        path = self._checkpoint.write(self.state(), name, self.has_average)
+        self.forget_in_memory()
+        return path
+
+    def snapshot_in_memory(self) -> None:
+        """Write weights and solver state in the memory of the first rank's host, if that is due; a collective call.
+
+        Not while it is tried out how to compute. Where there is no room for it, a warning says so, once, and the run
+        goes on without.
+
+        Raises:
+            DivergedError: see ``snapshot``.
+        """
+        every = self.plan.parallel_param.fault_param.memory_snapshot
+        if not every or self.iteration % every or not self._has_room or not self.tuner.settled:
+            return
+        self._settle_to_save()
+        try:
+            self._checkpoint.write_in_memory(self.state())
+        except WriteError as error:
+            self._has_room = False
+            LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)
+
+    def forget_in_memory(self) -> None:
+        """Remove what is in memory: there is something newer on disk, or the run is at its end."""
+        if self.plan.parallel_param.fault_param.memory_snapshot and self.world.rank == 0:
+            in_memory.remove(self.plan.snapshot_prefix)
+
+    def _settle_to_save(self) -> None:
+        """This run and the one that resumes it must go on alike, or their roundings part."""
         if self._stops_at_nan:
             check_weights(self.iteration, self.net, self.world)
-        for tuned in self._tuned:  # this run and the one that resumes it must go on alike, or their roundings part
+        for tuned in self._tuned:
             tuned.settle()
         self.parallel.agree(self.net)
-        return self._checkpoint.write(self.state(), name, self.has_average)
 
     def restore(self, path: str) -> None:
         """Go on from the solver state at ``path``.

@@ -18,7 +18,7 @@ _ROW = np.dtype(
     [
         ("beat", np.int64),  # how many its rank has sent; 0: nothing was ever heard
         ("age", np.float64),  # seconds since then, at most
-        ("gone", np.int8),  # the rank has ended, or is lost
+        ("gone", np.int8),  # the rank has ended: 1; is lost: 2
         ("iteration", np.int64),
         ("number", np.int64),
         ("waits", np.int8),
@@ -27,6 +27,7 @@ _ROW = np.dtype(
         ("words", "S112"),
     ]
 )  # the fields are as in Position
+_ENDED, _LOST = 1, 2
 
 
 class Standings:
@@ -36,7 +37,7 @@ class Standings:
         names: of all ranks, to be read.
         ranks: which ranks of the job they are.
         own: this rank's place.
-        lanes: ranks with the same number here begin the same instructions: those of one stage.
+        lanes: ranks with the same number here begin the same instructions: those of one stage; below 0: they only wait.
     """
 
     def __init__(self, names: Sequence[str], ranks: Sequence[int], own: int, lanes: Sequence[int]) -> None:
@@ -63,9 +64,9 @@ class Standings:
         row["peer"] = self._ranks.index(position.peer) if position.peer in self._ranks else -1
         row["words"] = position.words.encode()[:112]
 
-    def leave(self, rank: int) -> None:
+    def leave(self, rank: int, lost: bool = False) -> None:
         """A rank has ended, or is lost."""
-        self._rows[rank]["gone"] = 1
+        self._rows[rank]["gone"] = _LOST if lost else _ENDED
 
     def message(self) -> Buffer:
         """All that is known, to be sent."""
@@ -82,7 +83,7 @@ class Standings:
         self._grow_older()
         theirs = message.view(_ROW)
         theirs["age"] += since
-        gone = self._rows["gone"] | theirs["gone"]
+        gone = np.maximum(self._rows["gone"], theirs["gone"])
         gone[self.own] = self._rows["gone"][self.own]  # nobody knows better
         newer = theirs["beat"] > self._rows["beat"]
         self._rows[newer] = theirs[newer]
@@ -97,6 +98,11 @@ class Standings:
     def is_gone(self, rank: int) -> bool:
         """Whether it has ended, or is lost."""
         return bool(self._rows[rank]["gone"])
+
+    @property
+    def lost_spares(self) -> list[int]:
+        """Ranks that only waited, and are lost."""
+        return [rank for rank, lane in enumerate(self._lanes) if lane < 0 and self._rows[rank]["gone"] == _LOST]
 
     @property
     def first(self) -> int:
@@ -176,7 +182,7 @@ class Standings:
 
     def _together(self) -> Iterator[str]:
         """What all ranks of a lane wait in, though all have come to it."""
-        for lane in sorted(set(self._lanes)):
+        for lane in sorted({lane for lane in self._lanes if lane >= 0}):
             members = [rank for rank, of in enumerate(self._lanes) if of == lane and not self.is_gone(rank)]
             rows = self._rows[members]
             if len(members) > 1 and rows["waits"].all() and (rows["peer"] < 0).all() and len(set(rows["words"])) == 1:

@@ -10,6 +10,7 @@ from bpt import state as snapshot
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
+from bpt.state import in_memory
 
 LOG = logging.getLogger("bpt")
 
@@ -31,7 +32,7 @@ def state_to_resume(plan: RunPlan, resume: str) -> str:
     """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
     if resume != "auto":
         return resume
-    newest = snapshot.find_newest(plan.snapshot_prefix)
+    newest = snapshot.find_newest(*in_memory.prefixes(plan.snapshot_prefix))
     if newest is None:
         LOG.info("No snapshot under %s to resume from; starting anew", plan.snapshot_prefix)
     return newest or ""

@@ -12,6 +12,7 @@ from types import TracebackType
 import torch
 
 from bpt.comm.base import Communicator
+from bpt.comm.serial import SerialCommunicator
 from bpt.device import CPU
 from bpt.errors import BptError, RunError
 from bpt.events.event import Activity
@@ -25,7 +26,8 @@ from bpt.report.log import number
 from bpt.report.progress import Progress
 from bpt.runtime.balancing import SeenBalance
 from bpt.runtime.built_nets import MakeOperator
-from bpt.runtime.healing import hosts_of, outlive
+from bpt.runtime.crew import Spare
+from bpt.runtime.healing import hosts_of, outlive, start
 from bpt.runtime.runtime import Runtime, bind
 from bpt.runtime.testing import Scores
 from bpt.signals import Action, SignalActions
@@ -65,7 +67,7 @@ class Solver:
         listeners: are told each Milestone.
 
     Attributes:
-        runtime: what trains.
+        runtime: what trains; a rank that is spare has none, until it takes the place of another.
         loss: of the last iteration.
         listeners: may be changed at any time.
     """
@@ -85,14 +87,19 @@ class Solver:
         self.plan = plan_of(run)
         self.listeners = list(listeners)
         self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
-        self._attach(self._bind(self.plan, world=world, resume=resume))
-        self._hosts = hosts_of(self.runtime.world) if self.runtime.heals else {}
         self._lap = Lap(0)
         self._stopped = False
         self._debug = False
-        self._tested = -1  # the iteration after which all tests are done
-        self._first = self.iter
+        self._tested: int | None = None  # the iteration after which all tests are done; a spare rank does not know
+        self._leads = False
         self._lock = ExitStack()
+        member = start(self.plan, world or SerialCommunicator(), partial(self._bind, resume=resume))
+        self._spare = member if isinstance(member, Spare) else None
+        if isinstance(member, Runtime):
+            self._attach(member)
+            self._tested = -1
+        self._hosts = hosts_of(member.crew.everyone) if member.heals else {}
+        self._first = self.iter
 
     def _attach(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -112,8 +119,8 @@ class Solver:
 
     @property
     def iter(self) -> int:
-        """Iterations done."""
-        return self.runtime.iteration
+        """Iterations done; of a rank that is spare 0."""
+        return 0 if self._spare else self.runtime.iteration
 
     @property
     def loss(self) -> float:
@@ -123,7 +130,7 @@ class Solver:
     @property
     def terminated(self) -> bool:
         """Whether the run was stopped by SIGTERM."""
-        return self.runtime.status.terminated
+        return not self._spare and self.runtime.status.terminated
 
     def __enter__(self) -> Solver:
         return self
@@ -136,7 +143,7 @@ class Solver:
     def close(self, failed: bool = False) -> None:
         """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
         self._lock.close()
-        self.runtime.close(failed)
+        (self._spare or self.runtime).close(failed)
 
     def go_on_by(self, optim: OptimSpec) -> None:
         """Take learning rates from another spec from now on, of the same rule."""
@@ -167,32 +174,36 @@ class Solver:
 
     def solve(self) -> None:
         """Train up to ``max_iter``, then snapshot and test as the solver says."""
-        plan, runtime = self.plan, self.runtime
-        LOG.info("Solving %s", self.net.graph.name)
-        LOG.info("Learning Rate Policy: %s", plan.optim.lr_policy)
+        plan = self.plan
+        if not self._spare:
+            LOG.info("Solving %s", self.net.graph.name)
+            LOG.info("Learning Rate Policy: %s", plan.optim.lr_policy)
+            self._seen.start(self.iter)
+            self._leads = self.runtime.world.rank == 0
         self._stopped = False
         self._first = self.iter
-        if self.iter >= plan.max_iter:
-            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, plan.max_iter)
-            return
-        self._seen.start(self.iter)
-        with Progress(plan.max_iter, self.iter, "training", runtime.world.rank == 0) as progress:
-            outlive(runtime, self._hosts, self._bind, partial(self._solve, progress))
+        with Progress(plan.max_iter, self.iter, "training", self._leads) as progress:
+            last = outlive(self._spare or self.runtime, self._hosts, self._bind, partial(self._solve, progress))
+        self._spare = last if isinstance(last, Spare) else None
 
     def _go_on(self, runtime: Runtime) -> None:
         """With what is left of the run after a loss, from the same point on all ranks."""
         plan, world = self.plan, runtime.world
-        if world.rank == 0 < self.runtime.world.rank:
+        if world.rank == 0 and not self._leads:
+            self._leads = True
             try:
                 self._lock.enter_context(held_for(plan))
             except BptError as error:  # a lock may outlast a host that is dead
                 LOG.warning("%s", error)
-        before = self.runtime.status
+        before = None if self._spare else self.runtime.status
+        self._spare = None
         self._attach(runtime)
-        facts = world.allgather((self._tested, self._stopped, before.pending, before.terminated))
-        tested = {iteration for iteration, *_ in facts}
+        pending, terminated = (before.pending, before.terminated) if before else (Action.NONE, False)
+        facts = world.allgather((self._tested, self._first, self._stopped, pending, terminated))
+        tested = {iteration for iteration, *_ in facts if iteration is not None}
         self._tested = tested.pop() if len(tested) == 1 else -1
-        self._stopped = any(stopped or pending is Action.STOP for _, stopped, pending, _ in facts)
+        self._first = max(first for _, first, *_ in facts)
+        self._stopped = any(stopped or pending is Action.STOP for *_, stopped, pending, _ in facts)
         runtime.status.terminated = any(terminated for *_, terminated in facts)
         least = plan.parallel_param.fault_param.min_ranks
         if world.size < least:
@@ -203,9 +214,12 @@ class Solver:
             self.snapshot()  # that, or less, may have been under way when the rank was lost
 
     def _solve(self, progress: Progress, runtime: Runtime) -> None:
-        if runtime is not self.runtime:
-            self._go_on(runtime)
         plan = self.plan
+        if self._spare or runtime is not self.runtime:
+            self._go_on(runtime)
+        elif self.iter >= plan.max_iter:
+            LOG.warning("Iteration %d is reached already, max_iter is %d: nothing to train", self.iter, plan.max_iter)
+            return
         if not self._stopped:
             self.step(plan.max_iter - self.iter, progress)
         self._seen.log(self.iter)
@@ -223,6 +237,7 @@ class Solver:
             LOG.info("Iteration %d, loss = %s", self.iter, number(runtime.losses.value))
         if plan.test_interval and self.iter % plan.test_interval == 0:
             self.test_all()
+        runtime.forget_in_memory()
         LOG.info("Optimization Done.")
 
     def step(self, iterations: int, progress: Progress | None = None) -> None:
@@ -249,6 +264,9 @@ class Solver:
             action = runtime.status.action
             if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()
+            else:
+                with runtime.events.during(Activity.SNAPSHOT):
+                    runtime.snapshot_in_memory()
             if action is Action.STOP:
                 self._stopped = True
                 return

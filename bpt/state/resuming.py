@@ -61,27 +61,20 @@ def read_state(path: str) -> pb.SolverState:
         return state
 
 
-def find_newest(prefix: str) -> str | None:
-    """The solver state of the newest good snapshot under ``prefix``.
+def find_newest(*prefixes: str) -> str | None:
+    """The solver state of the newest good snapshot under any of ``prefixes``.
 
     That is, of the run that wrote last, the one after the most iterations; else the next. What is not good, by
     ``verify``, is skipped with a warning.
     """
-    folder, name = os.path.split(prefix)
-    pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.solverstate(\.h5)?")
-    try:
-        found = [match for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match]
-    except OSError:
-        return None
     told = []
-    for match in found:
-        path = os.path.join(folder, match[0])
+    for iteration, path in [each for prefix in prefixes for each in _states_under(prefix)]:
         try:
             state = read_state(path)
         except BptError as error:
             LOG.warning("Skipping snapshot %s: %s", path, error)
         else:
-            told.append((state.run, state.written or os.path.getmtime(path), int(match[1]), path))
+            told.append((state.run, state.written or os.path.getmtime(path), iteration, path))
     last = {run: max(written for other, written, *_ in told if other == run) for run, *_ in told}
     for run, _, _, path in sorted(told, key=lambda each: (last[each[0]], *each[2:]), reverse=True):
         try:
@@ -95,6 +88,18 @@ def find_newest(prefix: str) -> str | None:
                 LOG.info("%s is of %s; there are snapshots of %d other%s", path, which, others, "s" * (others > 1))
             return path
     return None
+
+
+def _states_under(prefix: str) -> Iterator[tuple[int, str]]:
+    """Iteration and path of each solver state."""
+    folder, name = os.path.split(prefix)
+    pattern = re.compile(re.escape(name) + r"_iter_(\d+)\.solverstate(\.h5)?")
+    try:
+        found = os.listdir(folder or ".")
+    except OSError:
+        return
+    for match in filter(None, map(pattern.fullmatch, found)):
+        yield int(match[1]), os.path.join(folder, match[0])
 
 
 def verify(path: str) -> None:

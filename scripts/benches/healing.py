@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
@@ -166,13 +167,13 @@ def _lose(order: dict[str, Any], world: Communicator) -> dict[str, float]:
             raise
 
     start = bind(plan, None, world, CPU)
-    with outlive(start, hosts_of(world), lambda plan, state, left: bind(plan, state, left, CPU), train) as runtime:
+    with outlive(start, hosts_of(world), partial(bind, device=CPU), train) as runtime:
         detect = noticed[0] - float(died.read_text())
         find, rebuild = healed.seconds
         repeat = times[BEFORE] - noticed[0] - find - rebuild
         iteration = mean(later - sooner for sooner, later in pairwise(times[:BEFORE]))
         found = dict(zip((*PHASES, "iteration"), (detect, find, rebuild, repeat, iteration), strict=True))
-        everybody = runtime.world.allgather(found)
+        everybody = runtime.crew.world.allgather(found)
     return {phase: max(each[phase] for each in everybody) for phase in found}
 
 

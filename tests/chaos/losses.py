@@ -145,13 +145,16 @@ def injected(kills: Kills) -> Iterator[None]:
 
 
 def solve(ranks: int, *overrides: str) -> list[tuple[int, int]]:
-    """Train on so many ranks that outlive each other; what each that is left comes to: its place, and iterations."""
+    """Train on so many ranks that outlive each other; what each that is left comes to: its place, and iterations.
+
+    A rank that is spare to the end comes to none.
+    """
 
     def run(world: Communicator) -> tuple[int, int]:
         plan = read_plan("solver.prototxt", [ALONE, *overrides])
         with Solver(plan, world=world.Dup()) as solver:
             solver.solve()
-            return solver.runtime.world.rank, solver.iter
+            return (solver.runtime.world.rank if solver.iter else -1), solver.iter
 
     return run_ranks(ranks, run, tolerant=True)
 
@@ -164,11 +167,18 @@ def undisturbed() -> dict[int, Saved]:
     return saved
 
 
-def check(kills: Sequence[Kill], expected: Mapping[int, Saved], ranks: int, *overrides: str) -> None:
-    """That what is left after the kills ends as an undisturbed run, in the current folder."""
+def check(
+    kills: Sequence[Kill], expected: Mapping[int, Saved], ranks: int, *overrides: str, spares: int = 0
+) -> None:
+    """That what is left after the kills ends as an undisturbed run, in the current folder.
+
+    Args:
+        spares: how many of the ranks are spare at the end.
+    """
     left = Kills(kills)
+    trained = [(place, 9) for place in range(ranks - len(kills) - spares)]
     with injected(left):
-        assert solve(ranks, *overrides) == [(place, 9) for place in range(ranks - len(kills))]
+        assert solve(ranks, *overrides) == trained + [(-1, 0)] * spares
     assert not left.left, f"nobody came to {left.left}"
     for iteration, saved in expected.items():
         Saved.read(iteration).check(saved, 1e-5)

@@ -13,9 +13,9 @@ from bpt.comm.base import Communicator
 from bpt.events.event import Activity
 from bpt.events.flight_recorder import FlightRecorder, Position
 from bpt.runtime.flight_log import FlightLog
-from bpt.runtime.heartbeat import Heartbeat, _Alarm, end_it, watched_by
+from bpt.runtime.heartbeat import SPARE, Heartbeat, _Alarm, end_it, watched_by
 from bpt.schedule.instructions import Exchange, Forward
-from tests.doubles.thread_ranks import run_ranks
+from tests.doubles.thread_ranks import Killed, run_ranks
 
 TIMEOUT = 3.0
 
@@ -73,6 +73,28 @@ def test_a_silent_rank_is_named(
     (path, *_) = Path().glob("small_flight_recorder_rank_*.txt")
     assert f"Written because: {message}" in path.read_text()
     assert f"wrote {path}" in capsys.readouterr().err
+
+
+def test_a_spare_that_is_lost_is_told_by_the_first_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it. One that leaves at the end is none."""
+    monkeypatch.chdir(tmp_path)
+    told: list[tuple[int, str]] = []
+    heard = threading.Event()
+
+    def run(comm: Communicator) -> None:
+        def warn(message: str) -> None:
+            told.append((comm.rank, message))
+            heard.set()
+
+        beat = Heartbeat(comm.Dup(), TIMEOUT, log_of(comm), lane=SPARE if comm.rank > 1 else 0, warn=warn)
+        if comm.rank == 3:
+            beat._alarm.close()
+            raise Killed
+        assert heard.wait(60)
+        beat.close()
+
+    run_ranks(4, run, timeout=120, hosts=["a", "b", "c", "d"], tolerant=True)
+    assert told == [(0, "rank 3 (host d), which was spare, is lost; the run goes on")]
 
 
 def test_who_watches_whom() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bpt.comm.base import Communicator
-from bpt.errors import LostRankError, RunError
+from bpt.errors import LostRankError, PrototxtError, RunError
 from bpt.plan.resolve import read_plan
 from bpt.signals import Action, SignalActions
 from bpt.solver.solver import Solver
@@ -17,7 +17,7 @@ from tests.chaos import losses
 from tests.chaos.losses import CASES, COPIES, SHARDS, STAGES, STATIC, Case, Kill, Kills, injected, solve, undisturbed
 from tests.doubles.thread_ranks import run_ranks
 from tests.runtime.test_many_ranks import write_speeds
-from tests.solver.spread_runs import Saved, set_up
+from tests.solver.spread_runs import Saved, set_up, train
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,8 @@ def expected() -> dict[int, Saved]:
     return undisturbed()
 
 
-def check(kills: list[Kill], ranks: int, *overrides: str) -> None:
-    losses.check(kills, expected(), ranks, *overrides)
+def check(kills: list[Kill], ranks: int, *overrides: str, spares: int = 0) -> None:
+    losses.check(kills, expected(), ranks, *overrides, spares=spares)
 
 
 SELDOM = [pytest.param(place, marks=pytest.mark.slow) for place in ("B", "tested", "written")]
@@ -96,6 +96,65 @@ def test_copies_now_and_then() -> None:
     """Up to two iterations are repeated."""
     interval = "parallel_param { fault_param { copies: 1 copy_interval: 3 } }"
     check([Kill(0, 5, "W"), Kill(2, 8, "B")], 4, STAGES, interval)
+
+
+def spare(ranks: int) -> str:
+    return f"parallel_param {{ fault_param {{ spares: {ranks} }} }}"
+
+
+@pytest.mark.parametrize(
+    "place", ["X", "U", "test", *(pytest.param(place, marks=pytest.mark.slow) for place in ("F", "W", "snapshot"))]
+)
+def test_a_spare_takes_the_place_of_a_lost_rank(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The grid stays: two replicas of two stages. Who takes over repeats what was under way, as the others do."""
+    with caplog.at_level(logging.WARNING, "bpt"):
+        check([Kill(1, at(place), place)], 5, STAGES, COPIES, spare(1))
+    assert "on 4 ranks = 2 replicas × 2 stages" in caplog.text
+
+
+def test_spares_come_one_by_one_and_the_first_rank_may_be_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """3 train and 2 wait; then rank 3 trains, and is lost as well; rank 4 comes to be one of two."""
+    with caplog.at_level(logging.WARNING, "bpt"):
+        check([Kill(0, 2, "B"), Kill(3, 4, "W"), Kill(1, 6, "snapshot"), Kill(2, 8, "F")], 5, spare(2))
+    told = [message.rsplit(" on ", 1)[1] for message in caplog.messages if message.startswith("Lost")]
+    assert told == [
+        "3 ranks = 3 replicas; 1 spare", "3 ranks = 3 replicas", "2 ranks = 2 replicas", "1 rank = 1 replica"
+    ]  # fmt: skip
+
+
+def test_spares_that_nobody_needs_leave_with_the_others() -> None:
+    check([], 4, spare(2), spares=2)
+
+
+def test_what_does_not_fill_a_replica_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """Of 2 × 2 ranks and a spare one two are lost: there are two stages still, and one rank waits."""
+    with caplog.at_level(logging.WARNING, "bpt"):
+        check([Kill(1, 5, "F"), Kill(2, 5, "F")], 5, STAGES, COPIES, spare(1), spares=1)
+    assert "on 2 ranks = 1 replica × 2 stages; 1 spare" in caplog.text
+
+
+def test_a_run_at_its_end_keeps_no_spare_waiting() -> None:
+    def again(world: Communicator) -> int:
+        with Solver(read_plan("solver.prototxt", [losses.ALONE, spare(1)]), world=world, resume="auto") as solver:
+            solver.solve()
+            return solver.iter
+
+    train(1, losses.ALONE)
+    assert run_ranks(3, again, tolerant=True) == [9, 9, 0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "spares", "tolerant", "told"),
+    [(4, 1, False, "the job ends with the first rank that is lost; start it with mpirun --with-ft ulfm"),
+     (3, 2, True, "spares: 2 of 3 ranks leaves 1 to train, and at least 2 must"),
+     (2, 3, True, "spares: 3 of 2 ranks leaves 0 to train")],
+)  # fmt: skip
+def test_spares_for_nothing_are_refused(ranks: int, spares: int, tolerant: bool, told: str) -> None:
+    def run(world: Communicator) -> None:
+        Solver(read_plan("solver.prototxt", [spare(spares)]), world=world)
+
+    with pytest.raises(PrototxtError, match=told):
+        run_ranks(ranks, run, tolerant=tolerant)
 
 
 def test_what_nobody_else_has_ends_the_run() -> None:

@@ -1,0 +1,31 @@
+"""``bpt join``: let a job of ``bpt run`` go on with other ranks."""
+
+from __future__ import annotations
+
+import argparse
+
+from bpt.cli.options import Parser, positive
+from bpt.cli.run import add_job, job_of
+
+HELP = "let a job of bpt run go on with more ranks, fewer, or others"
+DESCRIPTION = """\
+Asks the job of a "bpt run" to write a snapshot and to stop after the iteration under way, and has it started by another
+command, with more ranks, fewer, or others; it goes on with the same curve. PROCESS is the id that bpt run has logged.
+
+  bpt join 4711 -- mpirun -n 6 --hostfile hosts bpt train --solver S --snapshot auto
+
+If the new command is wrong (status 2), the job goes on by the old one.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    help = "the id of the process of bpt run, on this host"
+    parser.add_argument("process", type=positive, metavar="PROCESS", help=help)
+    add_job(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from bpt.commands.relaunch import join
+
+    join(arguments.process, job_of(arguments))
+    return 0

@@ -1,0 +1,76 @@
+"""``bpt run``: start a job, and start it again when it fails."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from bpt.cli.options import Parser
+from bpt.errors import UsageError
+
+HELP = "start a job, and start it again when it fails"
+DESCRIPTION = """\
+Starts a job, and starts it again when it fails: when a rank is lost and the run cannot heal, or when all of it is gone.
+With --snapshot auto it goes on from its newest snapshot.
+
+  bpt run --restarts 3 -- mpirun -n 4 bpt train --solver S --snapshot auto
+
+With parallel_param { fault_param { memory_snapshot: 10 } } there is one every 10 iterations in the memory of the first
+rank's host. The job is not started again when it ends well; when the command line or a file is wrong (status 2); when
+this process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, which it passes on; or after too many restarts.
+
+"bpt join" lets the job go on with more ranks, fewer, or others. The exit status is that of the last job.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    help = "how often to start it again, at most; default %(default)s"
+    parser.flag("restarts", help, metavar="N", type=count, default=3)
+    help = "count only restarts in so many seconds, so that a long run may fail now and then; default: all"
+    parser.flag("within", help, metavar="SECONDS", type=seconds, default=0.0)
+    help = "seconds before the first restart; each further one waits twice as long, up to 60; default %(default)g"
+    parser.flag("wait", help, metavar="SECONDS", type=seconds, default=1.0)
+    add_job(parser)
+
+
+def add_job(parser: Parser) -> None:
+    """Add the words of the command that starts a job, behind ``--``."""
+    parser.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what starts the job")
+
+
+def job_of(arguments: argparse.Namespace) -> list[str]:
+    """These words."""
+    job = list(arguments.job)
+    job = job[1:] if job[:1] == ["--"] else job
+    if not job:
+        raise UsageError(
+            f"bpt {arguments.command} needs a command that starts the job: … -- mpirun -n 4 bpt train --solver S "
+            "--snapshot auto"
+        )
+    return job
+
+
+def count(text: str) -> int:
+    """A number of 0 or more, for argparse."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Seconds, 0 or more, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f'takes a number of seconds of at least 0, found "{text}"')
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from bpt.commands.relaunch import Limits, Relaunch
+    from bpt.report.log import start_logging
+
+    start_logging()
+    return Relaunch(job_of(arguments), Limits(arguments.restarts, arguments.within, arguments.wait)).run()

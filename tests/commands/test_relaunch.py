@@ -1,0 +1,128 @@
+"""Jobs that fail are started again, within limits; those that are to end are not; others take their place."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from bpt.cli.main import main
+from bpt.commands.relaunch import Limits, Relaunch, check_goes_on, join
+from bpt.errors import UsageError, WriteError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+AT_ONCE = Limits(3, wait=0.0)
+
+
+def job(script: str) -> list[str]:
+    """Notes each start in the file "starts"."""
+    return ["sh", "-c", f"echo >> starts; {script}"]
+
+
+def starts() -> int:
+    return len(Path("starts").read_text())
+
+
+def test_until_it_ends_well(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "bpt"):
+        assert Relaunch(job("[ $(wc -l < starts) = 3 ]"), AT_ONCE).run() == 0
+    assert starts() == 3
+    told = [message for message in caplog.messages if message.startswith("The job has failed with status 1 after ")]
+    assert [message.split("; ")[1] for message in told] == ["restart 1 of 3 in 0 s", "restart 2 of 3 in 0 s"]
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "often"),
+    [("exit 3", 3, 4), ("kill -9 $$", 128 + 9, 4), ("exit 2", 2, 1)],  # a mistake is not mended by a restart
+)
+def test_until_it_has_failed_too_often(script: str, status: int, often: int) -> None:
+    assert Relaunch(job(script), AT_ONCE).run() == status
+    assert starts() == often
+
+
+def test_only_restarts_within_a_time_count() -> None:
+    assert Relaunch(job("[ $(wc -l < starts) = 5 ]"), Limits(1, within=1e-6, wait=0.0)).run() == 0
+
+
+def test_a_job_that_is_to_end_is_not_started_again() -> None:
+    """It gets the signal that this process gets."""
+    assert Relaunch(job("kill -TERM $PPID; exec sleep 60"), AT_ONCE).run() == 128 + 15
+    assert starts() == 1
+
+
+RUNS = "trap 'exit 0' USR1; touch ready; while :; do sleep 0.02; done"
+
+
+def joined_when_ready(*commands: list[str]) -> threading.Thread:
+    """Lets this process's job be followed by these, each once the one before is ready."""
+
+    pause = threading.Event()
+
+    def call() -> None:
+        for command in commands:
+            for _ in range(6000):  # a minute at most
+                if Path("ready").exists() or pause.wait(0.01):
+                    break
+            Path("ready").unlink()
+            join(os.getpid(), command)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def test_another_command_takes_over() -> None:
+    thread = joined_when_ready(["sh", "-c", "touch other; exit 0"])
+    assert Relaunch(job(RUNS), AT_ONCE).run() == 0
+    thread.join()
+    assert Path("other").exists() and starts() == 1
+    assert not list(Path().glob("bpt_run_*"))
+
+
+def test_a_wrong_command_to_join_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    thread = joined_when_ready(["sh", "-c", "exit 2"], ["true"])
+    with caplog.at_level(logging.WARNING, "bpt"):
+        assert Relaunch(job(RUNS), AT_ONCE).run() == 0
+    thread.join()
+    assert starts() == 2
+    assert "the command to join was wrong; going on as before" in caplog.text
+
+
+def test_what_a_killed_process_of_the_same_number_has_left(tmp_path: Path) -> None:
+    folder = tmp_path / f"bpt_run_{os.getpid()}"
+    folder.mkdir(0o700)
+    (folder / "join.json").write_text('["false"]')
+    assert Relaunch(job("exit 0"), AT_ONCE).run() == 0
+    assert starts() == 1 and not folder.exists()
+    folder.mkdir()
+    folder.chmod(0o777)  # anybody could leave commands there
+    with pytest.raises(WriteError, match="is not a folder of this user alone"):
+        Relaunch(job("exit 0"), AT_ONCE).run()
+    with pytest.raises(UsageError, match="is no bpt run of this user"):
+        join(os.getpid(), ["true"])
+
+
+def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["join", str(os.getpid()), "--", "true"]) == 2
+    assert "is no bpt run of this user on this host that is under way" in capsys.readouterr().err
+    assert main(["run"]) == 2
+    assert "bpt run needs a command that starts the job" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="no-such-program: No such file or directory"):
+        Relaunch(["no-such-program"]).run()
+
+
+def test_a_run_that_would_begin_anew_is_refused() -> None:
+    with pytest.raises(UsageError, match="give it --snapshot auto"):
+        check_goes_on(["mpirun", "-n", "2", "/usr/bin/bpt", "train", "--solver", "s.prototxt"])
+    for words in (["--snapshot", "auto"], ["-snapshot=auto"]):
+        check_goes_on(["mpirun", "bpt", "train", "--solver", "s.prototxt", *words])
+    check_goes_on(["my-script", "train"])
