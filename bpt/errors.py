@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from bpt.origin import Origin
 
 _LONGEST = 200  # characters that a message shows of what somebody wrote
-_COMMON_ENDING = 4  # characters of a file's ending that says little (".txt", ".png"); ".caffemodel" says a lot
+_COMMON_ENDING = 9  # characters of an ending that says little (".txt", ".prototxt"); ".caffemodel" says a lot
 _MOST = 10_000  # characters of a message: names in a damaged file may have any length
 
 

@@ -27,6 +27,7 @@ from bpt.proto.tokens import (
     unquote,
 )
 from bpt.proto.upgrade.v1 import PARAM_FIELDS, TYPES
+from bpt.proto.words import field_of
 
 _CAPITALS = {pb.V1LayerParameter.LayerType.Name(old): today for old, today in TYPES.items()}
 _TODAYS = {today: old for old, today in _CAPITALS.items() if today}
@@ -50,7 +51,7 @@ def value_hint(message: Message, field: str, text: str) -> str:
 
 
 def field_hint(message: Message, field: str) -> str:
-    """What ``field``, which is not written like that in ``message``, is there, if it is the other format's."""
+    """What ``field``, unknown in ``message``, is there or here, if the other format or another program has it."""
     if isinstance(message, pb.LayerParameter) and field in PARAM_FIELDS:
         return f'; it is of the old format, "layers"; in "layer" write param {{ {PARAM_FIELDS[field]} }}'
     if isinstance(message, pb.V1LayerParameter) and field == "param":
@@ -58,7 +59,7 @@ def field_hint(message: Message, field: str) -> str:
             '; in "layers", the old format, lr_mult and decay_mult are blobs_lr and weight_decay; '
             'write "layer" for param { … }'
         )
-    return ""
+    return f"; here it is {here}" if (here := field_of(message, field)) else ""
 
 
 M = TypeVar("M", bound=Message)

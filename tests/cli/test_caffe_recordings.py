@@ -52,10 +52,11 @@ NO_GPU = "this machine has no usable CUDA device; leave --gpu out to compute on 
 MISTAKES = {
     "device_query_gpu0": f"--gpu 0: {NO_GPU}",
     "unknown_action": 'unknown command "frobnicate" (known: train, test, time, check, doctor, simulate, plan, '
-    "classify, explain, export, draw, plot, watch, convert, summary, example, device_query, completion, help)",
+    "classify, explain, export, draw, plot, watch, convert, summary, example, device_query, completion, help, "
+    "run, join)",
     "unknown_flag": "unrecognized arguments: --frob=1 (bpt train --help explains)",
     "train_no_solver": "bpt train needs --solver: the text file that says what to train and how",
-    "train_solver_file_missing": 'nope.prototxt: no such file; did you mean "solver.prototxt"?',
+    "train_solver_file_missing": 'nope.prototxt: no such file',
     "train_weights_and_snapshot": "--snapshot resumes a run, --weights starts a new one from a model: give one of them",
     "train_weights_missing": 'nope.caffemodel: no such file; did you mean "init.caffemodel"?',
     "train_snapshot_missing": 'nope.solverstate: no such file; did you mean "lenet_opts_iter_60.solverstate.h5"?',
@@ -121,8 +122,8 @@ MISTAKES = {
         "use one of cosine, exp, fixed, inv, multifixed, multistep, onecycle, plateau, poly, sigmoid, step"
     ),
     "train_bad_missing_net_file": (
-        "solver_missing_net_file.prototxt:1:1: no_such_net.prototxt: no such file; did you mean "
-        '"solver_no_net.prototxt"? (looked for HERE/no_such_net.prototxt)'
+        "solver_missing_net_file.prototxt:1:1: no_such_net.prototxt: no such file "
+        "(looked for HERE/no_such_net.prototxt)"
     ),
     "train_bad_unknown_field": (
         'solver_unknown_field.prototxt:16:1: SolverParameter has no field "warmup_iters"; did you mean "warmup_iter"?'
