@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,18 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from bpt.classify.classifier_net import ClassifierNet, classifier_net
-from bpt.classify.image_input import ImageInput, image_input
-from bpt.classify.pictures import Picture
 from bpt.context import PassContext
-from bpt.errors import FileError, UserError
-from bpt.net import Net
+from bpt.pictures.class_names import ClassNames, class_names, class_words
+from bpt.pictures.named_pictures import Picture
+from bpt.pictures.picture_net import PictureNet
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.files import UnreadableError, read_bytes
-from bpt.runtime.net_on_device import make_net
-from bpt.runtime.trained_weights import load_trained
-
-BATCH = 16  # pictures that go through the net at once
 
 
 class Guess(NamedTuple):
@@ -35,7 +29,7 @@ class Guess(NamedTuple):
 
     def __str__(self) -> str:
         """As people read it."""
-        return f'{self.number} "{self.name}"' if self.name else f"class {self.number}"
+        return class_words(self.number, self.name)
 
 
 @dataclass(frozen=True)
@@ -51,13 +45,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A trained net with all that it takes to ask it about pictures; ``load`` makes it."""
+    """A trained net with all that it takes to ask it about pictures; ``load`` or ``of`` makes it."""
 
     net: ClassifierNet
-    running: Net
-    input: ImageInput
-    labels: Sequence[str] = ()
-    device: torch.device = field(default=torch.device("cpu"))
+    pictures: PictureNet
+    names: ClassNames
 
     @classmethod
     def load(
@@ -73,10 +65,9 @@ class Classifier:
         stages: tuple[str, ...] = (),
     ) -> Classifier:
         """The net of the text ``model`` with trained ``weights``; see ``of``."""
-        plan = file_plan(model, pb.TEST, level, stages)
-        classifier = cls.of(plan, weights, device, batch, labels=labels, preprocessing=preprocessing)
-        load_trained(classifier.running, weights, model)
-        return classifier
+        net = classifier_net(file_plan(model, pb.TEST, level, stages), batch)
+        pictures = PictureNet.load(net, weights, device, preprocessing)
+        return cls(net, pictures, class_names(labels, net.classes))
 
     @classmethod
     def of(
@@ -96,50 +87,37 @@ class Classifier:
         Args:
             weights: files that the parameters come from; how pictures are prepared may stand beside them.
             batch: pictures that go through it at once.
-            labels: a text with the classes' names, one a line.
+            labels: see class_names.
             preprocessing: see image_input.
 
         Raises:
             UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
         """
-        net, model = classifier_net(plan, batch), plan.source.path
-        if net.axes != 2:
-            raise UserError(
-                f'{model}: its input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; images have 2'
-            )
-        prepare = image_input(net, weights, preprocessing)
-        running = make_net(net.graph, device, context, shared, filled=shared is None)
-        return cls(net, running, prepare, _labels(labels, net.classes), device)
+        net = classifier_net(plan, batch)
+        pictures = PictureNet.of(net, weights, device, preprocessing, shared=shared, context=context)
+        return cls(net, pictures, class_names(labels, net.classes))
 
-    @torch.no_grad()
     def scores(self, files: Sequence[str]) -> Tensor:
         """Probabilities or scores (N, classes) of at most as many image files as the batch has."""
-        images = torch.zeros(self.net.input.shape, dtype=self.running.context.precision.compute)
-        images[: len(files)] = torch.from_numpy(self.input(files))
-        values: dict[int, Tensor] = {self.net.input.index: images.to(self.device)}
-        keep = frozenset({self.net.scores.index})
-        with self.running.fixed_parameters():
-            self.running.run(1, len(self.net.graph), values, keep, lambda tensor: tensor.to(self.device))
-        scores = values[self.net.scores.index].flatten(1)[: len(files)].double().cpu()
+        _, made = self.pictures.run(files, self.net.scores)
+        scores = made.flatten(1)[: len(files)].double()
         return scores.softmax(1) if self.net.by_softmax else scores
 
     def answers(self, asked: Sequence[Picture], top: int) -> Iterator[Answer]:
         """What the net says of each picture, in order: its ``top`` best classes."""
-        batch = self.net.input.shape[0]
-        for begin in range(0, len(asked), batch):
-            part = asked[begin : begin + batch]
+        for part in self.pictures.batches(asked):
             for picture, row in zip(part, self.scores([each.path for each in part]), strict=True):
                 order = np.argsort(-row.numpy(), kind="stable")[:top]
                 yield Answer(picture, [self.guess(int(each), float(row[each])) for each in order])
 
     def guess(self, number: int, value: float = 1.0) -> Guess:
-        return Guess(number, value, self.labels[number] if self.labels else "")
+        return Guess(number, value, self.names[number])
 
 
 def told(classifier: Classifier, asked: Sequence[Picture], top: int, as_json: bool) -> Iterator[str]:
     """Lines that tell what the net says of pictures and, if all are labelled, how often it is right."""
     if not as_json:
-        yield f"Prepared: {classifier.input}"
+        yield f"Prepared: {classifier.pictures.input}"
     right = 0
     for answer in classifier.answers(asked, min(top, classifier.net.classes)):
         picture = answer.picture
@@ -156,24 +134,6 @@ def told(classifier: Classifier, asked: Sequence[Picture], top: int, as_json: bo
 
 def _plain(classifier: Classifier, answer: Answer) -> dict[str, object]:
     value = "probability" if classifier.net.by_softmax else "score"
-    classes = [
-        {"class": guess.number, **({"name": guess.name} if guess.name else {}), value: guess.value}
-        for guess in answer.best
-    ]
+    classes = [{**classifier.names.plain(guess.number), value: guess.value} for guess in answer.best]
     label = {} if answer.picture.label is None else {"label": answer.picture.label}
     return {"file": answer.picture.path, **label, "classes": classes}
-
-
-def _labels(path: str, classes: int) -> list[str]:
-    if not path:
-        return []
-    try:
-        lines = read_bytes(path).decode("utf-8-sig").splitlines()
-    except (UnreadableError, UnicodeDecodeError) as error:
-        raise FileError(path, str(error)) from None
-    names = [line.strip() for line in lines if line.strip()]
-    if len(names) != classes:
-        raise FileError(
-            path, f"names {len(names)} classes, the net has {classes}; write a line for each, from class 0 on"
-        )
-    return names

@@ -30,7 +30,10 @@ def add_arguments(parser: Parser) -> None:
     add_weights(parser, "the trained weights")
     parser.add_argument("pictures", nargs="*", metavar="IMAGE|FOLDER|LIST.txt", help="what is to be classified")
     parser.flag(
-        "labels", "a text with the names of the classes, one a line, from class 0 on", metavar="FILE", default=""
+        "labels",
+        "a text with the names of the classes, one a line, from class 0 on; or an SSD label map (.prototxt)",
+        metavar="FILE",
+        default="",
     )
     parser.flag("top", "so many classes of each picture; default 5", metavar="N", type=positive, default=5)
     parser.flag("json", "a line of JSON for each picture", action="store_true")
@@ -44,8 +47,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     need(arguments, "weights", "the trained weights")
 
     # Imported here so that --help does not wait for torch.
-    from bpt.classify.classification import BATCH, Classifier, told
-    from bpt.classify.pictures import pictures
+    from bpt.classify.classification import Classifier, told
+    from bpt.pictures.named_pictures import pictures
+    from bpt.pictures.picture_net import BATCH
 
     device = job.begin(gpu=arguments.gpu)
     asked = pictures(arguments.pictures)

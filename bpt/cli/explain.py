@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, weights_of, words
+from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, real, weights_of, words
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,17 +68,6 @@ def number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f'takes a whole number of at least 0, found "{text}"')
     return int(text)
-
-
-def real(text: str) -> float:
-    """A finite number, for argparse."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < float("inf"):
-        raise argparse.ArgumentTypeError(f'takes a number, found "{text}"')
-    return value
 
 
 def numbers(text: str) -> tuple[float, ...]:

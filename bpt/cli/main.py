@@ -19,6 +19,7 @@ from bpt.cli import (
     classify,
     completion,
     convert,
+    detect,
     device_query,
     doctor,
     draw,
@@ -54,6 +55,7 @@ COMMANDS = {
     "simulate": simulate,
     "plan": plan,
     "classify": classify,
+    "detect": detect,
     "explain": explain,
     "export": export,
     "draw": draw,
@@ -71,7 +73,8 @@ ABOUT_JOBS = {"run": run, "join": join}
 """Commands that start jobs: they are no ranks, and compute nothing."""
 
 BUILD_NETS = (
-    "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "explain", "export", "summary", "draw",
+    "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "detect", "explain", "export",
+    "summary", "draw",
 )  # fmt: skip
 
 DESCRIPTION = """\
@@ -88,6 +91,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
   bpt classify --model M --weights W cat.jpg             say what pictures show
+  bpt detect --model M --weights W street.jpg            find objects in pictures
   bpt explain --model M --weights W --input scan.nii.gz  show what speaks for a class in a scan or an image
   bpt export --model M --weights W --output net.onnx     write a net as ONNX, and check it
   bpt simulate --solver S --cluster C                    predict a run with SGWU, AGWU or ASGD on a cluster

@@ -226,6 +226,17 @@ def whole(text: str) -> int:
         raise argparse.ArgumentTypeError(f'takes a whole number, found "{text}"') from None
 
 
+def real(text: str) -> float:
+    """A finite number, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f'takes a number, found "{text}"')
+    return value
+
+
 def shape(text: str) -> tuple[int, ...]:
     """A shape such as 3x224x224, for argparse."""
     extents = text.split("x")

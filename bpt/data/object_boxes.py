@@ -26,8 +26,7 @@ def cut(objects: Objects, part: Box, emit: pb.EmitConstraint | None) -> Objects:
     if emit is not None:
         seen &= _emitted(boxes, part, emit)
     kept = objects[seen].copy()
-    sides = np.tile(part[2:] - part[:2], 2)
-    kept[:, BOX] = ((kept[:, BOX] - np.tile(part[:2], 2)) / sides).clip(0, 1)
+    kept[:, BOX] = within(kept[:, BOX], part).clip(0, 1)
     boxes = kept[:, BOX]
     found: Objects = kept[np.all(boxes[:, 2:] > boxes[:, :2], axis=1)]
     return found
@@ -41,6 +40,18 @@ def _emitted(boxes: NDArray[np.float32], part: Box, emit: pb.EmitConstraint) -> 
     parts = coverage(torch.from_numpy(boxes), torch.from_numpy(part[None]))[:, 0]
     enough: NDArray[np.bool_] = (parts > emit.emit_overlap).numpy()
     return enough
+
+
+def within(boxes: NDArray[np.float32], part: Box) -> NDArray[np.float32]:
+    """``boxes`` (…, 4) of an image, in parts of a ``part`` of it."""
+    corner, size = np.tile(part[:2], 2), np.tile(part[2:] - part[:2], 2)
+    return ((boxes - corner) / size).astype(np.float32, copy=False)
+
+
+def around(boxes: NDArray[np.float32], part: Box) -> NDArray[np.float32]:
+    """``boxes`` (…, 4) in parts of a ``part`` of an image, in parts of the image: the inverse of ``within``."""
+    corner, size = np.tile(part[:2], 2), np.tile(part[2:] - part[:2], 2)
+    return (boxes * size + corner).astype(np.float32, copy=False)
 
 
 def mirrored(objects: Objects) -> Objects:

@@ -37,6 +37,12 @@ class Resizing:
         self.is_fixed = param.resize_mode != P.FIT_SMALL_SIZE and param.prob >= 1
         self.size = (param.height, param.width)
 
+    def __str__(self) -> str:
+        """What is done, in words."""
+        height, width = self.size
+        how = {P.WARP: "to", P.FIT_SMALL_SIZE: "to cover", P.FIT_LARGE_SIZE_AND_PAD: "and padded to"}
+        return f"resized {how[self._param.resize_mode]} {height}×{width}"
+
     def __call__(self, image: Pixels, objects: Objects, draws: SampleDraws) -> tuple[Pixels, Objects]:
         """``image`` (C, H, W) in its new size, with its ``objects``; by ``prob`` as it is."""
         param = self._param

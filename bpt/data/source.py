@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpt.errors import BptError
+from bpt.graph.spec import Shape
 
 _END = 2**16  # bytes
 
@@ -61,6 +62,12 @@ class Comparable(Protocol):
 def a_few(count: int) -> list[int]:
     """At most four of ``range(count)``: the first, the last, and two between."""
     return sorted({part * (count - 1) // 3 for part in range(4)}) if count else []
+
+
+def size_of(images: Iterable[Image]) -> tuple[int, Shape]:
+    """The channels of the first of ``images``, at least one, and the height and width of all; (): they differ."""
+    shapes = [image.shape for image in images]
+    return shapes[0][0], shapes[0][1:] if len(set(shapes)) == 1 else ()
 
 
 def ends_of(path: str | os.PathLike[str]) -> bytes:

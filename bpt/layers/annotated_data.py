@@ -9,11 +9,13 @@ from bpt.data.annotated import AnnotatedSource
 from bpt.data.annotated_batches import ROW, AnnotatedBatches
 from bpt.data.annotated_transform import AnnotatedTransform
 from bpt.data.sampler import Sampler
+from bpt.data.source import a_few, size_of
 from bpt.errors import FileError, UserError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
 from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
-from bpt.layers.transform_param import check_workers, notice_old_fields, workers_of
+from bpt.layers.transform_param import check_workers, notice_old_fields, preprocessing_of, workers_of
+from bpt.proto import bpt_pb2 as pb
 
 FIELD = "data_param"
 
@@ -73,6 +75,28 @@ class AnnotatedData(PrefetchingDataLayer):
             raise spec.error(str(error), "transform_param") from None
         label: Shape = (1, 1, 1, ROW) if boxes else (batch_size,)
         return LayerShapes(((batch_size, *shape), label)[: len(spec.tops)])
+
+    @classmethod
+    def label_shape(cls, batch: int) -> Shape:
+        return (1, 1, 1, ROW)
+
+    @classmethod
+    def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing:
+        """As ``resize_param`` says or, without it, as Data's."""
+        source = _open(spec, _transform_of(spec))
+        try:
+            channels, size = size_of(source.read(index).image for index in a_few(len(source)))
+        finally:
+            source.close()
+        if not spec.param.transform_param.HasField("resize_param"):
+            return preprocessing_of(spec, channels, size)
+        found = preprocessing_of(spec, channels, ())
+        resize = found.transform_param.resize_param
+        resize.CopyFrom(spec.param.transform_param.resize_param)
+        resize.prob = 1
+        if len(resize.interp_mode) > 1:  # of which training draws one
+            resize.ClearField("interp_mode")
+        return found
 
 
 def _has_boxes(spec: LayerSpec, source: AnnotatedSource) -> bool:

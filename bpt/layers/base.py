@@ -317,6 +317,11 @@ class DataLayer(Layer):
         return ()
 
     @classmethod
+    def label_shape(cls, batch: int) -> Shape:
+        """The shape of each top but the first, as far as the text tells it: one number a sample of the ``batch``."""
+        return (batch,)
+
+    @classmethod
     def preprocessing(cls, spec: LayerSpec) -> pb.ImagePreprocessing | None:
         """How an image file becomes a sample; ``None`` if samples are not made of images. A look at the data tells.
 

@@ -9,7 +9,7 @@ from bpt.data.batches import ImageBatches
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.sampler import Sampler
 from bpt.data.shipped import Shipment, SpoolSource, spool_of
-from bpt.data.source import a_few
+from bpt.data.source import a_few, size_of
 from bpt.data.transform import Transform
 from bpt.errors import FileError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
@@ -75,11 +75,10 @@ class Data(PrefetchingDataLayer):
         """Images were resized to the records' size when these were made, if a few have one."""
         source = _open(spec, transform_of(spec, augments=True))
         try:
-            channels, *size = source.read(0).image.shape
-            alike = all(source.read(index).image.shape == (channels, *size) for index in a_few(len(source)))
+            channels, size = size_of(source.read(index).image for index in a_few(len(source)))
         finally:
             source.close()
-        return preprocessing_of(spec, channels, tuple(size) if alike else ())
+        return preprocessing_of(spec, channels, size)
 
     def shipment(self) -> Shipment:
         """The records of the data set, to send them to nodes that cannot reach it."""

@@ -158,8 +158,9 @@ def _set_batch(layer: pb.LayerParameter, batch: int) -> None:
 def _sample(layer: pb.LayerParameter) -> Shape:
     """What the text tells of a sample's shape; () if it is not enough."""
     transform, image = layer.transform_param, layer.image_data_param
-    height = transform.crop_size or image.new_height
-    width = transform.crop_size or image.new_width
+    resize = transform.resize_param
+    height = transform.crop_size or transform.crop_h or image.new_height or resize.height
+    width = transform.crop_size or transform.crop_w or image.new_width or resize.width
     if not (height and width):
         return ()
     grey = transform.force_gray or not image.is_color or len(transform.mean_value) == 1
@@ -167,8 +168,10 @@ def _sample(layer: pb.LayerParameter) -> Shape:
 
 
 def make_input(layer: pb.LayerParameter, sample: Shape) -> None:
-    """Turn a data layer into an Input with the same batch; each top but the first is one number a sample."""
+    """Turn a data layer into an Input with the same batch."""
     size = next((int(message.batch_size) for message in _parameters(layer, "batch_size")), 1)
+    kind = LAYERS[layer.type]
+    label = kind.label_shape(size) if issubclass(kind, DataLayer) else (size,)
     for number in range(len(layer.top)):
-        layer.input_param.shape.add(dim=(size, *sample) if number == 0 else (size,))
+        layer.input_param.shape.add(dim=(size, *sample) if number == 0 else label)
     layer.type = "Input"

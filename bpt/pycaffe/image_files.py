@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from bpt.classify.classification import BATCH, Answer, Classifier
+from bpt.classify.classification import Answer, Classifier
 from bpt.classify.classifier_net import classifier_net
-from bpt.classify.image_input import Images, image_input
-from bpt.classify.pictures import pictures
 from bpt.context import PassContext
+from bpt.pictures.image_input import Images, image_input
+from bpt.pictures.named_pictures import pictures
+from bpt.pictures.picture_net import BATCH
 from bpt.pycaffe.arguments import Path, checked_count
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def preprocess(net: Net, *images: Path, preprocessing: Path = "") -> Images:
         DataError: a file is missing or no image; it is named.
     """
     files = [picture.path for picture in pictures([os.fspath(each) for each in images])]
-    return image_input(classifier_net(net._plan), net._weights, os.fspath(preprocessing))(files)
+    return image_input(classifier_net(net._plan), net._weights, os.fspath(preprocessing))(files).input
 
 
 def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:
@@ -50,7 +51,7 @@ def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preproces
     Args:
         images: image files, folders of them, and lists (.txt).
         top: so many classes of each.
-        labels: a text with the names of the classes, one a line, from class 0 on.
+        labels: a text with the names of the classes, one a line, from class 0 on; or an SSD label map (.prototxt).
         preprocessing: see ``preprocess``.
 
     Raises:

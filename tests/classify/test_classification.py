@@ -13,13 +13,13 @@ from PIL import Image
 
 import bpt
 from bpt.classify.classifier_net import classifier_net
-from bpt.classify.image_input import image_input
-from bpt.classify.pictures import Picture, pictures
 from bpt.cli.main import main
 from bpt.data.lmdb_file import LmdbSource
 from bpt.data.transform import write_mean
 from bpt.errors import FileError, UsageError, UserError
 from bpt.net import Net
+from bpt.pictures.image_input import image_input
+from bpt.pictures.named_pictures import Picture, pictures
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.state.preprocessing import read_preprocessing, write_preprocessing
@@ -117,7 +117,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     expected, _ = layer()
     layer.close()
     net = classifier_net(file_plan("mirrored.prototxt", pb.TEST), batch=2)
-    found = image_input(net, ())(names)
+    found = image_input(net, ())(names).input
     np.testing.assert_array_equal(found, expected.numpy())  # nor is it mirrored
 
     deploy = 'layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 5 dim: 5 } } }\n'
@@ -132,7 +132,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
     (folder / "mean.binaryproto").unlink()
     (folder / "kept/x_iter_7.caffemodel").touch()
     net = classifier_net(file_plan("deploy.prototxt", pb.TEST))
-    np.testing.assert_array_equal(image_input(net, ["kept/x_iter_7.caffemodel"])(names), expected.numpy())
+    np.testing.assert_array_equal(image_input(net, ["kept/x_iter_7.caffemodel"])(names).input, expected.numpy())
     assert read_preprocessing("kept/x_preprocessing.prototxt").channels == 3
     with pytest.raises(UserError, match=r"nothing says how images were prepared .* --preprocessing FILE"):
         image_input(net, ["elsewhere_iter_7.caffemodel"])

@@ -52,7 +52,7 @@ NO_GPU = "this machine has no usable CUDA device; leave --gpu out to compute on 
 MISTAKES = {
     "device_query_gpu0": f"--gpu 0: {NO_GPU}",
     "unknown_action": 'unknown command "frobnicate" (known: train, test, time, check, doctor, simulate, plan, '
-    "classify, explain, export, draw, plot, watch, convert, summary, example, device_query, completion, help, "
+    "classify, detect, explain, export, draw, plot, watch, convert, summary, example, device_query, completion, help, "
     "run, join)",
     "unknown_flag": "unrecognized arguments: --frob=1 (bpt train --help explains)",
     "train_no_solver": "bpt train needs --solver: the text file that says what to train and how",

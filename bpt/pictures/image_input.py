@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.classify.classifier_net import ClassifierNet
-from bpt.data.image import resize
+from bpt.data.annotated import BOX, COLUMNS
+from bpt.data.image import Pixels, resize
 from bpt.data.image_source import read_image
+from bpt.data.object_boxes import WHOLE, Box, within
+from bpt.data.resizing import Resizing
+from bpt.data.sample_draws import SampleDraws
 from bpt.data.sampler import Draw
 from bpt.data.source import Sample
 from bpt.data.transform import Transform
 from bpt.errors import PrototxtError, UserError
 from bpt.graph.spec import Shape
 from bpt.layers import LAYERS, DataLayer
+from bpt.pictures.fed_net import FedNet
 from bpt.proto import bpt_pb2 as pb
 from bpt.state.preprocessing import beside, check_shape, read_preprocessing
 
@@ -26,6 +31,20 @@ _HOW = (
     "and by hand it is, for instance: height: 256 width: 256 transform_param { crop_size: 224 mean_value: 104 "
     "mean_value: 117 mean_value: 123 }; or give --model the text that the net was trained with"
 )
+
+
+class Prepared(NamedTuple):
+    """Pictures as a net's input.
+
+    Attributes:
+        input: (N, channels, height, width).
+        sizes: height and width of each picture, in pixels.
+        parts: what the net sees of each, in parts of the picture; where there is padding, it reaches beyond.
+    """
+
+    input: Images
+    sizes: Sequence[Shape]
+    parts: Sequence[Box]
 
 
 class ImageInput:
@@ -44,38 +63,64 @@ class ImageInput:
     def __init__(self, param: pb.ImagePreprocessing, shape: Shape, source: str) -> None:
         self._shape = shape
         self._channels: int = param.channels or shape[0]
+        transform = param.transform_param
+        self._transform = Transform(transform, pb.TEST)
+        self._resizing = Resizing(transform.resize_param) if transform.HasField("resize_param") else None
         self._size: Shape = (param.height, param.width) if param.height else ()
-        self._transform = Transform(param.transform_param, pb.TEST)
-        if not self._size and not param.transform_param.crop_size:
+        if self._resizing and self._size:
+            raise UserError("give height and width, or resize_param in transform_param, not both")
+        if not (self._size or self._resizing or transform.crop_size or transform.crop_h):
             self._size = shape[1:]
-        if self._size and (made := self._transform.infer((self._channels, *self._size))) != shape:
-            raise UserError(f"an image becomes {_times(made)} ({source}), but the net's input is {_times(shape)}")
+        known = self._resizing.size if self._resizing and self._resizing.is_fixed else self._size
+        if known:
+            self._check(self._transform.infer((self._channels, *known)), source)
         resized = f"resized to {_times(self._size)}, " if self._size else ""
+        resized = f"{self._resizing}, " if self._resizing else resized
         colors = "gray" if self._channels == 1 else "blue, green, red"
+        self._source = source
         self._words = f"{colors}, {resized}{self._transform} ({source})"
 
     def __str__(self) -> str:
         return self._words
 
-    def __call__(self, files: Sequence[str]) -> Images:
-        """The input (N, channels, height, width) that ``files`` give.
+    def __call__(self, files: Sequence[str]) -> Prepared:
+        """``files`` as the net's input.
 
         Raises:
             DataError: a file is missing or no image, or too small for the crop; it is named.
+            UserError: what comes out does not have the shape of the input.
         """
-        samples = [Sample(file, self._read(file), 0.0) for file in files]
-        self._transform.common_shape(samples)
+        read = [read_image(file, self._channels) for file in files]
+        resized = [self._resized(image) for image in read]
+        samples = [Sample(file, image, 0.0) for file, (image, _) in zip(files, resized, strict=True)]
+        self._check(self._transform.common_shape(samples), self._source)
         out = np.empty((len(files), *self._shape), np.float32)
         none = np.zeros(len(files), np.int64)
-        self._transform(samples, Draw(none, none), out)
-        return out
+        draw = Draw(none, none)
+        self._transform(samples, draw, out)
+        tops, lefts = self._transform.offsets(samples, draw)
+        parts = []
+        for (image, placed), top, left in zip(resized, tops, lefts, strict=True):
+            height, width = image.shape[1:]
+            window = np.array((left, top, left + self._shape[2], top + self._shape[1])) / np.array((width, height) * 2)
+            parts.append(within(window.astype(np.float32), placed))
+        return Prepared(out, [image.shape[1:] for image in read], parts)
 
-    def _read(self, file: str) -> NDArray[np.uint8]:
-        image = read_image(file, self._channels)
-        return resize(image, *self._size) if self._size else image
+    def _resized(self, image: Pixels) -> tuple[Pixels, Box]:
+        """The picture in its new size, and where it then lies, in parts of that."""
+        if self._resizing is None:
+            return (resize(image, *self._size) if self._size else image), WHOLE
+        row = np.zeros((1, COLUMNS), np.float32)
+        row[:, BOX] = WHOLE
+        resized, rows = self._resizing(image, row, SampleDraws(0, 0, 0))  # draws nothing: there is one way to resize
+        return resized, rows[0, BOX]
+
+    def _check(self, made: Shape, source: str) -> None:
+        if made != self._shape:
+            raise UserError(f"an image becomes {_times(made)} ({source}), but the net's input is {_times(self._shape)}")
 
 
-def image_input(net: ClassifierNet, weights: Sequence[str], given: str = "") -> ImageInput:
+def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput:
     """How to prepare images for ``net``.
 
     Args:

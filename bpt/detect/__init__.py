@@ -1,0 +1,1 @@
+"""``bpt detect``: which objects a trained net finds in pictures, and where."""

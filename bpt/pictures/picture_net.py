@@ -1,0 +1,85 @@
+"""A trained net that pictures are put into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bpt.context import PassContext
+from bpt.errors import UserError
+from bpt.graph.layer_graph import Edge
+from bpt.net import Net
+from bpt.pictures.fed_net import FedNet
+from bpt.pictures.image_input import ImageInput, Prepared, image_input
+from bpt.pictures.named_pictures import Picture
+from bpt.runtime.net_on_device import make_net
+from bpt.runtime.trained_weights import load_trained
+
+BATCH = 16  # pictures that go through a net at once
+
+
+@dataclass(frozen=True)
+class PictureNet:
+    """A net with trained weights on a device, and how pictures become its input; ``load`` or ``of`` makes it."""
+
+    net: FedNet
+    running: Net
+    input: ImageInput
+    device: torch.device
+
+    @classmethod
+    def load(cls, net: FedNet, weights: Sequence[str], device: torch.device, preprocessing: str = "") -> PictureNet:
+        """``net`` with the trained ``weights``; see ``of``."""
+        loaded = cls.of(net, weights, device, preprocessing)
+        load_trained(loaded.running, weights, net.model)
+        return loaded
+
+    @classmethod
+    def of(
+        cls,
+        net: FedNet,
+        weights: Sequence[str],
+        device: torch.device,
+        preprocessing: str = "",
+        *,
+        shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
+        context: PassContext | None = None,
+    ) -> PictureNet:
+        """``net``, its parameters as the text fills them, but for those that are ``shared``.
+
+        Args:
+            weights: files that the parameters come from; how pictures are prepared may stand beside them.
+            preprocessing: see image_input.
+
+        Raises:
+            UserError: a file is wrong, or nothing says how pictures are to be prepared.
+        """
+        if net.axes != 2:
+            raise UserError(
+                f'{net.model}: its input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; images '
+                "have 2"
+            )
+        prepare = image_input(net, weights, preprocessing)
+        running = make_net(net.graph, device, context, shared, filled=shared is None)
+        return cls(net, running, prepare, device)
+
+    @torch.no_grad()
+    def run(self, files: Sequence[str], edge: Edge) -> tuple[Prepared, Tensor]:
+        """What the net makes at ``edge`` of at most as many image files as the batch has; the rest of that is 0."""
+        prepared = self.input(files)
+        images = torch.zeros(self.net.input.shape, dtype=self.running.context.precision.compute)
+        images[: len(files)] = torch.from_numpy(prepared.input)
+        values: dict[int, Tensor] = {self.net.input.index: images.to(self.device)}
+        with self.running.fixed_parameters():
+            self.running.run(
+                1, len(self.net.graph), values, frozenset({edge.index}), lambda tensor: tensor.to(self.device)
+            )
+        return prepared, values[edge.index].cpu()
+
+    def batches(self, asked: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
+        """``asked``, as many at once as go through the net."""
+        size = self.net.input.shape[0]
+        return (asked[begin : begin + size] for begin in range(0, len(asked), size))
