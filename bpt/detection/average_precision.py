@@ -1,11 +1,15 @@
-"""Average precision of the detections of a class, in the three ways of SSD's Caffe (``ap_version``)."""
+"""Average precision of detections, by class and of all classes, in the three ways of SSD's Caffe (``ap_version``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
+
+from bpt.detection.evaluation import COLUMNS
 
 Floats = NDArray[np.float64]
 _EPSILON = 1e-6  # steps of the recall below count as none
@@ -60,3 +64,36 @@ def average_precision(rows: Floats, objects: int, version: str = "Integral") -> 
         return 0.0
     scores, right, wrong = rows.T
     return AP_VERSIONS[version](*precision_and_recall(scores, right, wrong, objects))
+
+
+@dataclass(frozen=True)
+class Precisions:
+    """Average precisions by label, and their mean; of a label that nothing was found of, 0 (SSD: ``TestDetection``)."""
+
+    by_label: dict[int, float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.by_label.values()) / max(1, len(self.by_label))
+
+
+def precisions_of(rows: Tensor, version: str) -> Precisions:
+    """Of DetectionEvaluate's rows (…, 5) of any batches, in any order; of equal scores those of the first image come
+    first.
+
+    Args:
+        rows: their images have the numbers that they have among all.
+        version: one of ``AP_VERSIONS``.
+    """
+    table = rows.reshape(-1, COLUMNS).double().numpy()
+    counts, found = table[table[:, 0] < 0], table[table[:, 0] >= 0]
+    found = found[found[:, 0].argsort(kind="stable")]
+    found = found[found[:, 3] + found[:, 4] > 0]  # what has found a difficult object is neither right nor wrong
+    return Precisions(
+        {
+            int(label): average_precision(
+                found[found[:, 1] == label, 2:], int(counts[counts[:, 1] == label, 2].sum()), version
+            )
+            for label in np.unique(counts[:, 1]).tolist()
+        }
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bpt.detection.average_precision import AP_VERSIONS
-from bpt.metrics.detection_scores import is_evaluated
+from bpt.layers.listed import is_evaluated
 from bpt.violation import Violation
 
 if TYPE_CHECKING:

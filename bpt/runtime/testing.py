@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from bpt.detection.average_precision import Precisions, precisions_of
 from bpt.execute.executor import Executor
 from bpt.execute.operator import SegmentOperator
 from bpt.layers.base import batch_of
-from bpt.metrics.detection_scores import Precisions, is_evaluated, is_listed, precisions_of
+from bpt.layers.listed import is_evaluated, is_listed
 from bpt.runtime.outputs import Outputs
 
 

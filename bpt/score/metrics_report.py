@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from bpt.comm.base import Communicator
 from bpt.errors import FileError, UserError
+from bpt.layers.listed import is_evaluated
 from bpt.metrics import Confusion, ConfusionWatch, ScoreWatch
 from bpt.metrics.classifier import classifying_node, find_classifier
-from bpt.metrics.detection_scores import is_evaluated
 from bpt.net import Net
 from bpt.proto.atomic import atomic_file, check_place
 from bpt.proto.files import UnreadableError, read_bytes

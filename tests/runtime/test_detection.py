@@ -11,9 +11,9 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
 from bpt.context import PassContext
+from bpt.detection.average_precision import precisions_of
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.segments import whole
-from bpt.metrics.detection_scores import precisions_of
 from bpt.net import Net
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.outputs import Outputs
