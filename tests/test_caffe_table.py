@@ -84,7 +84,9 @@ def test_every_field_of_a_fork_is_listed_once_with_its_state() -> None:
     refused = {(message, name) for message, fields in forks.REFUSED.items() for name in fields}
     assert {field for field in told if states[field] != "no effect"} == set()
     assert {field for field, state in states.items() if state == "refused"} == refused | {
-        ("NetParameter", "bn_stats_batch_size")
+        ("NetParameter", "bn_stats_batch_size"),
+        ("CorrelationParameter", "single_direction"),
+        ("CorrelationParameter", "do_abs"),
     }
     assert {row.state for row in fork_rows()} == {"works", "upgraded", "no effect", "refused", "absent"}
 

@@ -65,6 +65,8 @@ class Layer(nn.Module):
     # Why its samples cannot be apart, neither on different ranks nor in micro-batches: a clause, as ``mixes_samples``
     # returns it. Empty if that is no matter of the type alone.
     undivided: ClassVar[str] = ""
+    # Whether a pass may make fewer rows (axis 0) than ``infer`` says: the layers behind it are asked again each time.
+    rows_by_data: ClassVar[bool] = False
     # Whether what it makes of a batch is a matter of that batch alone, also where it mixes its samples: then whole
     # batches may be on different ranks (``batch_scope: REPLICA``). Not so for losses, whose numbers are of all ranks'.
     within_batch: ClassVar[bool] = False

@@ -24,6 +24,7 @@ class Filter(Layer):
 
     arity = Arity(bottoms=(2, None), tops=(1, None))
     undivided = "how many samples it lets through depends on the data"
+    rows_by_data = True
     computes = False
     family = Family.JOIN
 
@@ -62,13 +63,13 @@ def behind_filters(graph: LayerGraph) -> frozenset[int]:
     for node in graph.nodes:
         if not edges.isdisjoint(node.bottoms):
             layers.add(node.index)
-        if node.index in layers or node.type == "Filter":
+        if node.index in layers or LAYERS[node.type].rows_by_data:
             edges.update(node.tops)
     return frozenset(layers)
 
 
 def refit(layer: Layer, bottoms: Sequence[Tensor]) -> None:
-    """Ask a layer behind a Filter whether it can take these bottoms, as Caffe does before each forward.
+    """Ask a layer behind a Filter or a Proposal whether it can take these bottoms, as Caffe does before each forward.
 
     Not so in a program that is being exported, which has no shapes to ask about.
 
@@ -82,6 +83,6 @@ def refit(layer: Layer, bottoms: Sequence[Tensor]) -> None:
     for index, shape in enumerate(wanted):
         if layer.blob(index).shape != shape:
             raise layer.spec.error(
-                f"stands behind a Filter, and parameter {index} would get the shape {shape} for "
+                f"stands behind a Filter or a Proposal, and parameter {index} would get the shape {shape} for "
                 f"{show_bottoms(layer.spec, shapes)}; it has {tuple(layer.blob(index).shape)}"
             )

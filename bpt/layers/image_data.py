@@ -58,6 +58,9 @@ class ImageData(PrefetchingDataLayer):
         param = spec.param.image_data_param
         batch_size = batch_size_of(spec, FIELD)
         prefetch_of(spec)
+        for name in ("ignore_label", "label_type"):
+            if param.HasField(name):
+                raise spec.error(f"{name} is a setting of ImageSegData", FIELD, name)
         if bool(param.new_height) != bool(param.new_width):
             raise spec.error("give new_height and new_width, or neither", FIELD)
         transform = transform_of(spec, augments=True)

@@ -1,4 +1,4 @@
-"""Permute: the axes of a blob in another order."""
+"""Permute and Transpose: the axes of a blob in another order."""
 
 from __future__ import annotations
 
@@ -52,6 +52,36 @@ class Permute(Layer):
     def forward(self, *bottoms: Tensor) -> Tensor:
         # Laid out in the top's order: what follows is mostly Flatten or Reshape, which would have to copy instead.
         return bottoms[0].permute(_all_axes(self.order, bottoms[0].dim())).contiguous()
+
+
+@LAYERS.register("Transpose")
+class Transpose(Layer):
+    """Axis ``i`` of the top is axis ``dim[i]`` of the bottom; ``transpose_param`` names each axis once."""
+
+    within_batch = by_sample = True
+    computes = False
+    family = Family.JOIN
+
+    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
+        super().__init__(spec, context)
+        self.order = tuple(spec.param.transpose_param.dim)
+
+    @classmethod
+    def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
+        order, shape = spec.param.transpose_param.dim, bottoms[0]
+        if sorted(order) != list(range(len(shape))):
+            raise spec.error(
+                f"needs each of the {len(shape)} axes once as dim: {show_bottoms(spec, bottoms)}", "transpose_param"
+            )
+        return LayerShapes((tuple(shape[axis] for axis in order),))
+
+    @classmethod
+    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
+        moved = spec.param.transpose_param.dim[:1] != [0]
+        return "it moves axis 0, the samples" if moved else super().mixes_samples(spec, bottoms)
+
+    def forward(self, *bottoms: Tensor) -> Tensor:
+        return bottoms[0].permute(self.order).contiguous()
 
 
 def _all_axes(order: Sequence[int], axes: int) -> tuple[int, ...]:

@@ -76,7 +76,6 @@ REFUSED: dict[str, dict[str, str]] = {
     "DetectionEvaluateParameter": dict.fromkeys(
         ("name_size_file", "resize_param"), "boxes are compared in parts of the image, where they overlap alike"
     ),
-    "ImageDataParameter": dict.fromkeys(("ignore_label", "label_type"), "it is a setting of ImageSegData"),
     "DropoutParameter": {
         "sample_weights_test": "Dropout passes all on when testing",
         "scale_train": "Dropout scales up in training",

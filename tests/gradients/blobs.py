@@ -49,6 +49,21 @@ def _permute(draw: some.DrawFn, kind: str) -> Case:
     return Case(body(kind, "permute_param", order=order), filled([shape]))
 
 
+@cases("Transpose")
+def _transpose(draw: some.DrawFn, kind: str) -> Case:
+    shape = draw(shapes(least=1))
+    return Case(body(kind, "transpose_param", dim=draw(some.permutations(range(len(shape))))), filled([shape]))
+
+
+@cases("Reorg")
+def _reorg(draw: some.DrawFn, kind: str) -> Case:
+    stride, reverse = draw(some.integers(1, 2)), draw(flags)
+    each = 1 if reverse else stride
+    places = [draw(some.integers(1, 2)) * each for _ in range(2)]
+    shape = (draw(some.integers(1, 2)), draw(some.integers(1, 2)) * stride**2, *places)
+    return Case(body(kind, "reorg_param", stride=stride, reverse=reverse), filled([shape]))
+
+
 @cases("ShuffleChannel")
 def _shuffle_channel(draw: some.DrawFn, kind: str) -> Case:
     group, each = draw(some.tuples(*[some.integers(1, 5)] * 2))

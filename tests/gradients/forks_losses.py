@@ -50,3 +50,27 @@ def _center_loss(draw: some.DrawFn, kind: str) -> Case:
     text = body(kind, "center_loss_param", num_output=classes)
     wanted = draw(labels((shape[0],), classes))
     return Case(text, (spaced(shape), wanted), constant=(1,), own_rule=True)
+
+
+@cases("FocalLoss")
+def _focal_loss(draw: some.DrawFn, kind: str) -> Case:
+    settings = {"gamma": draw(some.sampled_from([None, 0.5, 1])), "alpha": draw(some.sampled_from([None, 0.7]))}
+    if draw(flags):
+        shape = draw(shapes(least=1, largest=20))
+        wanted = draw(labels(shape, 2))
+        return Case(body(kind, "focal_loss_param", **settings), (*filled([shape]), wanted), constant=(1,))
+    shape, axis, wanted = draw(classified())
+    if draw(flags):
+        settings["type"] = "LINEAR"
+    text = body(kind, "focal_loss_param", **settings) + f" softmax_param {{ axis: {axis or 0} }}" + draw(loss_param())
+    return Case(text, (*filled([shape]), wanted), constant=(1,))
+
+
+@cases("L1Loss")
+def _l1_loss(draw: some.DrawFn, kind: str) -> Case:
+    shape = draw(shapes(least=2, largest=20))
+    names = ("l2_per_location", "l2_prescale_by_channels", "normalize_by_num_entries")
+    fields = {name: draw(some.sampled_from([None, "true"])) for name in names}
+    ours, theirs = filled([shape] * 2)
+    theirs = theirs + 2 / theirs.numel()  # half of what numbers lie apart: no difference is 0, where there is a kink
+    return Case(body(kind, "l1_loss_param", **fields), (ours, theirs) if draw(flags) else (ours,))

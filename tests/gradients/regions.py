@@ -75,3 +75,17 @@ def _unpooling(draw: some.DrawFn, kind: str) -> Case:
     own, plane = torch.Size(shape[2:]).numel(), torch.Size(sizes).numel()
     rows = [torch.randperm(plane, generator=generator)[:own] for _ in range(shape[0] * shape[1])]
     return Case(text, (*filled([shape]), torch.stack(rows).double().reshape(shape)), constant=(1,))
+
+
+@cases("Correlation")
+def _correlation(draw: some.DrawFn, kind: str) -> Case:
+    fields: dict[str, object] = {
+        "pad": draw(some.integers(0, 2)),
+        "kernel_size": draw(some.sampled_from([1, 3])),
+        "max_displacement": draw(some.integers(0, 2)),
+        "stride_1": draw(some.integers(1, 2)),
+        "stride_2": draw(some.integers(1, 2)),
+        "correlation_type": draw(some.sampled_from(["MULTIPLY", "SUBTRACT"])),
+    }
+    shape = (draw(some.integers(1, 2)), draw(some.integers(1, 2)), draw(some.integers(1, 6)), draw(some.integers(1, 6)))
+    return Case(body(kind, "correlation_param", **fields), filled([shape] * 2))

@@ -9,6 +9,7 @@ from tests.gradients.cases import Case, body
 SHAPE = (5, 3, 4)
 BLOB = torch.rand(SHAPE, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
 LABELS = torch.tensor([0, 2, 1, 1, 0], dtype=torch.float64).reshape(5, 1).expand(5, 4)
+SIZE = torch.tensor([[200.0, 200, 1]], dtype=torch.float64)
 REGIONS = torch.tensor([[0, 0, 0, 3, 3], [0, 2, 1, 5, 6], [1, 1, 1, 4, 2], [1, 0, 0, 9, 9], [0, 4, 4, 6, 6]]).double()
 
 _MAP, _IMAGES = torch.zeros(2, 8, 2, 3, dtype=torch.float64), torch.zeros(2, 3, 20, 30, dtype=torch.float64)
@@ -34,6 +35,12 @@ CASES_WITHOUT = {
         (BLOB.flatten()[:16].reshape(2, 8), _SCORES, _PRIORS),
     ),
     "PriorBox": Case(body("PriorBox", "prior_box_param", min_size=5, aspect_ratio=2), (_MAP, _IMAGES)),
+    "Proposal": Case(
+        body("Proposal", "proposal_param", feat_stride=4, anchor_base_size=4, anchor_scale=1, anchor_ratio=1),
+        (BLOB[:1, :2].reshape(1, 2, 2, 2), BLOB[:2, :2].reshape(1, 4, 2, 2), SIZE),
+        tops=2,
+        shapes_by_data=True,
+    ),
     "SegAccuracy": Case(body("SegAccuracy"), (BLOB.unsqueeze(3), LABELS.unsqueeze(1))),
     "Threshold": Case(body("Threshold"), (BLOB,)),
 }
@@ -44,6 +51,7 @@ WHY = {
     "DetectionEvaluate": "counts",
     "DetectionOutput": "gives what it has found",
     "PriorBox": "makes of shapes alone",
+    "Proposal": "chooses boxes",
     "SegAccuracy": "counts",
     "Threshold": "is constant but for a jump; it never runs backward",
 }

@@ -59,7 +59,9 @@ NOT_BY_SAMPLE = {
     "SPP": DRAWS,
     "Silence": "it makes nothing",
     "HDF5Output": "it writes samples in their order",
-    **dict.fromkeys(("BoxAnnotatorOHEM", "PSROIPooling", "ROIAlign", "ROIPooling"), "its regions are of any images"),
+    **dict.fromkeys(
+        ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal", "ROIAlign", "ROIPooling"), "its regions are of any images"
+    ),
     **dict.fromkeys(("Accuracy", "SegAccuracy", *(kind for kind in LAYERS if LAYERS[kind].is_loss)), OF_ALL),
     **dict.fromkeys(("LSTM", "LSTMUnit", "RNN"), "its samples are on axis 1"),
     **dict.fromkeys((kind for kind in LAYERS if LAYERS[kind].arity.bottoms[1] == 0), "it has no bottoms"),

@@ -134,7 +134,10 @@ def test_parameters_for_each_sample_cannot_stand_behind() -> None:
     last = len(operator.net.graph) - 1
     for index in range(last):
         operator.forward(index)
-    message = r'layer "bias": stands behind a Filter, and parameter 0 would get the shape \(2,\) for "some" \(2, 2\); '
+    message = (
+        r'layer "bias": stands behind a Filter or a Proposal, and parameter 0 would get the shape \(2,\) '
+        r'for "some" \(2, 2\); '
+    )
     with pytest.raises(LayerError, match=message):
         operator.forward(last)
 

@@ -36,6 +36,14 @@ MORE = {
     "weighted classes": Case(
         f"{SOFTMAX} loss_param {{ weight_by_label_freqs: true class_weighting: [1, 2, 3, 0.5] }}", labels=True
     ),
+    "focal, of places": Case('type: "FocalLoss" loss_param { ignore_label: 1 }', labels=True),
+    "flows": Case('type: "L1Loss" l1_loss_param { l2_per_location: true }', blobs=2),
+    "flows, of entries": Case('type: "L1Loss" l1_loss_param { normalize_by_num_entries: true }', blobs=2),
+    "correlations": Case(
+        'type: "Correlation" correlation_param { pad: 1 kernel_size: 1 max_displacement: 1 }', blobs=2
+    ),
+    "cells": Case('type: "Reorg" reorg_param { stride: 2 reverse: true }'),
+    "axes": Case('type: "Transpose" transpose_param { dim: 0 dim: 2 dim: 3 dim: 1 }'),
     "triplets": Case('type: "TripletLoss"', blobs=3),
     "pixels": Case('type: "SegAccuracy" seg_accuracy_param { ignore_label: 1 output_label: 2 }', labels=True, tops=2),
     "segnet's bn": Case('type: "BN" bn_param { bn_mode: LEARN }'),
@@ -122,11 +130,14 @@ def test_contrastive_loss(legacy: str) -> None:
         'type: "HingeLoss" hinge_loss_param { norm: L2 }',
         'type: "MultinomialLogisticLoss"',
         'type: "CenterLoss" center_loss_param { num_output: 3 }',
+        'type: "FocalLoss"',
     ],
 )
-def test_losses_with_a_label_a_sample(body: str) -> None:
+def test_losses_whose_labels_get_no_diff(body: str) -> None:
     case, generator = Case(body), torch.Generator().manual_seed(3)
     whole = [torch.rand(SAMPLES, 3, generator=generator), torch.arange(7.0) % 3]
+    if "Focal" in body:  # MORE has it with a label for each place
+        whole[1] = torch.randint(0, 2, (SAMPLES, 3), generator=generator).float()
     counts = (2, 0, 5)
     (loss,), (diff,), gradients, _ = run_layer(make(case, whole, PassContext()), whole, 1)
 
@@ -460,13 +471,14 @@ def test_every_layer_type_has_been_here() -> None:
     seen = {case.body.split('"')[1] for case in ALL.values()} | {"Axpy", "ContrastiveLoss", "Silence"}
     seen |= {"HingeLoss", "MultinomialLogisticLoss"}
     seen |= {"CenterLoss", "Crop"}
-    seen |= {"BoxAnnotatorOHEM", "PSROIPooling", "ROIAlign", "ROIPooling"}  # their regions keep a batch together
+    seen |= {"BoxAnnotatorOHEM", "PSROIPooling", "Proposal", "ROIAlign", "ROIPooling"}  # regions keep a batch together
     seen |= {"Crop", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate"}
     seen |= {"ConvolutionDepthwise"}  # a DepthwiseConvolution, but for its settings
     seen |= {"PriorBox"}  # it makes of shapes alone, the same for all samples
     seen |= {"Embed"}  # test_embed.py has its ranks: its bottom gets no diff
     seen |= {"BatchReindex", "Filter", "LSTM", "LSTMUnit", "Parameter", "RNN"}  # they refuse; their own tests say how
     sources = {"AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "VolumeData", "WindowData"}
+    sources |= {"DenseImageData", "ImageLabelmapData", "ImageSegData"}
     sources |= {"HDF5Output", "MemoryData"}  # they are for one process
     assert set(LAYERS) == seen | sources
 

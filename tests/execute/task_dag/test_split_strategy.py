@@ -35,6 +35,7 @@ CASES = {
     "Convolution": f"convolution_param {{ num_output: 4 kernel_size: 3 {XAVIER} }}",
     "Deconvolution": f"convolution_param {{ num_output: 4 kernel_size: 3 stride: 2 {XAVIER} }}",
     "ConvolutionDepthwise": f"convolution_param {{ num_output: 3 kernel_size: 3 {XAVIER} }}",
+    "Correlation": "correlation_param { pad: 1 kernel_size: 1 max_displacement: 1 }",
     "Crop": "",
     "DepthwiseConvolution": f"convolution_param {{ num_output: 3 group: 3 kernel_size: 3 {XAVIER} }}",
     "ELU": "",
@@ -55,6 +56,7 @@ CASES = {
     "ReLU": "",
     "ReLU6": "",
     "Reduction": "reduction_param { axis: 2 operation: MEAN }",
+    "Reorg": "reorg_param { stride: 1 }",
     "SPP": "spp_param { pyramid_height: 2 }",
     "Scale": "scale_param { bias_term: true }",
     "ShuffleChannel": "shuffle_channel_param { group: 3 }",
@@ -66,10 +68,18 @@ CASES = {
     "TanH": "",
     "Threshold": "",
     "Tile": "tile_param { tiles: 2 }",
+    "Transpose": "transpose_param { dim: 0 dim: 2 dim: 3 dim: 1 }",
     "Unpooling": "unpooling_param { kernel_size: 2 stride: 2 }",
     "Upsample": "upsample_param { scale: 2 }",
 }
-BOTTOMS = {"Attention": "c c c", "Axpy": "a c c", "Concat": "c c", "Crop": "c c", "Eltwise": "c c"}
+BOTTOMS = {
+    "Attention": "c c c",
+    "Axpy": "a c c",
+    "Concat": "c c",
+    "Correlation": "c c",
+    "Crop": "c c",
+    "Eltwise": "c c",
+}
 TOPS = {"Slice": "z u v", "Split": "z u"}
 
 

@@ -1,0 +1,248 @@
+"""Images with a label for each pixel: their source, what is done to both alike, and batches of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bpt.context import derive_seed
+from bpt.data.batches import Batches, empty
+from bpt.data.image import Pixels, import_pillow, resize
+from bpt.data.image_source import read_image
+from bpt.data.prefetch import Workers
+from bpt.data.sampler import Draw, Sampler, below, hash_samples
+from bpt.data.source import a_few, ends_of, slash_hint
+from bpt.errors import DataError, FileError, UserError, excerpt
+from bpt.graph.spec import Shape
+from bpt.proto.files import UnreadableError, read_bytes
+from bpt.share import Share
+
+
+class LabelsOf(enum.Enum):
+    """What a line of a list holds behind the path of an image."""
+
+    NOTHING = "nothing"
+    IMAGE = "a class"
+    PIXELS = "the path of an image of labels"
+    EDGES = "the path of an image of edges"
+
+
+class Labelled(NamedTuple):
+    """An image (C, H, W) and the labels of its pixels (1, H, W)."""
+
+    key: str
+    image: Pixels
+    labels: Pixels
+
+
+class LabelledSource:
+    """The images that ``path`` lists, one a line, and their labels.
+
+    Args:
+        root_folder: put before each path as it is.
+        size: (height, width) that both are resized to; ``()`` leaves them. Labels take the nearest pixel, edges are
+            interpolated like the image, and are 1 from a half on.
+        channels: of the images, 1 or 3.
+        nothing: the label of images without one.
+
+    Raises:
+        FileError: the list is missing, or a line is not as ``labels`` says.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        labels: LabelsOf,
+        *,
+        root_folder: str = "",
+        size: Shape = (),
+        channels: int = 3,
+        nothing: int = 255,
+    ) -> None:
+        import_pillow()
+        self.path = path
+        self._labels, self._root_folder, self._size, self._channels = labels, root_folder, size, channels
+        self._nothing = nothing
+        self._entries: list[tuple[str, str, int]] = []
+        for number, line in enumerate(_lines(path), 1):
+            words = line.split()
+            if not words:
+                continue
+            wanted = 1 if labels is LabelsOf.NOTHING else 2
+            if len(words) < wanted:
+                raise FileError(f"{path}:{number}", f'"{excerpt(line)}" needs the path of an image and {labels.value}')
+            if labels is LabelsOf.IMAGE and not (words[1].isdecimal() and int(words[1]) < 256):
+                raise FileError(f"{path}:{number}", f'the label "{excerpt(words[1])}" is not an integer in 0 ... 255')
+            self._entries.append((words[0], words[1] if wanted == 2 else "", number))
+        if not self._entries:
+            raise FileError(path, "lists no images; write a line for each")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read(self, index: int) -> Labelled:
+        """Image ``index``; a DataError names the list, the line and the file if it cannot be used. For any thread."""
+        name, label, number = self._entries[index]
+        image = self._file(name, self._channels, number)
+        if self._labels in (LabelsOf.PIXELS, LabelsOf.EDGES):
+            labels = self._file(label, 1, number)
+            if labels.shape[1:] != image.shape[1:]:
+                sizes = " and ".join(f"{shape[2]} × {shape[1]}" for shape in (image.shape, labels.shape))
+                raise DataError(f"{self.path}:{number}: image and labels are of {sizes} pixels; they must agree")
+        else:
+            value = int(label) if label else self._nothing
+            labels = np.full((1, *image.shape[1:]), value, np.uint8)
+        if self._size:
+            image = resize(image, *self._size)
+            labels = resize(labels, *self._size) if self._labels is LabelsOf.EDGES else nearest(labels, *self._size)
+        return Labelled(name, image, (labels > 127).astype(np.uint8) if self._labels is LabelsOf.EDGES else labels)
+
+    def _file(self, name: str, channels: int, number: int) -> Pixels:
+        try:
+            return read_image(self._root_folder + name, channels)
+        except DataError as error:
+            raise DataError(f"{self.path}:{number}: {error}{slash_hint(self._root_folder, name)}") from None
+
+    def glance(self) -> Iterator[bytes]:
+        for index in a_few(len(self)):
+            yield ends_of(self._root_folder + self._entries[index][0])
+
+    def close(self) -> None:
+        """No file stays open."""
+
+
+def nearest(image: Pixels, height: int, width: int) -> Pixels:
+    """``image`` (C, H, W) as (C, ``height``, ``width``): of each new pixel the old one at its upper left, as OpenCV."""
+    rows, columns = (
+        np.minimum((np.arange(new) * (old / new)).astype(np.int64), old - 1)
+        for old, new in zip(image.shape[1:], (height, width), strict=True)
+    )
+    picked: Pixels = image[:, rows[:, np.newaxis], columns]
+    return picked
+
+
+class PixelTransform:
+    """``(x - mean) · scale`` of images; and of images and labels alike, a crop, perhaps mirrored.
+
+    Args:
+        mean_values: none, one, or one a channel.
+        crop: (height, width); ``()``: the whole image.
+        at_random: the crop is at random, else in the centre (rounded up and left).
+        pad: images smaller than the crop get means at the right and below, and labels this number; ``None``: they are
+            refused.
+        mirror: half of them are flipped left to right.
+    """
+
+    def __init__(
+        self,
+        mean_values: Sequence[float],
+        scale: float,
+        crop: Shape,
+        *,
+        at_random: bool,
+        mirror: bool,
+        seed: int,
+        pad: int | None = None,
+    ) -> None:
+        if not np.isfinite([scale, *mean_values]).all():
+            raise UserError("scale and mean_value must be finite")
+        self._means = np.array(mean_values or [0], np.float32)[:, np.newaxis, np.newaxis]
+        self._scale = np.float32(scale)
+        self._crop, self._at_random, self._mirror, self._seed, self._pad = crop, at_random, mirror, seed, pad
+
+    def infer(self, image: Shape) -> Shape:
+        """The shape (C, h, w) that an image (C, H, W) gets; a UserError if it cannot be cropped."""
+        if len(self._means) not in (1, image[0]):
+            raise UserError(f"give mean_value once, or once for each of the {image[0]} channels")
+        if not self._crop:
+            return image
+        if self._pad is None and (self._crop[0] > image[1] or self._crop[1] > image[2]):
+            raise UserError(
+                f"the crop, {self._crop[1]} × {self._crop[0]}, is larger than the image, {image[2]} × {image[1]}"
+            )
+        return (image[0], *self._crop)
+
+    def __call__(self, sample: Labelled, draw: Draw, data: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+        """Write one sample, of the draw of one, into ``data`` (C, h, w) and ``labels`` (1, h, w)."""
+        height, width = data.shape[1:]
+        room = np.maximum(np.array(sample.image.shape[1:]) - (height, width), 0)
+        top, left = room // 2
+        if self._at_random:
+            top, left = (
+                int(below(np.array([most + 1]), self._hash(what, draw))[0])
+                for most, what in zip(room, ("crop top", "crop left"), strict=True)
+            )
+        window = np.s_[:, top : top + height, left : left + width]
+        flip = bool(self._mirror and below(2, self._hash("mirror", draw))[0])
+        inside = np.s_[:, : min(height, sample.image.shape[1]), : min(width, sample.image.shape[2])]
+        data[...] = self._means
+        data[inside] = sample.image[window]
+        data -= self._means
+        if self._scale != 1:
+            data *= self._scale
+        labels[...] = self._pad or 0
+        labels[inside] = sample.labels[window]
+        if flip:
+            data[...], labels[...] = data[:, :, ::-1].copy(), labels[:, :, ::-1].copy()
+
+    def _hash(self, what: str, draw: Draw) -> NDArray[np.uint64]:
+        return hash_samples(derive_seed(self._seed, what), draw.epochs, draw.samples)
+
+
+class LabelledBatches(Batches):
+    """Batches of (data (B, C, h, w), labels (B, 1, h, w), sizes (B, 1, 1, 2)).
+
+    Within a batch all images must get one shape. Sizes are height and width of what of a sample is image, not padding.
+    """
+
+    def __init__(
+        self, source: LabelledSource, sampler: Sampler, transform: PixelTransform, share: Share, workers: Workers
+    ) -> None:
+        super().__init__(source, sampler, share)
+        self._source, self._transform, self._workers = source, transform, workers
+
+    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+        tasks: list[Callable[[], Labelled]] = [partial(self._source.read, index) for index in draw.samples.tolist()]
+        samples = self._workers.run(tasks)
+        shapes = {self._shape(sample) for sample in samples or [self._source.read(0)]}
+        if len(shapes) > 1:
+            raise DataError(
+                f"{self._source.path}: images of a batch get the shapes {sorted(shapes)}; give a size or a crop, or "
+                "batch_size: 1"
+            )
+        (shape,) = shapes
+        data, labels = empty(len(samples), *shape), empty(len(samples), 1, *shape[1:])
+        sizes = empty(len(samples), 1, 1, 2)
+        self._workers.run(
+            partial(self._transform, sample, Draw(draw.epochs[i : i + 1], draw.samples[i : i + 1]), *arrays)
+            for i, (sample, *arrays) in enumerate(zip(samples, data.numpy(), labels.numpy(), strict=True))
+        )
+        for row, sample in zip(sizes.numpy(), samples, strict=True):
+            row[0, 0] = np.minimum(sample.image.shape[1:], shape[1:])
+        return data, labels, sizes
+
+    def _shape(self, sample: Labelled) -> Shape:
+        try:
+            return self._transform.infer(sample.image.shape)
+        except UserError as error:
+            raise DataError(f"{self._source.path}: {sample.key}: {error}") from None
+
+    def close(self) -> None:
+        self._workers.close()
+        self._source.close()
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnreadableError as error:
+        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
+    except UnicodeDecodeError:
+        raise FileError(path, "is not a text file that lists images") from None
