@@ -151,8 +151,9 @@ class ImageBatches(Batches):
         else:
             samples = [self._source.read(index) for index in indices]
         if not samples:
-            image = self._source.read(0).image.shape
-            self._first = self._first or transform.infer(augment.shape(image) if augment else image)
+            if not self._first:
+                image = self._source.read(0).image.shape
+                self._first = transform.infer(augment.shape(image) if augment else image)
             return empty(0, *self._first), []
         try:
             if augment is not None:

@@ -52,7 +52,7 @@ def test_a_kernel_of_three_axes() -> None:
 def test_every_layer_type_has_a_kind_with_a_colour() -> None:
     assert set(COLOURS) == set(KINDS)
     assert len(set(COLOURS.values())) == len(COLOURS)
-    assert {name for name in LAYERS if kind_of(name) == "other"} <= {"Python", "HDF5Output"}
+    assert {name for name in LAYERS if kind_of(name) == "other"} <= {"Python", "HDF5Output", "PriorBox", "Proposal"}
     assert kind_of("ImageData") == "data"
     assert kind_of("HingeLoss") == "loss and score"
 

@@ -15,6 +15,7 @@ from bpt.execute.master_slave import MasterSlave
 from bpt.execute.peer import Peer
 from bpt.execute.task_dag import TaskDagCompute
 from bpt.graph.part import WHOLE, Slice
+from bpt.plan import cutting
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime import parallel as module
 from bpt.runtime.parallel import Parallel
@@ -201,7 +202,7 @@ def test_where_a_net_is_cut(
 
 def test_a_block_of_peers_is_not_cut_for_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted from the end, enough parameters would be there at the ReLU, if that had some."""
-    monkeypatch.setattr(module, "starts_by_size", lambda graph, size: [0, 4])
+    monkeypatch.setattr(cutting, "starts_by_size", lambda graph, size: [0, 4])
     assert on_ranks(2, lambda parallel: starts(parallel, True), PEER) == [[0, 3, 5, 6, 7]] * 2
     assert on_ranks(2, lambda parallel: starts(parallel, True)) == [[0, 4]] * 2
 
