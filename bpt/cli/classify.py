@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, positive, weights_of, words
+from bpt.cli.options import Parser, positive
+from bpt.cli.pictures import add_how, add_network, check, loaded
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
@@ -26,42 +27,17 @@ beside its snapshots, or by --preprocessing.
 
 
 def add_arguments(parser: Parser) -> None:
-    add_model(parser)
-    add_weights(parser, "the trained weights")
-    parser.add_argument("pictures", nargs="*", metavar="IMAGE|FOLDER|LIST.txt", help="what is to be classified")
-    parser.flag(
-        "labels",
-        "a text with the names of the classes, one a line, from class 0 on; or an SSD label map (.prototxt)",
-        metavar="FILE",
-        default="",
-    )
+    add_network(parser, "what is to be classified")
     parser.flag("top", "so many classes of each picture; default 5", metavar="N", type=positive, default=5)
-    parser.flag("json", "a line of JSON for each picture", action="store_true")
-    parser.flag("preprocessing", "how pictures are prepared; see above", metavar="FILE", default="")
-    add_gpu(parser, default="the CPU")
-    add_state(parser)
+    add_how(parser)
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    need(arguments, "model", "the network's text")
-    need(arguments, "weights", "the trained weights")
+    check(arguments)
 
     # Imported here so that --help does not wait for torch.
     from bpt.classify.classification import Classifier, told
-    from bpt.pictures.named_pictures import pictures
-    from bpt.pictures.picture_net import BATCH
 
-    device = job.begin(gpu=arguments.gpu)
-    asked = pictures(arguments.pictures)
-    classifier = Classifier.load(
-        arguments.model,
-        weights_of(arguments),
-        device,
-        min(len(asked), BATCH),
-        labels=arguments.labels,
-        preprocessing=arguments.preprocessing,
-        level=arguments.level or 0,
-        stages=words(arguments.stage),
-    )
-    for line in told(classifier, asked, arguments.top, arguments.json):
+    network, asked = loaded(arguments, job, Classifier.load)
+    for line in told(network, asked, arguments.top, arguments.json):
         print(line, flush=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, real, weights_of, words
+from bpt.cli.options import Parser, real
+from bpt.cli.pictures import add_how, add_network, check, loaded
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
@@ -26,43 +27,18 @@ is said by the data layer of --model, by <snapshot_prefix>_preprocessing.prototx
 
 
 def add_arguments(parser: Parser) -> None:
-    add_model(parser)
-    add_weights(parser, "the trained weights")
-    parser.add_argument("pictures", nargs="*", metavar="IMAGE|FOLDER|LIST.txt", help="where objects are to be found")
-    parser.flag(
-        "labels",
-        "the names of the classes: an SSD label map (.prototxt), or a text with one a line, from class 0 on",
-        metavar="FILE",
-        default="",
-    )
+    add_network(parser, "where objects are to be found")
     parser.flag("threshold", "the least score; default 0.5", metavar="SCORE", type=real, default=0.5)
     parser.flag("output", "write pictures with the boxes there, as PNG", metavar="FOLDER", default="")
-    parser.flag("json", "a line of JSON for each picture", action="store_true")
-    parser.flag("preprocessing", "how pictures are prepared; see above", metavar="FILE", default="")
-    add_gpu(parser, default="the CPU")
-    add_state(parser)
+    add_how(parser)
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    need(arguments, "model", "the network's text")
-    need(arguments, "weights", "the trained weights")
+    check(arguments)
 
     # Imported here so that --help does not wait for torch.
     from bpt.detect.detection import Detector, told
-    from bpt.pictures.named_pictures import pictures
-    from bpt.pictures.picture_net import BATCH
 
-    device = job.begin(gpu=arguments.gpu)
-    asked = pictures(arguments.pictures)
-    detector = Detector.load(
-        arguments.model,
-        weights_of(arguments),
-        device,
-        min(len(asked), BATCH),
-        labels=arguments.labels,
-        preprocessing=arguments.preprocessing,
-        level=arguments.level or 0,
-        stages=words(arguments.stage),
-    )
-    for line in told(detector, asked, arguments.threshold, arguments.json, arguments.output):
+    network, asked = loaded(arguments, job, Detector.load)
+    for line in told(network, asked, arguments.threshold, arguments.json, arguments.output):
         print(line, flush=True)

@@ -1,0 +1,59 @@
+"""What bpt classify and bpt detect are both told: a trained network, and pictures."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, weights_of, words
+
+if TYPE_CHECKING:
+    from bpt.commands.job import Job
+    from bpt.pictures.named_pictures import Picture
+
+T = TypeVar("T")
+
+
+def add_network(parser: Parser, pictures: str) -> None:
+    """Add the flags of the network, and the pictures, which are for what ``pictures`` says."""
+    add_model(parser)
+    add_weights(parser, "the trained weights")
+    parser.add_argument("pictures", nargs="*", metavar="IMAGE|FOLDER|LIST.txt", help=pictures)
+    names = "the names of the classes: a text with one a line, from class 0 on, or an SSD label map (.prototxt)"
+    parser.flag("labels", names, metavar="FILE", default="")
+
+
+def add_how(parser: Parser) -> None:
+    """Add the flags that say how it is computed and told."""
+    parser.flag("json", "a line of JSON for each picture", action="store_true")
+    parser.flag("preprocessing", "how pictures are prepared; see above", metavar="FILE", default="")
+    add_gpu(parser, default="the CPU")
+    add_state(parser)
+
+
+def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> tuple[T, list[Picture]]:
+    """The network, by ``load`` of a Classifier or a Detector, and the pictures that it is asked about."""
+    # Imported here so that --help does not wait for torch.
+    from bpt.pictures.named_pictures import pictures
+    from bpt.pictures.picture_net import BATCH
+
+    device = job.begin(gpu=arguments.gpu)
+    asked = pictures(arguments.pictures)
+    network = load(
+        arguments.model,
+        weights_of(arguments),
+        device,
+        min(len(asked), BATCH),
+        labels=arguments.labels,
+        preprocessing=arguments.preprocessing,
+        level=arguments.level or 0,
+        stages=words(arguments.stage),
+    )
+    return network, asked
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raise a UsageError if what there must be is missing."""
+    need(arguments, "model", "the network's text")
+    need(arguments, "weights", "the trained weights")
