@@ -585,9 +585,10 @@ class Runtime:
         every = self.plan.parallel_param.fault_param.memory_snapshot
         if not every or self.iteration % every or not self._has_room or not self.tuner.settled:
             return
-        self._settle_to_save()
         try:
-            self._checkpoint.write_in_memory(self.state())
+            with self.events.during(Activity.SNAPSHOT):
+                self._settle_to_save()
+                self._checkpoint.write_in_memory(self.state())
         except WriteError as error:
             self._has_room = False
             LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)

@@ -265,8 +265,7 @@ class Solver:
             if (plan.snapshot and self.iter % plan.snapshot == 0) or action is Action.SNAPSHOT:
                 self.snapshot()
             else:
-                with runtime.events.during(Activity.SNAPSHOT):
-                    runtime.snapshot_in_memory()
+                runtime.snapshot_in_memory()
             if action is Action.STOP:
                 self._stopped = True
                 return
