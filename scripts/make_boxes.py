@@ -10,7 +10,6 @@ give the same pictures.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -21,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bpt.data.annotated import encode_annotated
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.errors import BptError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file
 from bpt.proto.text import to_text
 from scripts.make_shapes import NOISE, SHAPES, distance
+from scripts.make_shapes import main as make
 
 SIDE = 64
 ROOM = 0.75  # two shapes are at least so far apart, in sums of their radii
@@ -72,23 +71,8 @@ def write_names(path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write pictures of shapes, with their boxes, as LMDBs.")
-    parser.add_argument("folder", type=Path, help="where to put the LMDBs")
-    parser.add_argument("--train", type=int, default=2000, help="pictures to train on (default: 2000)")
-    parser.add_argument("--test", type=int, default=200, help="pictures to test on (default: 200)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--overwrite", action="store_true", help="replace LMDBs that exist")
-    args = parser.parse_args()
-    if min(args.train, args.test) < 1 or args.seed < 0:
-        parser.error("--train and --test take numbers of at least 1, --seed one of at least 0")
-    try:
-        for number, (part, count) in enumerate((("train", args.train), ("test", args.test))):
-            write(args.folder, part, count, 2 * args.seed + number, args.overwrite)
-        write_names(args.folder / "labelmap.prototxt")
-    except BptError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
-    return 0
+    about = "Write pictures of shapes, with their boxes, as LMDBs."
+    return make(about, write, lambda folder: write_names(folder / "labelmap.prototxt"))
 
 
 if __name__ == "__main__":

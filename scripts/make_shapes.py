@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ SIDE = 50
 SHAPES = ("circle", "square", "triangle")  # classes 1, 2, 3
 EDGE = 255
 NOISE = 12  # standard deviation, in grey values
+ABOUT = "Write pictures of shapes, with classes of pixels, as LMDBs."
+Write = Callable[[Path, str, int, int, bool], object]
 
 
 def picture(random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -70,8 +73,15 @@ def write(folder: Path, part: str, count: int, seed: int, overwrite: bool) -> No
     print(f"{folder}/{part}_{{images,labels}}_lmdb: {count} pictures")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Write pictures of shapes, with classes of pixels, as LMDBs.")
+def main(about: str = ABOUT, write: Write = write, finish: Callable[[Path], object] | None = None) -> int:
+    """Read the command line, and make what it says.
+
+    Args:
+        about: what it makes.
+        write: makes a part, train or test: (folder, part, pictures, seed, overwrite).
+        finish: called with the folder at the end.
+    """
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("folder", type=Path, help="where to put the LMDBs")
     parser.add_argument("--train", type=int, default=2000, help="pictures to train on (default: 2000)")
     parser.add_argument("--test", type=int, default=200, help="pictures to test on (default: 200)")
@@ -83,6 +93,8 @@ def main() -> int:
     try:
         for number, (part, count) in enumerate((("train", args.train), ("test", args.test))):
             write(args.folder, part, count, 2 * args.seed + number, args.overwrite)
+        if finish:
+            finish(args.folder)
     except BptError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status

@@ -16,8 +16,7 @@ from bpt.context import PassContext
 from bpt.pictures.class_names import ClassNames, class_names, class_words
 from bpt.pictures.named_pictures import Picture
 from bpt.pictures.picture_net import PictureNet
-from bpt.plan.nets import NetPlan, file_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.nets import NetPlan
 
 
 class Guess(NamedTuple):
@@ -45,29 +44,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A trained net with all that it takes to ask it about pictures; ``load`` or ``of`` makes it."""
+    """A trained net with all that it takes to ask it about pictures; ``of`` makes it."""
 
     net: ClassifierNet
     pictures: PictureNet
     names: ClassNames
-
-    @classmethod
-    def load(
-        cls,
-        model: str,
-        weights: Sequence[str],
-        device: torch.device,
-        batch: int = 1,
-        *,
-        labels: str = "",
-        preprocessing: str = "",
-        level: int = 0,
-        stages: tuple[str, ...] = (),
-    ) -> Classifier:
-        """The net of the text ``model`` with trained ``weights``; see ``of``."""
-        net = classifier_net(file_plan(model, pb.TEST, level, stages), batch)
-        pictures = PictureNet.load(net, weights, device, preprocessing)
-        return cls(net, pictures, class_names(labels, net.classes))
 
     @classmethod
     def of(
@@ -82,13 +63,12 @@ class Classifier:
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         context: PassContext | None = None,
     ) -> Classifier:
-        """The net of ``plan``, its parameters as the text fills them, but for those that are ``shared``.
+        """The net of ``plan`` with the trained ``weights``.
 
         Args:
-            weights: files that the parameters come from; how pictures are prepared may stand beside them.
             batch: pictures that go through it at once.
             labels: see class_names.
-            preprocessing: see image_input.
+            weights, preprocessing, shared, context: see PictureNet.of.
 
         Raises:
             UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.

@@ -38,6 +38,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.classify.classification import Classifier, told
 
-    network, asked = loaded(arguments, job, Classifier.load)
+    network, asked = loaded(arguments, job, Classifier.of)
     for line in told(network, asked, arguments.top, arguments.json):
         print(line, flush=True)

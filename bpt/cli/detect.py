@@ -39,6 +39,6 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.detect.detection import Detector, told
 
-    network, asked = loaded(arguments, job, Detector.load)
+    network, asked = loaded(arguments, job, Detector.of)
     for line in told(network, asked, arguments.threshold, arguments.json, arguments.output):
         print(line, flush=True)

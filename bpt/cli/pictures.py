@@ -33,22 +33,22 @@ def add_how(parser: Parser) -> None:
 
 
 def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> tuple[T, list[Picture]]:
-    """The network, by ``load`` of a Classifier or a Detector, and the pictures that it is asked about."""
+    """The network, by ``of`` of a Classifier or a Detector, and the pictures that it is asked about."""
     # Imported here so that --help does not wait for torch.
     from bpt.pictures.named_pictures import pictures
     from bpt.pictures.picture_net import BATCH
+    from bpt.plan.nets import file_plan
+    from bpt.proto import bpt_pb2 as pb
 
     device = job.begin(gpu=arguments.gpu)
     asked = pictures(arguments.pictures)
     network = load(
-        arguments.model,
+        file_plan(arguments.model, pb.TEST, arguments.level or 0, words(arguments.stage)),
         weights_of(arguments),
         device,
         min(len(asked), BATCH),
         labels=arguments.labels,
         preprocessing=arguments.preprocessing,
-        level=arguments.level or 0,
-        stages=words(arguments.stage),
     )
     return network, asked
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -85,6 +86,12 @@ def world() -> Communicator:
             "(pip install --no-binary mpi4py mpi4py)"
         )
     return comm
+
+
+def find_mpirun() -> str | None:
+    """The mpirun that pip has put beside this Python or, on a cluster, that of the module that is loaded."""
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
 def local_ranks(comm: Communicator, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ from bpt.comm.base import Communicator
 from bpt.errors import RunError, UserError
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
-from bpt.runtime.agreement import outcome_of_first
+from bpt.runtime.agreement import held_by_first, outcome_of_first
 from bpt.signals import SignalActions
 from bpt.solver.solver import Outcome, Solver
 from bpt.telemetry.telemetry import Sink, Telemetry
@@ -66,9 +66,7 @@ def train(
             f"--replay repeats a run of exchange: SGWU, AGWU or ASGD, and the solver says {exchange}, which needs no "
             "log to be repeated: random_seed does it"
         )
-    with _tracing(trace, world), ExitStack() as stack:
-        lock = snapshot.held_for(plan)
-        outcome_of_first(world, None if world.rank else lambda: bool(stack.enter_context(lock)))
+    with _tracing(trace, world), held_by_first(plan, world):
         if plan.is_outer:
             from bpt.server import train as train_outer  # noqa: PLC0415  as above
 

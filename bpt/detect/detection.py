@@ -18,8 +18,7 @@ from bpt.graph.spec import Shape
 from bpt.pictures.class_names import ClassNames, class_names
 from bpt.pictures.named_pictures import Picture
 from bpt.pictures.picture_net import PictureNet
-from bpt.plan.nets import file_plan
-from bpt.proto import bpt_pb2 as pb
+from bpt.plan.nets import NetPlan
 
 
 class Found(NamedTuple):
@@ -40,37 +39,35 @@ class Detections(NamedTuple):
 
 @dataclass(frozen=True)
 class Detector:
-    """A trained net with all that it takes to find objects in pictures; ``load`` makes it."""
+    """A trained net with all that it takes to find objects in pictures; ``of`` makes it."""
 
     net: DetectorNet
     pictures: PictureNet
     names: ClassNames
 
     @classmethod
-    def load(
+    def of(
         cls,
-        model: str,
+        plan: NetPlan,
         weights: Sequence[str],
         device: torch.device,
         batch: int = 1,
         *,
         labels: str = "",
         preprocessing: str = "",
-        level: int = 0,
-        stages: tuple[str, ...] = (),
     ) -> Detector:
-        """The net of the text ``model`` with trained ``weights``.
+        """The net of ``plan`` with the trained ``weights``.
 
         Args:
             batch: pictures that go through it at once.
             labels: see class_names.
-            preprocessing: see image_input.
+            weights, preprocessing: see PictureNet.of.
 
         Raises:
             UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
         """
-        net = detector_net(file_plan(model, pb.TEST, level, stages), batch)
-        pictures = PictureNet.load(net, weights, device, preprocessing)
+        net = detector_net(plan, batch)
+        pictures = PictureNet.of(net, weights, device, preprocessing)
         return cls(net, pictures, class_names(labels, net.classes))
 
     def detections(self, asked: Sequence[Picture], threshold: float) -> Iterator[Detections]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shutil
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -15,6 +13,7 @@ import numpy as np
 import torch
 
 import bpt
+from bpt.comm.launch import find_mpirun
 from bpt.doctor.findings import Finding, Ranks, Section, grouped, note, ok, problem, warning
 
 _COMPUTING = ("bpt", "torch", "numpy")  # other numbers come out of another version
@@ -86,8 +85,7 @@ def check_mpi(ranks: Ranks) -> Section:
 
 
 def _alone() -> Iterator[Finding]:
-    beside = Path(sys.executable).with_name("mpirun")
-    there = {"mpi4py": find_spec("mpi4py"), "mpirun": beside.exists() or shutil.which("mpirun")}
+    there = {"mpi4py": find_spec("mpi4py"), "mpirun": find_mpirun()}
     missing = [what for what, found in there.items() if not found]
     if not missing:
         yield note(_ALONE, "to compute on 4 ranks: mpirun -n 4 bpt doctor …, and then mpirun -n 4 bpt train …")

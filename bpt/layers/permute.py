@@ -27,7 +27,11 @@ class Permute(Layer):
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
-        self.order = tuple(spec.param.permute_param.order)
+        self.order = tuple(self._order(spec))
+
+    @classmethod
+    def _order(cls, spec: LayerSpec) -> Sequence[int]:
+        return spec.param.permute_param.order
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
@@ -46,7 +50,7 @@ class Permute(Layer):
 
     @classmethod
     def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        moved = spec.param.permute_param.order[:1] not in ([], [0])
+        moved = cls._order(spec)[:1] not in ([], [0])
         return "it moves axis 0, the samples" if moved else super().mixes_samples(spec, bottoms)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
@@ -55,33 +59,21 @@ class Permute(Layer):
 
 
 @LAYERS.register("Transpose")
-class Transpose(Layer):
+class Transpose(Permute):
     """Axis ``i`` of the top is axis ``dim[i]`` of the bottom; ``transpose_param`` names each axis once."""
 
-    within_batch = by_sample = True
-    computes = False
-    family = Family.JOIN
-
-    def __init__(self, spec: LayerSpec, context: PassContext) -> None:
-        super().__init__(spec, context)
-        self.order = tuple(spec.param.transpose_param.dim)
+    @classmethod
+    def _order(cls, spec: LayerSpec) -> Sequence[int]:
+        return spec.param.transpose_param.dim
 
     @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
-        order, shape = spec.param.transpose_param.dim, bottoms[0]
+        order, shape = cls._order(spec), bottoms[0]
         if sorted(order) != list(range(len(shape))):
             raise spec.error(
                 f"needs each of the {len(shape)} axes once as dim: {show_bottoms(spec, bottoms)}", "transpose_param"
             )
         return LayerShapes((tuple(shape[axis] for axis in order),))
-
-    @classmethod
-    def mixes_samples(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> str:
-        moved = spec.param.transpose_param.dim[:1] != [0]
-        return "it moves axis 0, the samples" if moved else super().mixes_samples(spec, bottoms)
-
-    def forward(self, *bottoms: Tensor) -> Tensor:
-        return bottoms[0].permute(self.order).contiguous()
 
 
 def _all_axes(order: Sequence[int], axes: int) -> tuple[int, ...]:

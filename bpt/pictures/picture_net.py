@@ -23,19 +23,12 @@ BATCH = 16  # pictures that go through a net at once
 
 @dataclass(frozen=True)
 class PictureNet:
-    """A net with trained weights on a device, and how pictures become its input; ``load`` or ``of`` makes it."""
+    """A net with trained weights on a device, and how pictures become its input; ``of`` makes it."""
 
     net: FedNet
     running: Net
     input: ImageInput
     device: torch.device
-
-    @classmethod
-    def load(cls, net: FedNet, weights: Sequence[str], device: torch.device, preprocessing: str = "") -> PictureNet:
-        """``net`` with the trained ``weights``; see ``of``."""
-        loaded = cls.of(net, weights, device, preprocessing)
-        load_trained(loaded.running, weights, net.model)
-        return loaded
 
     @classmethod
     def of(
@@ -48,11 +41,13 @@ class PictureNet:
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         context: PassContext | None = None,
     ) -> PictureNet:
-        """``net``, its parameters as the text fills them, but for those that are ``shared``.
+        """``net`` with the trained ``weights``.
 
         Args:
-            weights: files that the parameters come from; how pictures are prepared may stand beside them.
+            weights: files; how pictures are prepared may stand beside them.
             preprocessing: see image_input.
+            shared: the parameters, which have come from ``weights`` already; ``None``: they are loaded.
+            context: of the net.
 
         Raises:
             UserError: a file is wrong, or nothing says how pictures are to be prepared.
@@ -64,6 +59,8 @@ class PictureNet:
             )
         prepare = image_input(net, weights, preprocessing)
         running = make_net(net.graph, device, context, shared, filled=shared is None)
+        if shared is None:
+            load_trained(running, weights, net.model)
         return cls(net, running, prepare, device)
 
     @torch.no_grad()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path as FilePath
 
-from bpt.comm.launch import launched
+from bpt.comm.launch import find_mpirun, launched
 from bpt.errors import RunError, UserError
 from bpt.plot.history import History
 from bpt.plot.training_log import parse_log
@@ -84,9 +83,7 @@ def launch(
 
 
 def _mpirun() -> str:
-    """That which pip has put beside this Python or, on a cluster, the one of its module."""
-    beside = FilePath(sys.executable).with_name("mpirun")
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    found = find_mpirun()
     if found is None:
         raise UserError("there is no mpirun: pip install 'bpt[mpi]' brings one; on a cluster load its MPI's module")
     return found

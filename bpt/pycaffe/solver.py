@@ -27,11 +27,10 @@ from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.raised import as_raised
 from bpt.pycaffe.single import Single
-from bpt.runtime.agreement import outcome_of_first
+from bpt.runtime.agreement import held_by_first
 from bpt.runtime.runtime import Runtime
 from bpt.solver import solver as core
 from bpt.solver.milestones import Bound, Listener, Milestone
-from bpt.state import held_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -240,10 +239,7 @@ class Solver(Single):
         """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""
         if path is not None:
             self.restore(path)
-        world = self._loop.runtime.world
-        with self._training(), ExitStack() as stack:
-            lock = held_for(self._loop.plan)
-            outcome_of_first(world, None if world.rank else lambda: bool(stack.enter_context(lock)))
+        with self._training(), held_by_first(self._loop.plan, self._loop.runtime.world):
             self._loop.solve()
 
     def snapshot(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.net import Net
 from bpt.plan.digest import net_digest, solver_digest
 from bpt.plan.spec import RunPlan
+from bpt.state import held_for
 
 T = TypeVar("T")
 
@@ -87,6 +89,19 @@ def check_same(world: Communicator, facts: Mapping[str, str] | None) -> None:
                 f"rank {rank} on host {host} differs from rank 0 on host {first_host} in {', '.join(different)}; "
                 "copy the same files and install the same packages on all hosts (bpt doctor shows them)"
             )
+
+
+@contextmanager
+def held_by_first(plan: RunPlan, world: Communicator) -> Iterator[None]:
+    """While the first rank holds the lock on ``snapshot_prefix``; a collective call.
+
+    Raises:
+        UserError: a live run has it; all ranks raise it.
+    """
+    with ExitStack() as stack:
+        lock = held_for(plan)
+        outcome_of_first(world, None if world.rank else lambda: bool(stack.enter_context(lock)))
+        yield
 
 
 def outcome_of_first(world: Communicator, work: Callable[[], T] | None) -> T:

@@ -64,7 +64,7 @@ def test_what_is_found_in_files_is_what_the_test_net_finds(folder: Path) -> None
         Image.fromarray(source.read(index).image[::-1].transpose(1, 2, 0)).save(f"{index}.png")
     source.close()
     for model in ("net.prototxt", str(PROTOTXT / "ssd_shapes" / "deploy.prototxt")):
-        detector = Detector.load(model, ["snap_iter_1.caffemodel"], torch.device("cpu"), batch=2)
+        detector = Detector.of(file_plan(model, pb.TEST), ["snap_iter_1.caffemodel"], torch.device("cpu"), batch=2)
         for index, told in enumerate(detector.detections([Picture(f"{each}.png") for each in range(3)], 0.0)):
             own = rows[rows[:, 0] == index]
             own = own[np.argsort(-own[:, 2], kind="stable")]

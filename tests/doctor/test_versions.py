@@ -68,11 +68,11 @@ def describe(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> None:
 def test_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     alone = Ranks(SerialCommunicator(), ("a",))
     monkeypatch.setattr(versions, "find_spec", lambda name: name)
-    monkeypatch.setattr(versions.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     assert "mpirun -n 4 bpt doctor" in only(check_mpi(alone)).remedy
     monkeypatch.setattr(versions, "find_spec", lambda name: None)
-    monkeypatch.setattr(versions.shutil, "which", lambda name: None)
-    monkeypatch.setattr(versions.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     finding = only(check_mpi(alone))
     assert finding.kind is Kind.NOTE
     assert finding.text.endswith("so MPI is not used; mpi4py and mpirun could not be found here")
