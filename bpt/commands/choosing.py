@@ -21,9 +21,10 @@ from bpt.planner.auto import reasons
 from bpt.predict.costs import costs_for
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import check_same, facts_of, outcome_of_first
+from bpt.runtime.starting_point import newest_of
 from bpt.schedule.cluster import Cluster
 from bpt.speeds.job_cluster import measured_cluster
-from bpt.state import find_newest, read_state
+from bpt.state import read_state
 
 LOG = logging.getLogger("bpt")
 SHOWN = 8  # nodes in a log line
@@ -68,7 +69,7 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
 
 def _kept(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, ranks: int) -> bytes | None:
     """What a snapshot's run has chosen; ``None``: nothing that these ranks can do with what the text sets now."""
-    path = (find_newest(plan.snapshot_prefix) or "") if resume == "auto" else resume
+    path = newest_of(plan) if resume == "auto" else resume
     state = read_state(path) if path else pb.SolverState()
     if not state.HasField("chosen"):
         return None

@@ -57,9 +57,7 @@ class Checkpoint:
         make = partial(in_memory.make_room, self.plan.snapshot_prefix)
         prefix = outcome_of_first(world, None if world.rank else make)
         form = pb.SolverParameter.BINARYPROTO
-        plan = replace(
-            self.plan, snapshot_prefix=prefix, snapshot_format=form, snapshot_diff=False, max_snapshots=0
-        )
+        plan = replace(self.plan, snapshot_prefix=prefix, snapshot_format=form, snapshot_diff=False, max_snapshots=0)
         path = replace(self, plan=plan, _recorded=[True]).write(state)
         if world.rank == 0:
             in_memory.remove_older(path)
@@ -147,11 +145,11 @@ class Checkpoint:
         """
         LOG.info("Resuming from %s", path)
         world = self.parallel.grid.world
-        with in_memory.on_all_hosts(path, world):
+        with in_memory.on_all_hosts(path, world) as here:
             if world.size > 1:
-                check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(path)})
-            snapshot.verify(path)
-            saved = snapshot.restore(path, self.net, self.rule)
+                check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(here)})
+            snapshot.verify(here)
+            saved = snapshot.restore(here, self.net, self.rule)
         if self.plan.max_snapshots and world.rank == 0 and saved.HasField("run"):
             self.written[:] = snapshot.of_run(self.plan.snapshot_prefix, saved.run, saved.iter)
         if saved.HasField("random_seed") and saved.random_seed != state.seed:

@@ -27,6 +27,7 @@ from bpt.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
 
+
 class Rebind(Protocol):
     """Binds a plan to a state; see ``bind``."""
 

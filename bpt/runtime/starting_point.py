@@ -32,10 +32,15 @@ def state_to_resume(plan: RunPlan, resume: str) -> str:
     """The path of the state to resume from, or "" to start anew; "auto" stands for the newest good one."""
     if resume != "auto":
         return resume
-    newest = snapshot.find_newest(*in_memory.prefixes(plan.snapshot_prefix))
-    if newest is None:
+    newest = newest_of(plan)
+    if not newest:
         LOG.info("No snapshot under %s to resume from; starting anew", plan.snapshot_prefix)
-    return newest or ""
+    return newest
+
+
+def newest_of(plan: RunPlan) -> str:
+    """The path of the newest good solver state of the runs with this plan's ``snapshot_prefix``, or ""."""
+    return snapshot.find_newest(*in_memory.prefixes(plan.snapshot_prefix)) or ""
 
 
 def choose_seed(plan: RunPlan, resume: str) -> int:

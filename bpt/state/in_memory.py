@@ -78,37 +78,43 @@ def remove(prefix: str) -> None:
 
 
 @contextmanager
-def on_all_hosts(path: str, world: Communicator) -> Iterator[None]:
-    """Let all ranks find the snapshot with the solver state at ``path``, if it is in memory; a collective call.
+def on_all_hosts(path: str, world: Communicator) -> Iterator[str]:
+    """Where a rank finds the snapshot with the solver state at ``path``; a collective call.
 
-    The first rank's host has it. The others get its files, under the same names, and have them until the end.
+    The first rank's host has it. If it is in memory, the others get its files and have them until the end, each host in
+    a folder of its own: what is called a host, a container for one, may share its memory with another.
 
     Raises:
         WriteError: a host has no room for it.
     """
     hosts, folder = world.allgather(world.host), Path(path).parent
     if not folder.name.startswith(OF_SNAPSHOTS) or len(set(hosts)) == 1:
-        yield
+        yield path
         return
-    takes = hosts.index(world.host) == world.rank > 0
-    for name in world.bcast(sorted(file.name for file in folder.glob(f"{Path(path).stem}.*"))):
-        own = np.fromfile(folder / name, np.uint8) if world.rank == 0 else None
-        size = world.bcast(None if own is None else own.size)
-        content: Buffer = np.empty(size, np.uint8) if own is None else own
-        world.Bcast(content)
-        if takes:
-            _put(folder / name, content)
-    world.Barrier()
+    first = hosts.index(world.host)  # of the ranks on this host
+    here = folder.with_name(f"{folder.name}_for_rank_{first}") if first else folder
+    takes = world.rank == first > 0
     try:
-        yield
+        for name in world.bcast(sorted(file.name for file in folder.glob(f"{Path(path).stem}.*"))):
+            own = np.fromfile(folder / name, np.uint8) if world.rank == 0 else None
+            size = world.bcast(None if own is None else own.size)
+            content: Buffer = np.empty(size, np.uint8) if own is None else own
+            world.Bcast(content)
+            if takes:
+                _put(here / name, content)
+        world.Barrier()
+        yield str(here / Path(path).name)
+        world.Barrier()  # before its files are gone, all ranks of the host have read them
     finally:
         if takes:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(here, ignore_errors=True)
 
 
 def _put(path: Path, content: Buffer) -> None:
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not is_own(path.parent):
+            raise WriteError(path.parent, "is not a folder of this user alone")
         content.tofile(path)
     except OSError as error:
         raise WriteError(path, error.strerror or error) from None

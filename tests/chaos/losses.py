@@ -167,9 +167,7 @@ def undisturbed() -> dict[int, Saved]:
     return saved
 
 
-def check(
-    kills: Sequence[Kill], expected: Mapping[int, Saved], ranks: int, *overrides: str, spares: int = 0
-) -> None:
+def check(kills: Sequence[Kill], expected: Mapping[int, Saved], ranks: int, *overrides: str, spares: int = 0) -> None:
     """That what is left after the kills ends as an undisturbed run, in the current folder.
 
     Args:

@@ -56,7 +56,7 @@ MISTAKES = {
     "run, join)",
     "unknown_flag": "unrecognized arguments: --frob=1 (bpt train --help explains)",
     "train_no_solver": "bpt train needs --solver: the text file that says what to train and how",
-    "train_solver_file_missing": 'nope.prototxt: no such file',
+    "train_solver_file_missing": "nope.prototxt: no such file",
     "train_weights_and_snapshot": "--snapshot resumes a run, --weights starts a new one from a model: give one of them",
     "train_weights_missing": 'nope.caffemodel: no such file; did you mean "init.caffemodel"?',
     "train_snapshot_missing": 'nope.solverstate: no such file; did you mean "lenet_opts_iter_60.solverstate.h5"?',

@@ -16,8 +16,10 @@ from bpt.errors import UserError
 from bpt.plan.chosen import text_of
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan
+from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.cluster import Cluster
 from bpt.solver.solver import Solver
+from bpt.state import in_memory
 from tests.doubles.thread_ranks import run_ranks
 from tests.forecast.small import BYTES, nodes
 from tests.solver.small_solver import small_solver
@@ -103,3 +105,17 @@ def test_a_run_that_goes_on_keeps_its_plan_and_its_curve(
         measured.append(nodes(1, 1, 1))
         assert chosen(read_plan("solver.prototxt", [auto]), 3, "auto") == "parallel_param { exchange: RING }"
         assert "the snapshot's plan is for 2 ranks, and there are 3" in caplog.text
+
+
+def test_a_snapshot_in_memory_is_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only what is on disk was looked at once, so a run went on from memory by a plan that was searched for anew."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(in_memory, "place_in_memory", lambda: tmp_path)
+    plan = small_solver(tmp_path, AUTO)
+    kept = pb.SolverState(iter=3, ranks=2, chosen=pb.ParallelParameter(num_shards=2))
+    Path(f"{in_memory.make_room(plan.snapshot_prefix)}_iter_3.solverstate").write_bytes(kept.SerializeToString())
+    with caplog.at_level(logging.INFO, "bpt"):
+        assert chosen(plan, resume="auto") == "parallel_param { num_shards: 2 }"
+    assert "Auto: as the run of the snapshot" in caplog.text

@@ -120,9 +120,7 @@ def test_a_snapshot_of_caffe(tmp_path: Path) -> None:
         ("missing.caffemodel", "a.h5", "", FileError, "missing.caffemodel: no such file"),
     ],
 )
-def test_refusals(
-    source: str, target: str, raw: str, error: type[Exception], words: str, folder: Path
-) -> None:
+def test_refusals(source: str, target: str, raw: str, error: type[Exception], words: str, folder: Path) -> None:
     write(folder / "source.caffemodel")
     (folder / "text.caffemodel").write_text('layer { name: "a" }')
     with pytest.raises(error) as caught:

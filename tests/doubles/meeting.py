@@ -55,7 +55,17 @@ class Job:
     def describe(self) -> str:
         return ", ".join(sorted(self.waiting.values())) or "none waits for another"
 
-    def end_of(self, call: str) -> BaseException:
+    def check(self, call: str, loss: LostRankError | None = None) -> None:
+        """Raise why ``call`` cannot be completed, if it cannot; the lock is held.
+
+        A loss that a rank sees itself comes before another rank's end by a loss: which of them is first is chance.
+        """
+        if loss is not None and (self.error is None or isinstance(self.error, LostRankError)):
+            raise loss
+        if self.error is not None:
+            raise self._end_of(call)
+
+    def _end_of(self, call: str) -> BaseException:
         """What a call raises when it cannot be completed any more: Abort leaves no rank alive."""
         if isinstance(self.error, SystemExit):
             return SystemExit(self.error.code)
@@ -75,13 +85,13 @@ class Job:
             lambda: done() or self.error or lost(), timeout=max(0.0, self.deadline - time.monotonic())
         )
         if not done():
-            if self.error is None and (loss := lost()):
-                del self.waiting[id(thread)]
-                raise loss
             if not arrived:
                 self.error = self.error or TimeoutError(f"the ranks wait for each other: {self.describe()}")
                 self.change.notify_all()
-            raise self.end_of(call)
+            loss = lost()
+            if loss is not None:
+                del self.waiting[id(thread)]
+            self.check(call, loss)
         del self.waiting[id(thread)]
 
 
@@ -106,10 +116,8 @@ class Message:
     def Test(self) -> bool:
         job = self._group.job
         with job.change:
-            if job.error is not None and not self.done:
-                raise job.end_of(self._call)
-            if not self.done and (loss := self._lost()):
-                raise loss
+            if not self.done:
+                job.check(self._call, self._lost())
             return self.done
 
     def _lost(self) -> LostRankError | None:
@@ -156,10 +164,7 @@ class Group:
         """Meet all ranks, see what each has brought by rank, and part only when all have looked."""
         job, name = self.job, str(call[0])
         with job.change:
-            if job.error is not None:
-                raise job.end_of(name)
-            if loss := self.loss(name):
-                raise loss
+            job.check(name, self.loss(name))
             assert rank not in self._slots, f"rank {rank} is in two collectives of one communicator at once"
             self._slots[rank] = call, value
             if len(self._slots) == self.size:
@@ -182,8 +187,7 @@ class Group:
         """Wait for all ranks that live, and return what ``settle``, called once, makes of what they brought by rank."""
         job = self.job
         with job.change:
-            if job.error is not None:
-                raise job.end_of(call)
+            job.check(call)
             survey = self._survey
             assert survey.call in ("", call), f"a rank is in {call}, others are in {survey.call}"
             survey.call = call

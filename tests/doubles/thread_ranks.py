@@ -144,9 +144,11 @@ class ThreadCommunicator(Communicator):
     def loss(self) -> LostRankError | None:
         job = self._group.job
         with job.change:
-            if job.error is not None:
-                raise job.end_of("wait")
-            return self._group.loss("wait")
+            try:
+                job.check("wait", self._group.loss("wait"))
+            except LostRankError as loss:
+                return loss
+            return None
 
     def Create_cart(self, dims: Sequence[int]) -> Cartesian:
         return _Cartesian(self, tuple(dims))

@@ -121,8 +121,8 @@ def test_the_gradient_passes_at_the_bounds() -> None:
 def test_in_place_the_gradient_passes_everywhere() -> None:
     """In Caffe the bottom holds what was clipped by the time that the gradient looks at it."""
     x = torch.tensor([-2.0, 0.5, 3], requires_grad=True)
-    text = '''layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 3 } } }
-        layer { name: "L" type: "Clip" bottom: "x" top: "x" clip_param { min: -1 max: 2 } }'''
+    text = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 3 } } }
+        layer { name: "L" type: "Clip" bottom: "x" top: "x" clip_param { min: -1 max: 2 } }"""
     layer: Any = Net(graph_of(text)).layers[-1]
     top = layer(x)
     assert top.tolist() == [-1, 0.5, 2]

@@ -89,9 +89,7 @@ POOLING = layer("Pooling", (121, message((2, 3), (3, 2), (4, 1), (13, 1))), name
         ([layer("ROIPooling", (154, message((1, 6))))], Dialect.BVLC, "roi_pooling_param { pooled_h: 6 }"),
     ],
 )  # fmt: skip
-def test_numbers_of_forks(
-    fields: list[tuple[int, Value]], dialect: Dialect, settings: str, tmp_path: Path
-) -> None:
+def test_numbers_of_forks(fields: list[tuple[int, Value]], dialect: Dialect, settings: str, tmp_path: Path) -> None:
     net, told = read(tmp_path, *fields)
     assert told is dialect
     name, kind = net.layer[0].name, net.layer[0].type

@@ -204,9 +204,7 @@ class PlayedStage:
         waited: for all that a Wait was for: when it began to wait.
     """
 
-    def __init__(
-        self, number: int, stream: Sequence[Instruction], times: Any, network: Network, later: Later
-    ) -> None:
+    def __init__(self, number: int, stream: Sequence[Instruction], times: Any, network: Network, later: Later) -> None:
         self._later = later
         self.step = 0
         self.now = 0.0
