@@ -17,8 +17,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bpt.cli.options import Parser, positive, words
-from bpt.cli.tool import check_backend, run_tool
+from bpt.cli.options import Parser, check_backend, positive, words
+from bpt.cli.tool import run_tool
 from bpt.commands.features import extract_features
 from bpt.device import choose_device
 from bpt.errors import UsageError

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from bpt.cli import summary
 from bpt.cli.options import Parser, add_state, positive, shape
-from bpt.cli.tool import add_switch, run_tool
+from bpt.cli.tool import run_tool
 
 
 def make_parser() -> Parser:
@@ -32,7 +32,7 @@ def make_parser() -> Parser:
     parser.flag(
         "shape", "shape of a sample (3x224x224), to do without the data set", metavar="CxHxW", type=shape, default=()
     )
-    add_switch(parser, "csv", "write CSV")
+    parser.switch("csv", "write CSV")
     add_state(parser)
     return parser
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from bpt.cli.options import Parser
-from bpt.cli.tool import add_switch, run_tool
+from bpt.cli.tool import run_tool
 from bpt.errors import UsageError
 from bpt.plot.training_log import read_log, write_tables
 from bpt.proto.atomic import check_place
@@ -31,7 +31,7 @@ def make_parser() -> Parser:
     parser.add_argument("log", metavar="LOGFILE", help="what bpt train or caffe train wrote to stderr")
     parser.add_argument("folder", metavar="OUTPUT_DIR", help="the folder for the tables")
     parser.flag("delimiter", "between columns; default a comma", metavar="C", default=",")
-    add_switch(parser, "verbose", "name the files that were written")
+    parser.switch("verbose", "name the files that were written")
     return parser
 
 

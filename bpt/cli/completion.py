@@ -43,30 +43,34 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.cli.main import COMMANDS, make_parser
 
     parser = make_parser()
-    flags = {name: _flags(parser.command(name)) for name in COMMANDS}
+    known = {name: _words(parser.command(name)) for name in COMMANDS}
     helps = {name: module.HELP for name, module in COMMANDS.items()}
-    print(script(arguments.shell, flags, helps), end="")
+    print(script(arguments.shell, known, helps), end="")
 
 
-def script(shell: str, flags: Mapping[str, Sequence[str]], helps: Mapping[str, str]) -> str:
+def script(shell: str, known: Mapping[str, Sequence[str]], helps: Mapping[str, str]) -> str:
     """What ``shell`` is to read.
 
     Args:
-        flags: command → its flags.
+        known: command → its flags, and its own commands.
         helps: command → what it does.
     """
     if shell == "fish":
-        lines = [f"complete -c bpt -n __fish_use_subcommand -f -a {name} -d '{helps[name]}'" for name in flags]
-        for name, known in flags.items():
+        lines = [f"complete -c bpt -n __fish_use_subcommand -f -a {name} -d '{helps[name]}'" for name in known]
+        for name, words in known.items():
             lines += [
-                f"complete -c bpt -n '__fish_seen_subcommand_from {name}' -l {flag.removeprefix('--')}"
-                for flag in known
+                f"complete -c bpt -n '__fish_seen_subcommand_from {name}' "
+                + (f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}")
+                for word in words
             ]
         return "\n".join(lines) + "\n"
-    cases = "\n".join(f'    {name}) known="{" ".join(known)}" ;;' for name, known in flags.items())
-    bash = _BASH.format(cases=cases, commands=" ".join(flags))
+    cases = "\n".join(f'    {name}) known="{" ".join(words)}" ;;' for name, words in known.items())
+    bash = _BASH.format(cases=cases, commands=" ".join(known))
     return bash if shell == "bash" else f"autoload -U bashcompinit && bashcompinit\n{bash}"
 
 
-def _flags(parser: Parser) -> list[str]:
-    return [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+def _words(parser: Parser) -> list[str]:
+    """Its flags and commands, and those commands' flags."""
+    inner = parser.commands()
+    found = [*parser.long_flags(), *inner, *(word for command in inner.values() for word in _words(command))]
+    return list(dict.fromkeys(found))

@@ -1,17 +1,18 @@
-"""``bpt convert``: weights from one format to another."""
+"""``bpt convert``: weights from one format to another, and data sets to LMDBs."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
+from bpt.cli.converters import CONVERTERS
 from bpt.cli.options import Parser, need
-from bpt.errors import UsageError
+from bpt.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
 
-HELP = "convert weights between formats"
+HELP = "convert weights between formats, and data sets to LMDBs"
 DESCRIPTION = """\
 Reads weights of any Caffe and writes them anew, in the format that the end of the name says: .caffemodel, .h5 (Caffe's
 HDF5) or .safetensors, where blob 0 of layer "conv1" is called conv1/0. Layers of the formats of 2013 and 2014 become
@@ -24,6 +25,12 @@ was written is read back and compared.
 
 A .caffemodel holds single precision in Caffe's own way, which every Caffe reads. With --raw it holds numbers as
 NVIDIA's Caffe stores them: --raw FLOAT16 in half the room, for NVIDIA's Caffe and for bpt.
+
+Data sets, as Caffe's programs do it; "bpt convert imageset --help" and so on explain:
+
+  bpt convert imageset --resize_height 256 --resize_width 256 images/ train.txt data/train_lmdb
+  bpt convert annoset --label_map_file labelmap.prototxt voc/ trainval.txt data/trainval_lmdb
+  bpt convert mean data/train_lmdb data/mean.binaryproto
 """
 
 
@@ -37,13 +44,25 @@ def add_arguments(parser: Parser) -> None:
         default="",
         metavar="TYPE",
     )
+    data = parser.add_subparsers(dest="data", metavar="<data>", title="data sets", required=False)
+    for name, converter in CONVERTERS.items():
+        program = f"bpt convert {name}"
+        one = data.add_parser(name, help=converter.help, description=converter.description(program))
+        converter.add_arguments(one)
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    need(arguments, "weights", "the weights to read")
-    need(arguments, "output", "the file to write")
     if job.world.size > 1:
         raise UsageError("bpt convert runs on one process; leave mpirun out")
+    if arguments.data:
+        for flag in ("weights", "output", "raw"):
+            if getattr(arguments, flag):
+                raise UsageError(f"--{flag} is for weights; bpt convert {arguments.data} has flags of its own")
+        if CONVERTERS[arguments.data].run(arguments):
+            raise RunError("some images were left out: see above")
+        return
+    need(arguments, "weights", f"the weights to read; of data sets name one of {', '.join(CONVERTERS)}")
+    need(arguments, "output", "the file to write")
 
     # Imported here so that --help does not wait for numpy.
     from bpt.convert.conversion import convert

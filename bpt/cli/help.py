@@ -15,17 +15,18 @@ DESCRIPTION = """\
 Explains a command, as "bpt <command> --help" does; without one it lists them all.
 
   bpt help train
+  bpt help convert imageset
 """
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("about", nargs="?", default="", metavar="COMMAND", help="which command")
+    parser.add_argument("about", nargs="*", metavar="COMMAND", help="which command")
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
     from bpt.cli.main import make_parser
 
     parser: Parser = make_parser()
-    if arguments.about:
-        parser = parser.command(arguments.about)
+    for word in arguments.about:
+        parser = parser.command(word)
     parser.print_help()

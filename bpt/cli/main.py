@@ -101,6 +101,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt watch --metrics run.jsonl                          show a run that writes --metrics while it goes on
   bpt plot --output curves.png --log train.log           plot loss, accuracy and learning rate of runs
   bpt convert --weights W --output W.safetensors         convert weights between formats
+  bpt convert imageset images/ train.txt train_lmdb      convert data sets to LMDBs
   bpt example lenet                                      copy a network that comes along into this folder
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,6 +24,7 @@ _FLAGS_OF = (
     ("", ("log",)),
 )
 """End of a file's name → the flags that take such a file."""
+_TRUE, _FALSE = ("true", "t", "1", "yes", "y"), ("false", "f", "0", "no", "n")  # gflags' words
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -47,15 +49,37 @@ class Parser(argparse.ArgumentParser):
         """Add the flag ``--name``, also spelled ``-name``."""
         self.add_argument(f"-{name}", f"--{name}", help=help, **kwargs)
 
+    def switch(self, name: str, help: str) -> None:
+        """Add the flag ``--name``, which also may be written ``--name=true``, ``--name=false`` and ``--noname``."""
+        self.add_argument(f"-{name}", f"--{name}", help=help, action="store_true")
+        self.add_argument(f"-no{name}", f"--no{name}", help=argparse.SUPPRESS, action="store_false", dest=name)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(self._without_values(words), namespace)
+
+    def _without_values(self, words: Sequence[str]) -> list[str]:
+        """``words`` with ``--gray=true`` as ``--gray``, and ``--gray=false`` as ``--nogray``."""
+        options = {option for action in self._actions if action.nargs == 0 for option in action.option_strings}
+        switches = {option for option in options if f"--no{option.lstrip('-')}" in options}
+        found = []
+        for word in words:
+            flag, _, value = word.partition("=")
+            if flag in switches and value.lower() in _TRUE:
+                word = flag
+            elif flag in switches and value.lower() in _FALSE:
+                word = f"{'-' * (len(flag) - len(flag.lstrip('-')))}no{flag.lstrip('-')}"
+            found.append(word)
+        return found
+
     def error(self, message: str) -> NoReturn:
         hint = ""
         if unknown := re.match(r"unrecognized arguments: (\S+)", message):
-            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            hint = _flag_for(unknown[1], flags) or did_you_mean(unknown[1].split("=")[0], flags)
-        elif choice := re.match(r"argument <command>: invalid choice: '([^']*)' \(choose from (.*)\)", message):
-            known = re.findall(r"\w+", choice[2])
-            message = f'unknown command "{choice[1]}"'
-            hint = did_you_mean(choice[1], known) or f" (known: {', '.join(known)})"
+            hint = self._flag_for(unknown[1]) or did_you_mean(unknown[1].split("=")[0], self.long_flags())
+        elif choice := re.match(r"argument <(\w+)>: invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            what, word, known = choice[1], choice[2], re.findall(r"\w+", choice[3])
+            message = f'unknown {what} "{word}"'
+            hint = self._flag_for(word) or did_you_mean(word, known) or f" (known: {', '.join(known)})"
         elif flag := re.match(r"argument (?:-\w+/)?([^\s:]+): ", message):
             message = f"{flag[1]}: {message[flag.end() :]}"
             if value := re.fullmatch(r".*: ignored explicit argument '(.*)'", message):
@@ -70,9 +94,15 @@ class Parser(argparse.ArgumentParser):
         # Unknown flags of a sub-command reach the outer parser; answer with the sub-command's own.
         arguments, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            command = getattr(arguments, "command", None)
-            self._parser_of(command).error(f"unrecognized arguments: {' '.join(unknown)}")
+            self._innermost(arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
         return arguments
+
+    def commands(self) -> dict[str, Parser]:
+        """Name of a command → its parser."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return dict(action.choices)
+        return {}
 
     def command(self, name: str) -> Parser:
         """The parser of a command.
@@ -80,33 +110,50 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: there is none of that name; the nearest is told.
         """
+        known = self.commands()
+        if name not in known:
+            raise UsageError(f'unknown command "{name}"{did_you_mean(name, list(known))}')
+        return known[name]
+
+    def long_flags(self) -> list[str]:
+        """Its flags, as in ``--gpu``."""
+        return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+
+    def _innermost(self, arguments: argparse.Namespace) -> Parser:
+        """The parser of the command that was given, or of that one's command."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                if name not in action.choices:
-                    known = list(action.choices)
-                    raise UsageError(f'unknown command "{name}"{did_you_mean(name, known)}')
-                break
-        return self._parser_of(name)
-
-    def _parser_of(self, command: str | None) -> Parser:
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction) and command in action.choices:
-                chosen = action.choices[command]
-                assert isinstance(chosen, Parser)
-                return chosen
+                chosen = action.choices.get(getattr(arguments, action.dest, None) or "")
+                if isinstance(chosen, Parser):
+                    return chosen._innermost(arguments)
         return self
 
+    def _flag_for(self, word: str) -> str:
+        """The hint that one of its flags takes the file ``word``; ``""`` if that is no file, or none of them does."""
+        if not os.path.isfile(word):
+            return ""
+        names = next(names for ending, names in _FLAGS_OF if word.endswith(ending))
+        flags = self.long_flags()
+        fitting = [name for name in names if f"--{name}" in flags]
+        # Where both a solver and a network can be given, the file's name tells; Caffe's are called so.
+        if len(fitting) > 1 and "solver" not in os.path.basename(word).lower():
+            fitting.reverse()
+        return f"; did you mean --{fitting[0]} {word}?" if fitting else ""
 
-def _flag_for(word: str, flags: Sequence[str]) -> str:
-    """The hint that one of ``flags`` takes the file ``word``; ``""`` if that is no file, or none of them does."""
-    if not os.path.isfile(word):
-        return ""
-    names = next(names for ending, names in _FLAGS_OF if word.endswith(ending))
-    fitting = [name for name in names if f"--{name}" in flags]
-    # Where both a solver and a network can be given, the file's name tells; Caffe's are called so.
-    if len(fitting) > 1 and "solver" not in os.path.basename(word).lower():
-        fitting.reverse()
-    return f"; did you mean --{fitting[0]} {word}?" if fitting else ""
+
+LEVELDB = "LevelDB is neither read nor written; an LMDB holds the same records: --backend lmdb"
+
+
+def check_backend(name: str, flag: str = "--backend") -> None:
+    """Refuse all databases but LMDB.
+
+    Raises:
+        UsageError: and why.
+    """
+    if name.lower() == "leveldb":
+        raise UsageError(f"{flag} {name}: {LEVELDB.replace('--backend', flag)}")
+    if name.lower() != "lmdb":
+        raise UsageError(f'{flag} takes lmdb, found "{name}"')
 
 
 def need(arguments: argparse.Namespace, flag: str, what: str) -> None:

@@ -61,7 +61,12 @@ def _corners(box: pb.NormalizedBBox) -> tuple[float, float, float, float]:
 
 def encode_annotated(image: Image, objects: Objects) -> pb.AnnotatedDatum:
     """The record of an ``image`` (C, H, W) and of its ``objects`` (G, 7), those of a label in one group."""
-    annotated = pb.AnnotatedDatum(datum=encode_datum(image, 0), type=pb.AnnotatedDatum.BBOX)
+    return annotate(encode_datum(image, 0), objects)
+
+
+def annotate(datum: pb.Datum, objects: Objects) -> pb.AnnotatedDatum:
+    """The record of an image as a ``datum`` and of its ``objects`` (G, 7)."""
+    annotated = pb.AnnotatedDatum(datum=datum, type=pb.AnnotatedDatum.BBOX)
     for label in dict.fromkeys(objects[:, 0].tolist()):
         group = annotated.annotation_group.add(group_label=int(label))
         for _, instance, xmin, ymin, xmax, ymax, difficult in objects[objects[:, 0] == label].tolist():

@@ -1,4 +1,4 @@
-"""Listed image files as an LMDB, as Caffe's convert_imageset writes it."""
+"""Listed image files as an LMDB, as Caffe's convert_imageset writes it; what converters of listed images share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from bpt.data.datum import encode_datum
-from bpt.data.image import Pixels, import_pillow
+from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import ImageSource
 from bpt.data.lmdb_file import LmdbWriter
-from bpt.data.source import Sample, slash_remedy
+from bpt.data.source import Image, Sample, slash_remedy
 from bpt.errors import DataError, FileError, UsageError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.files import read_bytes
@@ -35,6 +37,8 @@ class Wanted:
     Attributes:
         grey: one channel instead of blue, green and red.
         height, width: to resize to; both or none (0).
+        min_dim, max_dim: what the shorter side at least, and the longer one at most, is to have, in proportion, the
+            latter first; 0: any.
         encoded: store image files instead of pixels.
         encode_type: their format, a key of FORMATS; "": that of each file.
         check_size: refuse images of another shape than the first.
@@ -48,8 +52,14 @@ class Wanted:
     encode_type: str = ""
     check_size: bool = False
     shuffle: bool = False
+    min_dim: int = 0
+    max_dim: int = 0
 
     def __post_init__(self) -> None:
+        if min(self.min_dim, self.max_dim) < 0:
+            raise UsageError("--min_dim and --max_dim must not be negative")
+        if self.height and (self.min_dim or self.max_dim):
+            raise UsageError("give --resize_height and --resize_width, or --min_dim and --max_dim; not both")
         if min(self.height, self.width) < 0:
             raise UsageError("--resize_height and --resize_width must not be negative")
         if bool(self.height) != bool(self.width):
@@ -59,11 +69,80 @@ class Wanted:
         if self.encode_type and self.encode_type.lower() not in FORMATS:
             raise UsageError(f'--encode_type takes one of {", ".join(FORMATS)}, found "{self.encode_type}"')
 
+    @property
+    def resizes(self) -> bool:
+        return bool(self.height or self.min_dim or self.max_dim)
+
+    def resized(self, image: Pixels) -> Pixels:
+        """``image`` (C, H, W) in the size that is wanted."""
+        height, width = image.shape[1:]
+        if self.height:
+            return resize(image, self.height, self.width)
+        factor = max(self.min_dim / min(height, width), 1.0)
+        if self.max_dim and int(factor * max(height, width)) > self.max_dim:
+            factor = self.max_dim / max(height, width)
+        return resize(image, round(height * factor), round(width * factor)) if factor != 1 else image
+
+
+class Listed(Protocol):
+    """An image that a list names; ``key`` is its path there."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def image(self) -> Image: ...
+
+
+S = TypeVar("S", bound=Listed)
+S_co = TypeVar("S_co", bound=Listed, covariant=True)
+
+
+class ListedSource(Protocol[S_co]):
+    """What a list names."""
+
+    path: str
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> S_co: ...
+
+
+Tell = Callable[[str], None]
+
 
 def convert_imageset(
-    root: str, listed: str, target: str, wanted: Wanted, tell: Callable[[str], None] = lambda line: None
+    root: str, listed: str, target: str, wanted: Wanted, tell: Tell = lambda line: None
 ) -> tuple[int, int]:
-    """Write the images that the file ``listed`` names, below ``root``, to the LMDB ``target``.
+    """Write the images that the file ``listed`` names, below ``root``, to the LMDB ``target``; see ``write_listed``.
+
+    Raises:
+        FileError: the list is wrong, too.
+    """
+    source = labelled_images(root, listed, wanted)
+    return write_listed(source, root, target, wanted, partial(labelled_datum, root, wanted), tell)
+
+
+def labelled_images(root: str, listed: str, wanted: Wanted) -> ImageSource:
+    """The images of a list of paths and labels."""
+    size = (wanted.height, wanted.width) if wanted.height else ()
+    return ImageSource(listed, root_folder=root, size=size, channels=GREY if wanted.grey else COLOUR)
+
+
+def labelled_datum(root: str, wanted: Wanted, sample: Sample) -> pb.Datum:
+    """The record of an image of ``labelled_images``."""
+    return image_datum(root, sample.key, sample.image, int(sample.label), wanted)
+
+
+def write_listed(
+    source: ListedSource[S],
+    root: str,
+    target: str,
+    wanted: Wanted,
+    record: Callable[[S], pb.Datum | pb.AnnotatedDatum],
+    tell: Tell,
+) -> tuple[int, int]:
+    """Write the ``record`` of each image of ``source`` to the LMDB ``target``.
 
     Keys are ``00000007_path``. An image that cannot be read is told and left out, as in Caffe; while none could be
     read, only the first ones are told. Images of unlike sizes are told once.
@@ -72,14 +151,12 @@ def convert_imageset(
         How many were written, and how many could not be read.
 
     Raises:
-        FileError: the list or the folder is wrong: no image could be read; or ``target`` exists.
+        FileError: the folder is wrong: no image could be read; or ``target`` exists.
         DataError: ``check_size``, and an image has another shape. No LMDB is written then.
         WriteError: it could not be written.
     """
-    size = (wanted.height, wanted.width) if wanted.height else ()
-    source = ImageSource(listed, root_folder=root, size=size, channels=GREY if wanted.grey else COLOUR)
     left_out, alike = 0, True
-    first: Sample | None = None
+    first: S | None = None
     with LmdbWriter(target) as writer:
         for place, index in enumerate(_order(len(source), wanted.shuffle)):
             try:
@@ -101,7 +178,7 @@ def convert_imageset(
                 if wanted.check_size:
                     raise DataError(problem)
                 tell(f"{problem}, or the net needs a crop_size")
-            writer.put(_datum(root, sample, wanted), f"{place:08d}_{sample.key}")
+            writer.put(record(sample), f"{place:08d}_{sample.key}")
             if len(writer) % _SHOWN == 0:
                 tell(f"Processed {len(writer)} files.")
         if not len(writer):
@@ -109,7 +186,7 @@ def convert_imageset(
             if len(source) == 1:
                 nothing = "its one image could not be read; its path begins"
             raise FileError(
-                listed,
+                source.path,
                 f'{nothing} with ROOTFOLDER as it is, "{root}"{slash_remedy(root)}',
             )
     return len(writer), left_out
@@ -119,20 +196,22 @@ def _order(count: int, shuffle: bool) -> Iterator[int]:
     yield from np.random.default_rng(SEED).permutation(count).tolist() if shuffle else range(count)
 
 
-def _datum(root: str, sample: Sample, wanted: Wanted) -> pb.Datum:
-    assert sample.image.dtype == np.uint8, "images are bytes"
-    label = int(sample.label)
+def image_datum(root: str, name: str, image: Image, label: int, wanted: Wanted) -> pb.Datum:
+    """The record of an ``image`` that the file ``name`` below ``root`` holds; that file's bytes if it need not change.
+
+    Raises:
+        DataError: it is to be encoded, and nothing tells the format.
+    """
+    assert image.dtype == np.uint8, "images are bytes"
     if not wanted.encoded:
-        return encode_datum(sample.image, label)
-    own = os.path.splitext(sample.key)[1].lstrip(".").lower()
+        return encode_datum(image, label)
+    own = os.path.splitext(name)[1].lstrip(".").lower()
     wished = wanted.encode_type.lower() or own
     if FORMATS.get(wished) is None:
-        raise DataError(
-            f"{root}{sample.key}: the end of its name is that of no format to encode in: give --encode_type"
-        )
-    if not wanted.height and FORMATS.get(own) == FORMATS[wished] and not wanted.grey:
-        return pb.Datum(data=read_bytes(root + sample.key), label=label, encoded=True)
-    return pb.Datum(data=_encode(sample.image.astype(np.uint8), FORMATS[wished]), label=label, encoded=True)
+        raise DataError(f"{root}{name}: the end of its name is that of no format to encode in: give --encode_type")
+    if not wanted.resizes and FORMATS.get(own) == FORMATS[wished] and not wanted.grey:
+        return pb.Datum(data=read_bytes(root + name), label=label, encoded=True)
+    return pb.Datum(data=_encode(image.astype(np.uint8), FORMATS[wished]), label=label, encoded=True)
 
 
 def _encode(image: Pixels, form: str) -> bytes:

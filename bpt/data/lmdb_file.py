@@ -24,7 +24,7 @@ from bpt.proto import bpt_pb2 as pb
 
 _LEVELDB = (
     "is a LevelDB, which bpt does not read but wants converted: make the data set again with "
-    "tools/convert_imageset.py, or copy its records, keys and values as they are, into an LMDB (docs/data.md has the "
+    "bpt convert imageset, or copy its records, keys and values as they are, into an LMDB (docs/data.md has the "
     "few lines that do so)"
 )
 _LOOK_EVERY = 1024  # records; then it is looked whether the file is still the one that was opened

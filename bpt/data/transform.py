@@ -127,7 +127,7 @@ class Transform:
         if self._mean is not None and self._mean.shape != image:
             raise UserError(
                 f"the mean image is {_show(self._mean.shape)}, the image {_show(image)}: compute "
-                f'"{self._mean_file}" of these data (tools/compute_image_mean.py), or give mean_value instead'
+                f'"{self._mean_file}" of these data (bpt convert mean), or give mean_value instead'
             )
         if len(self._mean_values) not in (0, 1, channels):
             times = (

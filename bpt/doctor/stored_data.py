@@ -24,7 +24,7 @@ from bpt.report.progress import Progress
 
 _MIB = 2**20
 _AGAIN = "copy it again from where it is whole, or make it again"
-_NO_CHECKSUMS = "data that bpt's tools write have them: tools/convert_imageset.py"
+_NO_CHECKSUMS = "data that bpt writes have them: bpt convert imageset"
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ MISTAKES = {
     "mean file of another size": Mistake(
         mean_of_another_size,
         'lenet_train_test.prototxt:2:87: layer "digits": the mean image is 1×32×32, the image 1×28×28: '
-        'compute "big.binaryproto" of these data (tools/compute_image_mean.py), or give mean_value instead',
+        'compute "big.binaryproto" of these data (bpt convert mean), or give mean_value instead',
     ),
     # Snapshots and weights
     "snapshot of another net": Mistake(

@@ -6,8 +6,8 @@ import argparse
 
 import pytest
 
-from bpt.cli.options import Parser
-from bpt.cli.tool import add_switch, check_backend, run_tool
+from bpt.cli.options import Parser, check_backend
+from bpt.cli.tool import run_tool
 from bpt.errors import RunError, UsageError, UserError
 
 
@@ -15,7 +15,7 @@ from bpt.errors import RunError, UsageError, UserError
 def parser() -> Parser:
     made = Parser(prog="a.py")
     made.add_argument("file", nargs="?")
-    add_switch(made, "gray", "grey")
+    made.switch("gray", "grey")
     made.flag("size", "size", default="0")
     return made
 

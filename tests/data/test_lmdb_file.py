@@ -108,7 +108,7 @@ def test_a_file_is_not_an_lmdb(tmp_path: Path) -> None:
 def test_a_leveldb_is_converted_not_read(tmp_path: Path) -> None:
     (tmp_path / "CURRENT").write_text("MANIFEST-000002\n")
     (tmp_path / "MANIFEST-000002").write_bytes(b"leveldb.BytewiseComparator")
-    message = r"is a LevelDB, .* with tools/convert_imageset\.py, or copy .* lines that do so\)$"
+    message = r"is a LevelDB, .* with bpt convert imageset, or copy .* lines that do so\)$"
     with pytest.raises(FileError, match=message):
         LmdbSource(str(tmp_path))
 

@@ -12,8 +12,8 @@ from tests.tools.conftest import Tool
 
 FOLDER = Path(__file__).parents[2] / "tools"
 NAMES = (
-    "convert_imageset", "convert_mnist_data", "convert_cifar_data", "compute_image_mean", "extract_features",
-    "draw_net", "parse_log", "plot_training_log", "net_summary",
+    "convert_imageset", "convert_annoset", "convert_mnist_data", "convert_cifar_data", "compute_image_mean",
+    "extract_features", "draw_net", "parse_log", "plot_training_log", "net_summary",
 )  # fmt: skip
 
 

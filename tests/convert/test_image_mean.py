@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bpt.commands.image_mean import compute_image_mean
+from bpt.convert.image_mean import compute_image_mean
 from bpt.data.transform import read_mean
 from bpt.errors import FileError
 from tests.data.lmdbs import write_images

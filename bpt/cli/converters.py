@@ -1,0 +1,277 @@
+"""What ``bpt convert`` makes of data sets; the programs in ``tools/`` are the same under Caffe's names."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bpt.cli.options import Parser, check_backend, whole
+
+_OF_IMAGES = """\
+Exit status: 0 done; 1 failed, or images were left out; 2 the command line or LISTFILE is wrong, no image can
+be read, or DB_NAME exists."""
+
+
+@dataclass(frozen=True)
+class Converter:
+    """A command of ``bpt convert``, and a program of Caffe.
+
+    Attributes:
+        help: what it does, in a line.
+        about: what there is to know; "PROGRAM" stands for what is typed.
+        add_arguments: to its parser.
+        run: does it; the exit status.
+    """
+
+    help: str
+    about: str
+    add_arguments: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], int]
+
+    def description(self, program: str) -> str:
+        """For ``--help``. ``program``: what is typed."""
+        return self.about.replace("PROGRAM", program)
+
+    def tool_parser(self, file: str) -> Parser:
+        """The parser of the program ``file`` in ``tools/``."""
+        name = Path(file).name
+        parser = Parser(prog=name, description=self.description(f"tools/{name}"))
+        self.add_arguments(parser)
+        return parser
+
+
+def _told(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _add_backend(parser: Parser) -> None:
+    parser.flag("backend", "lmdb, which is the default", metavar="NAME", default="lmdb")
+
+
+def _add_images(parser: Parser, line: str) -> None:
+    """``line``: what stands in a line of the list."""
+    parser.add_argument("root", metavar="ROOTFOLDER/", help="put before each path of the list")
+    parser.add_argument("list", metavar="LISTFILE", help=f"a line for each image: {line}")
+    parser.add_argument("database", metavar="DB_NAME", help="the LMDB to make")
+    parser.switch("gray", "store one channel")
+    parser.switch("shuffle", "store the images in an order drawn by chance; it is the same in every run")
+    _add_backend(parser)
+    parser.flag("resize_width", "width that images are resized to; 0: they stay", metavar="N", type=whole, default=0)
+    parser.flag("resize_height", "height that images are resized to; 0: they stay", metavar="N", type=whole, default=0)
+    parser.switch("check_size", "refuse images that are not of the size of the first")
+    parser.switch("encoded", "store image files instead of pixels")
+    parser.flag("encode_type", "with --encoded: png, jpg, ...; default: what each file is", metavar="END", default="")
+
+
+def _told_images(database: str, written: int, left_out: int) -> int:
+    note = f"; {left_out} could not be read" if left_out else ""
+    print(f"{database}: {written} image{'s' * (written != 1)}{note}")
+    return 1 if left_out else 0
+
+
+def _imageset(arguments: argparse.Namespace) -> int:
+    from bpt.data.imageset import Wanted, convert_imageset
+
+    check_backend(arguments.backend)
+    wanted = Wanted(
+        grey=arguments.gray,
+        height=arguments.resize_height,
+        width=arguments.resize_width,
+        encoded=arguments.encoded,
+        encode_type=arguments.encode_type,
+        check_size=arguments.check_size,
+        shuffle=arguments.shuffle,
+    )
+    counts = convert_imageset(arguments.root, arguments.list, arguments.database, wanted, _told)
+    return _told_images(arguments.database, *counts)
+
+
+IMAGESET = Converter(
+    "image files, which a list names, to an LMDB",
+    f"""\
+Write image files, which a list names, as an LMDB for a Data layer.
+
+    PROGRAM --shuffle --resize_height 256 --resize_width 256 images/ train.txt data/train_lmdb
+
+LISTFILE has a line for each image: its path, a space, its label (a whole number). ROOTFOLDER/ is put before each path
+as it is, so it ends with a slash. Color images are stored with the channels blue, green, red, as Caffe does; keys are
+00000000_path, 00000001_path and so on, so that records keep the order of the list.
+
+--encoded stores files instead of pixels: smaller, but each is decoded whenever it is read. A file that already is of
+the wanted format and size is stored as it is.
+
+An image that cannot be read is told and left out; the exit status is 1 then, though the LMDB is there. Missing folders
+of DB_NAME are made. LevelDB is not written: an LMDB holds the same records, and the network says backend: LMDB.
+
+{_OF_IMAGES}
+""",
+    lambda parser: _add_images(parser, "path and label"),
+    _imageset,
+)
+
+
+def _add_annoset(parser: Parser) -> None:
+    _add_images(parser, "path, and path of its annotation")
+    parser.flag("anno_type", "detection, the default, or classification", metavar="NAME", default="detection")
+    parser.flag(
+        "label_type", "how annotations are written: xml, the default, json or txt", metavar="END", default="xml"
+    )
+    parser.flag("label_map_file", "the LabelMap: names of classes and their labels", metavar="FILE", default="")
+    parser.switch("check_label", "refuse a label map with one label for two names")
+    parser.flag("min_dim", "enlarge images whose shorter side is less", metavar="N", type=whole, default=0)
+    parser.flag("max_dim", "shrink images whose longer side is more", metavar="N", type=whole, default=0)
+
+
+def _annoset(arguments: argparse.Namespace) -> int:
+    from bpt.data.annoset import Annotations, convert_annoset
+    from bpt.data.imageset import Wanted
+
+    check_backend(arguments.backend)
+    wanted = Wanted(
+        grey=arguments.gray,
+        height=arguments.resize_height,
+        width=arguments.resize_width,
+        encoded=arguments.encoded,
+        encode_type=arguments.encode_type,
+        check_size=arguments.check_size,
+        shuffle=arguments.shuffle,
+        min_dim=arguments.min_dim,
+        max_dim=arguments.max_dim,
+    )
+    annotations = Annotations(
+        arguments.anno_type, arguments.label_type, arguments.label_map_file, arguments.check_label
+    )
+    counts = convert_annoset(arguments.root, arguments.list, arguments.database, wanted, annotations, _told)
+    return _told_images(arguments.database, *counts)
+
+
+ANNOSET = Converter(
+    "images and the objects in them to an LMDB",
+    f"""\
+Write image files and the objects in them, which a list names, as an LMDB for an AnnotatedData layer (SSD's).
+
+    PROGRAM --label_map_file labelmap.prototxt --encoded voc/ trainval.txt data/trainval_lmdb
+
+LISTFILE has a line for each image: its path, a space, and the path of its annotation; ROOTFOLDER/ is put before both as
+it is. Annotations are written as --label_type says:
+
+  xml    as of PASCAL VOC: object {{ name, difficult, bndbox {{ xmin, ymin, xmax, ymax }} }} in pixels
+  json   as SSD's scripts split COCO: {{"image": {{"height": H, "width": W}}, "annotation": [{{"category_id": 1, "bbox":
+         [x, y, width, height], "iscrowd": 0}}]}}
+  txt    a line "label xmin ymin xmax ymax" for each object, in pixels
+
+Classes get numbers by a LabelMap, a text of item {{ name: "cat" label: 1 }}; txt has numbers. Boxes are stored in parts
+of the image. --anno_type classification wants a label behind the path of an image, and stores that.
+
+An image that cannot be read, or whose annotation cannot, is told and left out; a class that the label map does not name
+ends the work. All else is as in "bpt convert imageset".
+
+{_OF_IMAGES}
+""",
+    _add_annoset,
+    _annoset,
+)
+
+
+def _add_mnist(parser: Parser) -> None:
+    parser.add_argument("images", metavar="IMAGE_FILE", help="an IDX file of images")
+    parser.add_argument("labels", metavar="LABEL_FILE", help="the IDX file of their labels")
+    parser.add_argument("database", metavar="DB_FILE", help="the LMDB to make")
+    _add_backend(parser)
+
+
+def _mnist(arguments: argparse.Namespace) -> int:
+    from bpt.data.mnist_cifar10 import convert_mnist
+
+    check_backend(arguments.backend)
+    count = convert_mnist(arguments.images, arguments.labels, arguments.database)
+    return _told_images(arguments.database, count, 0)
+
+
+MNIST = Converter(
+    "MNIST's files, and others of the format, to an LMDB",
+    """\
+Write a pair of MNIST's files as an LMDB for a Data layer.
+
+    PROGRAM raw/train-images-idx3-ubyte raw/train-labels-idx1-ubyte data/mnist/train_lmdb
+    PROGRAM raw/t10k-images-idx3-ubyte.gz raw/t10k-labels-idx1-ubyte.gz data/mnist/test_lmdb
+
+Files that end in .gz are unpacked. Any set in this format will do, such as Fashion-MNIST. scripts/get_mnist.sh fetches
+MNIST and converts it.
+
+Exit status: 0 done; 1 DB_FILE could not be written; 2 the command line or a file is wrong, or DB_FILE exists.
+""",
+    _add_mnist,
+    _mnist,
+)
+
+
+def _add_cifar(parser: Parser) -> None:
+    parser.add_argument("source", metavar="INPUT_FOLDER", type=Path, help="folder of the six .bin files")
+    parser.add_argument("target", metavar="OUTPUT_FOLDER", type=Path, help="where to put the LMDBs")
+    parser.add_argument("backend", metavar="DB_TYPE", nargs="?", default="lmdb", help="lmdb, which is the default")
+
+
+def _cifar(arguments: argparse.Namespace) -> int:
+    from bpt.data.mnist_cifar10 import convert_cifar10
+
+    check_backend(arguments.backend, "DB_TYPE")
+    for path, count in convert_cifar10(arguments.source, arguments.target):
+        _told_images(str(path), count, 0)
+    return 0
+
+
+CIFAR = Converter(
+    "CIFAR-10's files to LMDBs",
+    """\
+Write the binary version of CIFAR-10 as LMDBs for Data layers.
+
+    PROGRAM raw/cifar-10-batches-bin data/cifar10 lmdb
+
+reads data_batch_1.bin ... data_batch_5.bin and test_batch.bin from INPUT_FOLDER, and makes cifar10_train_lmdb and
+cifar10_test_lmdb in OUTPUT_FOLDER. The channels stay red, green, blue, as Caffe's own converter leaves them.
+scripts/get_cifar10.sh fetches CIFAR-10, converts it and computes its mean.
+
+Exit status: 0 done; 1 an LMDB could not be written; 2 the command line or a file is wrong, or an LMDB exists.
+""",
+    _add_cifar,
+    _cifar,
+)
+
+
+def _add_mean(parser: Parser) -> None:
+    parser.add_argument("database", metavar="INPUT_DB", help="the LMDB to read")
+    parser.add_argument("mean_file", metavar="OUTPUT_FILE", nargs="?", default="", help="the mean image to write")
+    _add_backend(parser)
+
+
+def _mean(arguments: argparse.Namespace) -> int:
+    from bpt.convert.image_mean import compute_image_mean
+
+    check_backend(arguments.backend)
+    compute_image_mean(arguments.database, arguments.mean_file, print)
+    return 0
+
+
+MEAN = Converter(
+    "the mean image of an LMDB",
+    """\
+Compute the mean image of an LMDB, for transform_param { mean_file: ... }.
+
+    PROGRAM data/train_lmdb data/mean.binaryproto
+
+Prints the mean of each channel, for transform_param { mean_value: ... }; without OUTPUT_FILE that is all. All images
+must have one size. The file is the one that Caffe's program of this name writes.
+
+Exit status: 0 done; 1 a record is no image or of another size, or OUTPUT_FILE could not be written; 2 the command line
+is wrong, INPUT_DB is no LMDB, or OUTPUT_FILE's folder is missing.
+""",
+    _add_mean,
+    _mean,
+)
+
+CONVERTERS = {"imageset": IMAGESET, "annoset": ANNOSET, "mnist": MNIST, "cifar": CIFAR, "mean": MEAN}
+"""Name of a command of ``bpt convert`` → what it does."""

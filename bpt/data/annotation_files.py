@@ -1,0 +1,161 @@
+"""Files that say which objects are in an image: VOC's XML, JSON of SSD's scripts, and plain text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+
+from bpt.data.annotated import COLUMNS, Objects
+from bpt.data.image_source import LARGEST_LABEL
+from bpt.errors import DataError, FileError, did_you_mean
+from bpt.graph.spec import Shape
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.files import UnreadableError, read_bytes
+from bpt.proto.text import read_text
+
+Labels = Mapping[str, int]
+"""Name of a class → its label."""
+
+
+class _Object(NamedTuple):
+    """A class by name or number, and a box in pixels."""
+
+    kind: str | int
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+    difficult: bool = False
+
+
+class _Contents(NamedTuple):
+    """What a file says. ``size``: (height, width) that its boxes are of; ``()``: the image's."""
+
+    objects: list[_Object]
+    size: Shape = ()
+
+
+def read_labels(path: str, check: bool = False) -> dict[str, int]:
+    """The labels of the LabelMap at ``path``, by the names of its classes.
+
+    Args:
+        check: no label may stand there twice.
+
+    Raises:
+        FileError: it cannot be read; a name, or with ``check`` a label, is there twice.
+        PrototxtError: it is no such text.
+    """
+    items = read_text(path, pb.LabelMap).message.item
+    for what, found in (("name", [item.name for item in items]), ("label", [item.label for item in items])):
+        twice = [each for each, number in Counter(found).items() if number > 1]
+        if twice and (check or what == "name"):
+            raise FileError(path, f'has the {what} "{twice[0]}" twice')
+    return {item.name: item.label for item in items}
+
+
+def read_objects(path: str, kind: str, labels: Labels, size: Shape) -> Objects:
+    """The objects that the file at ``path`` tells of: (G, 7), boxes in parts of the image.
+
+    Objects of a label are numbered from 0. As in SSD's Caffe, corners are divided by width and height as they are,
+    though VOC's pixels count from 1.
+
+    Args:
+        kind: how it is written, a key of ``KINDS``.
+        labels: what names of classes mean; "txt" has labels, and no names.
+        size: (height, width) of the image, if the file does not say them.
+
+    Raises:
+        DataError: it cannot be read, or is not such a file.
+        FileError: a class is none of ``labels``.
+    """
+    try:
+        contents = KINDS[kind](read_bytes(path))
+    except UnreadableError as error:
+        raise DataError(f"{path}: {error}") from None
+    except _WRONG as error:
+        raise DataError(f"{path}: is no annotation in {kind} that can be read: {_in_words(error)}") from None
+    height, width = contents.size or size
+    numbers: Counter[int] = Counter()
+    rows = []
+    for one in contents.objects:
+        label = one.kind if isinstance(one.kind, int) else labels.get(one.kind)
+        if label is None:
+            near = did_you_mean(str(one.kind), labels)
+            raise FileError(path, f'has an object "{one.kind}", which the label map does not name{near}')
+        corners = (one.xmin / width, one.ymin / height, one.xmax / width, one.ymax / height)
+        if not all(map(math.isfinite, corners)):
+            raise DataError(f"{path}: has a box with a corner that is not finite")
+        rows.append((label, numbers[label], *corners, one.difficult))
+        numbers[label] += 1
+    return np.array(rows, np.float32).reshape(-1, COLUMNS)
+
+
+_WRONG = (ElementTree.ParseError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _of_xml(content: bytes) -> _Contents:
+    root = ElementTree.fromstring(content)
+    objects = []
+    for found in root.findall("object"):
+        box = found.find("bndbox")
+        if box is None:
+            raise KeyError("bndbox")
+        xmin, ymin, xmax, ymax = (float(_text(box, name)) for name in ("xmin", "ymin", "xmax", "ymax"))
+        difficult = (found.findtext("difficult") or "").strip() == "1"
+        objects.append(_Object(_text(found, "name"), xmin, ymin, xmax, ymax, difficult))
+    size = root.find("size")
+    sides = () if size is None else (int(_text(size, "height")), int(_text(size, "width")))
+    return _Contents(objects, sides if all(sides) else ())
+
+
+def _text(element: ElementTree.Element, name: str) -> str:
+    found = (element.findtext(name) or "").strip()
+    if not found:
+        raise KeyError(name)
+    return found
+
+
+def _of_json(content: bytes) -> _Contents:
+    """``{"image": {"height": …, "width": …}, "annotation": [{"category_id": …, "bbox": [x, y, w, h], "iscrowd": …}]}``,
+    a class by its number in COCO, which the label map has for a name.
+    """
+    whole = json.loads(content)
+    objects = []
+    for found in whole["annotation"]:
+        x, y, width, height = map(float, found["bbox"])
+        crowd = bool(found.get("iscrowd", 0))
+        objects.append(_Object(str(found["category_id"]), x, y, x + width, y + height, crowd))
+    image = whole.get("image", {})
+    sides = (int(image.get("height", 0)), int(image.get("width", 0)))
+    return _Contents(objects, sides if all(sides) else ())
+
+
+def _of_text(content: bytes) -> _Contents:
+    """A line ``label xmin ymin xmax ymax`` for each object."""
+    return _Contents(list(_lines(content)))
+
+
+def _lines(content: bytes) -> Iterator[_Object]:
+    for line in content.decode("utf-8-sig").splitlines():
+        if line.strip():
+            label, *corners = line.split()
+            if len(corners) != 4:
+                raise ValueError(f'"{line.strip()[:40]}" is not a label and four corners')
+            if abs(int(label)) > LARGEST_LABEL:
+                raise ValueError(f"the label {label[:40]} is beyond float32's integers")
+            xmin, ymin, xmax, ymax = map(float, corners)
+            yield _Object(int(label), xmin, ymin, xmax, ymax)
+
+
+KINDS: dict[str, Callable[[bytes], _Contents]] = {"xml": _of_xml, "json": _of_json, "txt": _of_text}
+"""How annotations are written."""

@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""convert_annoset of SSD's Caffe: ``bpt convert annoset`` under its old name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bpt.cli.converters import ANNOSET
+from bpt.cli.options import Parser
+from bpt.cli.tool import run_tool
+
+
+def make_parser() -> Parser:
+    return ANNOSET.tool_parser(__file__)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line ``words`` (None: this process's); returns the exit status."""
+    return run_tool(make_parser(), ANNOSET.run, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
