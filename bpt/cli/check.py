@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     check(faults, world.size, arguments.iterations, tolerant, plan.parallel_param.fault_param)
     if tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
-    plan = choose(plan, world, device)
+    plan = choose(plan, world, device).plan
     compared, world = compare(plan, device, world, arguments.iterations, precision, faults)
     for line in result_lines(compared, arguments.tolerance) if world.rank == 0 else ():
         print(line)

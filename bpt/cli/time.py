@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if arguments.profile:
         profile(plan, device, job.world, arguments.profile)
     elif job.world.size > 1:
-        time_ranks(choose(plan, job.world, device), device, job.world, arguments.iterations)
+        time_ranks(choose(plan, job.world, device).plan, device, job.world, arguments.iterations)
     else:
         time_solver(plan, device, arguments.iterations, arguments.roofline)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -25,12 +26,21 @@ from bpt.runtime.starting_point import newest_of
 from bpt.schedule.cluster import Cluster
 from bpt.speeds.job_cluster import measured_cluster
 from bpt.state import read_state
+from bpt.telemetry.drift import Basis
 
 LOG = logging.getLogger("bpt")
 SHOWN = 8  # nodes in a log line
 
 
-def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str = "") -> RunPlan:
+@dataclass(frozen=True)
+class Choice:
+    """The plan to train by; and what it was chosen by, on the first rank, if something was measured for it."""
+
+    plan: RunPlan
+    basis: Basis | None = None
+
+
+def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str = "") -> Choice:
     """The plan to train by; a collective call. What the text sets stands. Without ``auto: true``, as it is.
 
     Args:
@@ -42,29 +52,33 @@ def choose(plan: RunPlan, world: Communicator, device: torch.device, resume: str
         FileError: the snapshot is missing or damaged.
     """
     if not plan.parallel_param.auto:
-        return plan
+        return Choice(plan)
     refuse(plan, violations_in_step(plan))
     if world.size == 1:
         LOG.info("Auto: one process has nothing to choose")
-        return plan
+        return Choice(plan)
     graph, tests = plan.train.graph(), tuple(net.graph() for net in plan.tests)
     check_same(world, facts_of(plan, graph, *tests))
     kept = outcome_of_first(world, None if world.rank else partial(_kept, plan, (graph, *tests), resume, world.size))
     if kept is not None:
         chosen = with_chosen(plan, pb.ParallelParameter.FromString(kept))
         LOG.info("Auto: as the run of the snapshot: %s", text_of(chosen))
-        return chosen
+        return Choice(chosen)
     LOG.info("Auto: measuring %d ranks", world.size)
     cluster = measured_cluster(plan, graph, device, world)
+    basis: list[Basis] = []
 
     def search_here() -> tuple[bytes, list[str]]:
-        found = search(plan, costs_for(plan, graph), cluster, tests=tests)
+        costs = costs_for(plan, graph)
+        found = search(plan, costs, cluster, tests=tests)
+        basis.append(Basis(plan, costs, cluster, tests))
         return chosen_of(found.best[0].plan.parallel_param).SerializeToString(), list(_told(found, cluster))
 
     serialized, lines = outcome_of_first(world, None if world.rank else search_here)
     for line in lines:
         LOG.info("Auto: %s", line)
-    return with_chosen(plan, pb.ParallelParameter.FromString(serialized))
+    chosen = with_chosen(plan, pb.ParallelParameter.FromString(serialized))
+    return Choice(chosen, replace(basis[0], plan=chosen) if basis else None)
 
 
 def _kept(plan: RunPlan, graphs: Sequence[LayerGraph], resume: str, ranks: int) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +19,9 @@ from bpt.runtime.agreement import held_by_first, outcome_of_first
 from bpt.signals import SignalActions
 from bpt.solver.solver import Outcome, Solver
 from bpt.telemetry.telemetry import Sink, Telemetry
+
+if TYPE_CHECKING:
+    from bpt.telemetry.drift import Basis, Drift
 
 # A net is cut into stages because it does not fit otherwise. So larger blocks, such as the gradients of a fully
 # connected layer that are added up over micro-batches, go back to the system, which costs a stage next to no time.
@@ -54,10 +58,12 @@ def train(
         from bpt.trace.tracing import check_file  # noqa: PLC0415  only what this run needs; see docs/architecture.md
 
         outcome_of_first(world, None if world.rank else partial(check_file, trace))
+    basis: Basis | None = None
     if plan.parallel_param.auto and not plan.is_outer:  # which is refused where all else is
         from bpt.commands.choosing import choose  # noqa: PLC0415  as above
 
-        plan = choose(plan, world, device, resume)
+        choice = choose(plan, world, device, resume)
+        plan, basis = choice.plan, choice.basis
     sinks = _sinks(plan, world, metrics, tensorboard)
     keep_memory(plan.parallel_param)
     if replay and not plan.is_outer:
@@ -72,7 +78,7 @@ def train(
 
             outcome = train_outer(plan, world, device, signals, resume, replay)
         else:
-            outcome = _together(plan, world, device, signals, resume, sinks)
+            outcome = _together(plan, world, device, signals, resume, sinks, basis)
     if outcome.terminated:
         state, saved = snapshot.state_path(plan, outcome.iterations), ""
         if plan.snapshot_after_train:
@@ -118,6 +124,14 @@ def _sinks(plan: RunPlan, world: Communicator, metrics: str, tensorboard: str) -
     return [*([MetricsFile(metrics)] if metrics else ()), *([TensorBoard(tensorboard)] if tensorboard else ())]
 
 
+def _drift(basis: Basis | None) -> Drift | None:
+    if basis is None:
+        return None
+    from bpt.telemetry.drift import Drift  # noqa: PLC0415  as above
+
+    return Drift(basis)
+
+
 def _together(
     plan: RunPlan,
     world: Communicator,
@@ -125,10 +139,11 @@ def _together(
     signals: SignalActions,
     resume: str,
     sinks: Sequence[Sink],
+    basis: Basis | None,
 ) -> Outcome:
     if world.size > 1 and world.describe()["fault tolerance"] == "on":
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
-    with Telemetry(plan, sinks) as telemetry:
+    with Telemetry(plan, sinks, _drift(basis)) as telemetry:
         listeners = [telemetry]
         solver = Solver(plan, device=device, world=world, signals=signals, resume=resume, listeners=listeners)
         # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.

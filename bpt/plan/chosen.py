@@ -16,15 +16,7 @@ OF_PIPELINES = ("schedule", "micro_batches", "batch_norm_over")
 
 def chosen_of(parallel: ParallelSpec) -> pb.ParallelParameter:
     """The values that may be chosen, as far as they are not the defaults."""
-    found, default = pb.ParallelParameter(), ParallelSpec()
-    for name in FIELDS:
-        if (value := getattr(parallel, name)) != getattr(default, name):
-            setattr(found, name, value)
-    if parallel.num_stages > 1:
-        for name in OF_PIPELINES:
-            if (value := getattr(parallel.pipeline_param, name)) != getattr(default.pipeline_param, name):
-                setattr(found.pipeline_param, name, value)
-    return found
+    return _differing(ParallelSpec(), parallel)
 
 
 def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
@@ -37,7 +29,28 @@ def with_chosen(plan: RunPlan, chosen: pb.ParallelParameter) -> RunPlan:
     return plan.with_parallel(pipeline_param=param, **values)
 
 
+def change_of(old: ParallelSpec, new: ParallelSpec) -> str:
+    """What a solver says to have what was chosen for ``new`` in place of ``old``, in a line; defaults included."""
+    return _in_a_line(_differing(old, new))
+
+
 def text_of(plan: RunPlan) -> str:
     """What a solver says to have the values of ``plan``, in a line."""
-    inside = " ".join(to_text(chosen_of(plan.parallel_param)).split())
+    return _in_a_line(chosen_of(plan.parallel_param))
+
+
+def _differing(old: ParallelSpec, new: ParallelSpec) -> pb.ParallelParameter:
+    found = pb.ParallelParameter()
+    for name in FIELDS:
+        if (value := getattr(new, name)) != getattr(old, name):
+            setattr(found, name, value)
+    if new.num_stages > 1:
+        for name in OF_PIPELINES:
+            if (value := getattr(new.pipeline_param, name)) != getattr(old.pipeline_param, name):
+                setattr(found.pipeline_param, name, value)
+    return found
+
+
+def _in_a_line(param: pb.ParallelParameter) -> str:
+    inside = " ".join(to_text(param).split())
     return f"parallel_param {{ {inside} }}" if inside else "parallel_param { }"

@@ -86,19 +86,24 @@ def view(records: Sequence[Record], width: int = 80) -> Iterator[str]:
 
 
 def _rows(ranks: Sequence[Record]) -> list[Sequence[str]]:
-    head = ("rank", "host", "computing", "data", "exchange", "pipeline", "MiB", "score", "own score")
-    times = ("computing", "data", "exchange", "pipeline")
-    rows = [
-        (
-            str(each["rank"]),
-            each["host"],
-            *(f"{each[name] * 1e3:.3g} ms" for name in times),
-            f"{each['memory'] / 2**20:.0f}",
-            *(f"{each[name]:.2f}" for name in ("score", "own_score")),
-        )
-        for each in ranks
-    ]
-    return [head, *rows]
+    """A line a rank; what was predicted of a time stands behind it."""
+    known = all("predicted" in each for each in ranks)
+    head, times = ["rank", "host"], list[tuple[str, bool]]()
+    for name in ("computing", "data", "exchange", "pipeline"):
+        is_predicted = known and name != "data"
+        times.append((name, is_predicted))
+        head += [name, "predicted"] if is_predicted else [name]
+    rows = [[*head, "MiB", "score", "own score"]]
+    for each in ranks:
+        row = [str(each["rank"]), each["host"]]
+        for name, is_predicted in times:
+            row += [_ms(each[name]), _ms(each["predicted"][name])] if is_predicted else [_ms(each[name])]
+        rows.append([*row, f"{each['memory'] / 2**20:.0f}", f"{each['score']:.2f}", f"{each['own_score']:.2f}"])
+    return list(rows)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
 
 
 def _left(train: Sequence[Record], last: int, most: int) -> str:

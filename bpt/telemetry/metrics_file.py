@@ -78,6 +78,7 @@ class MetricsFile:
             samples_a_second=samples / seconds,
             ranks=[
                 {"rank": each.rank, **asdict(each.load), "score": each.score, "own_score": each.own_score}
+                | ({} if each.predicted is None else {"predicted": asdict(each.predicted)})
                 for each in ranks
             ],
         )

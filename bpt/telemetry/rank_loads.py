@@ -27,6 +27,7 @@ class Load:
         exchange: what the exchange of gradients adds, mostly waiting for slower ranks.
         pipeline: waiting for other stages.
         memory: bytes that the process has taken at most, on its device.
+        layers: in messages of layers to other ranks: slices of shards, statistics of ``sync_batch_norm``.
     """
 
     host: str
@@ -35,11 +36,31 @@ class Load:
     exchange: float
     pipeline: float
     memory: int
+    layers: float = 0.0
 
     @property
     def busy(self) -> float:
         """What others may have to wait for."""
         return self.computing + self.data
+
+    @property
+    def occupied(self) -> float:
+        """With forward, backward and update, messages of layers included."""
+        return self.busy + self.layers
+
+    @property
+    def whole(self) -> float:
+        """All of it."""
+        return self.occupied + self.exchange + self.pipeline
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a rank was to do, by the forecast that its plan was chosen by; in seconds an iteration, as in ``Load``."""
+
+    computing: float
+    exchange: float
+    pipeline: float
 
 
 def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: int) -> Load:
@@ -47,9 +68,12 @@ def load_of(totals: Mapping[Key, Traffic], iterations: int, host: str, memory: i
     phases = phase_seconds(totals)
     data = totals.get(Key(Activity.WAIT_FOR_DATA), Traffic()).seconds
     own = max(0.0, computing(phases, traffic_of(totals)) - data)
+    layers = phases["forward"] + phases["backward"] + phases["update"] - data - own
     exchange = phases["exchange"] + phases["broadcast"]
-    own, data, exchange, pipeline = (value / iterations for value in (own, data, exchange, phases["pipeline"]))
-    return Load(host, own, data, exchange, pipeline, memory)
+    own, data, exchange, pipeline, layers = (
+        max(value, 0.0) / iterations for value in (own, data, exchange, phases["pipeline"], layers)
+    )
+    return Load(host, own, data, exchange, pipeline, memory, layers)
 
 
 @dataclass(frozen=True)
@@ -61,12 +85,14 @@ class Scored:
         load: of the interval.
         score: how busy the fastest rank was, as a part of this one; 1 is as fast.
         own_score: how busy this rank was at its best, as a part of what it is now.
+        predicted: what it was to do; ``None``: nothing was predicted.
     """
 
     rank: int
     load: Load
     score: float
     own_score: float
+    predicted: Predicted | None = None
 
     @property
     def name(self) -> str:
@@ -101,28 +127,29 @@ def straggler_lines(ranks: Sequence[Scored]) -> Iterator[str]:
     exchange = [each.load.exchange for each in ranks]
     memory = max(each.load.memory for each in ranks)
     yield (
-        f"    Slowest of {len(ranks)} ranks: {slowest.name}, busy {_ms(slowest.load.busy)} an iteration "
-        f"({why(slowest.load)}), the fastest {_ms(slowest.load.busy * slowest.score)}; exchange adds "
-        f"{_ms(min(exchange))} to {_ms(max(exchange))}; memory up to {memory / 2**20:.0f} MiB"
+        f"    Slowest of {len(ranks)} ranks: {slowest.name}, busy {as_ms(slowest.load.busy)} an iteration "
+        f"({why(slowest.load)}), the fastest {as_ms(slowest.load.busy * slowest.score)}; exchange adds "
+        f"{as_ms(min(exchange))} to {as_ms(max(exchange))}; memory up to {memory / 2**20:.0f} MiB"
     )
     for each in ranks:
         if each.own_score < SLOWED:
             yield (
-                f"    {each.name} has slowed down: busy {_ms(each.load.busy)} an iteration, "
-                f"{_ms(each.load.busy * each.own_score)} at its best (score {each.own_score:.2f}); {why(each.load)}"
+                f"    {each.name} has slowed down: busy {as_ms(each.load.busy)} an iteration, "
+                f"{as_ms(each.load.busy * each.own_score)} at its best (score {each.own_score:.2f}); {why(each.load)}"
             )
 
 
 def why(load: Load) -> str:
     """What a rank was busy with."""
     if load.data > load.computing:
-        return f"it waits for data, {_ms(load.data)}"
-    return f"it computes, {_ms(load.computing)}" + (f", and waits for data, {_ms(load.data)}" if load.data else "")
+        return f"it waits for data, {as_ms(load.data)}"
+    return f"it computes, {as_ms(load.computing)}" + (f", and waits for data, {as_ms(load.data)}" if load.data else "")
 
 
 def _ratio(least: float, seconds: float) -> float:
     return min(1.0, least / seconds) if seconds else 1.0
 
 
-def _ms(seconds: float) -> str:
+def as_ms(seconds: float) -> str:
+    """In milliseconds, with three digits."""
     return f"{number(float(f'{seconds * 1e3:.3g}'))} ms"

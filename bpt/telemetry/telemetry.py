@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Protocol
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from bpt.device.memory_use import Memory
 from bpt.events.bus import EventBus
@@ -16,6 +18,9 @@ from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.runtime import Runtime
 from bpt.solver.milestones import Bound, Displayed, Milestone, Saved, Tested
 from bpt.telemetry.rank_loads import Load, Scored, Scores, load_of, straggler_lines
+
+if TYPE_CHECKING:
+    from bpt.telemetry.drift import Drift
 
 LOG = logging.getLogger("bpt")
 
@@ -45,13 +50,15 @@ class Telemetry(AbstractContextManager["Telemetry"]):
     Args:
         plan: the run.
         sinks: of metrics; used on the first rank only, which is another one when that is lost.
+        drift: of the forecast that the plan was chosen by, on the rank that has it.
 
     With several ranks the log says, wherever an iteration is shown, which one was slowest, and why.
     """
 
-    def __init__(self, plan: RunPlan, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(self, plan: RunPlan, sinks: Sequence[Sink] = (), drift: Drift | None = None) -> None:
         self._plan = plan
         self._sinks = sinks
+        self._drift = drift
         self._scores = Scores()
         self._totals = Totals()
         self._events: EventBus | None = None
@@ -78,8 +85,9 @@ class Telemetry(AbstractContextManager["Telemetry"]):
     def _bind(self, runtime: Runtime) -> None:
         self._world = runtime.world
         self._is_first = runtime.world.rank == 0
-        shares = runtime.parallel.shares(batch_of(runtime.net.graph))
-        self._samples = shares[0].total * self._plan.optim.iter_size
+        batch = batch_of(runtime.net.graph)
+        self._shares = partial(runtime.parallel.shares, batch)
+        self._samples = self._shares()[0].total * self._plan.optim.iter_size
         self._memory = Memory(runtime.device)
         self._listen(runtime.events if self._sinks or runtime.world.size > 1 else None)
 
@@ -107,6 +115,18 @@ class Telemetry(AbstractContextManager["Telemetry"]):
         if self._world.size > 1:
             for line in straggler_lines(ranks):
                 LOG.info("%s", line)
+        if self._drift is not None:
+            ranks = self._compare(self._drift, loads, ranks)
         if self._is_first:
             for sink in self._sinks:
                 sink.displayed(shown, self._samples, ranks)
+
+    def _compare(self, drift: Drift, loads: Sequence[Load], ranks: Sequence[Scored]) -> list[Scored]:
+        """Log what was predicted and what is seen; the ranks with what was predicted of each."""
+        shares = [share.count for share in self._shares()]
+        for line in drift.lines(loads, shares):
+            LOG.info("%s", line)
+        predicted = drift.predicted(shares)
+        if predicted is None or len(predicted) != len(ranks):
+            return list(ranks)
+        return [replace(each, predicted=own) for each, own in zip(ranks, predicted, strict=True)]

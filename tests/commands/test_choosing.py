@@ -39,7 +39,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
 
 def chosen(plan: RunPlan, ranks: int = 2, resume: str = "") -> str:
     """What all ranks choose."""
-    (found,) = {text_of(each) for each in run_ranks(ranks, lambda comm: choose(plan, comm, CPU, resume))}
+    (found,) = {text_of(each) for each in run_ranks(ranks, lambda comm: choose(plan, comm, CPU, resume).plan)}
     return found
 
 
@@ -56,7 +56,7 @@ def test_what_is_set_stands(tmp_path: Path) -> None:
     own = small_solver(tmp_path, "parallel_param { auto: true exchange: TREE balance: UNIFORM num_stages: 1 }")
     assert chosen(own) in ("parallel_param { exchange: TREE }", "parallel_param { num_shards: 2 exchange: TREE }")
     assert chosen(small_solver(tmp_path)) == "parallel_param { }"  # nothing is to be chosen
-    assert choose(own, SerialCommunicator(), CPU) is own
+    assert choose(own, SerialCommunicator(), CPU).plan is own
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_run_that_goes_on_keeps_its_plan_and_its_curve(
     auto = "parallel_param { auto: true exchange: RING num_shards: 1 num_stages: 1 sync_batch_norm: true }"
 
     def train(comm: Communicator, *overrides: str, resume: str = "") -> str:
-        plan = choose(read_plan("solver.prototxt", overrides), comm, CPU, resume)
+        plan = choose(read_plan("solver.prototxt", overrides), comm, CPU, resume).plan
         with Solver(plan, world=comm, resume=resume) as solver:
             solver.solve()
         return text_of(plan)

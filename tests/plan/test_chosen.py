@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpt.plan.chosen import chosen_of, text_of, with_chosen
+from bpt.plan.chosen import change_of, chosen_of, text_of, with_chosen
 from bpt.plan.violations import violations_in_step
 from bpt.proto import bpt_pb2 as pb
 from tests.solver.small_solver import small_solver
@@ -36,3 +36,15 @@ def test_what_is_set_stands(tmp_path: Path) -> None:
 def test_the_outer_layer_is_for_who_asks_for_it(tmp_path: Path) -> None:
     plan = small_solver(tmp_path, "parallel_param { auto: true exchange: AGWU }")
     assert "auto: true chooses among what goes in step" in " ".join(each.message for each in violations_in_step(plan))
+
+
+def test_what_another_choice_changes(tmp_path: Path) -> None:
+    """Defaults have to be said, too."""
+    piped, dynamic = (
+        small_solver(tmp_path, f"parallel_param {{ {text} }}").parallel_param
+        for text in (PIPELINE, "exchange: RING balance: DYNAMIC")
+    )
+    assert change_of(piped, dynamic) == "parallel_param { num_stages: 1 balance: DYNAMIC }"
+    assert change_of(dynamic, piped) == (
+        "parallel_param { num_stages: 2 balance: UNIFORM pipeline_param { schedule: ONE_F_ONE_B micro_batches: 8 } }"
+    )

@@ -26,7 +26,7 @@ def test_a_load_is_without_waiting_for_others_and_for_data() -> None:
         Key(Update().step): Traffic(seconds=1.0),
     }
     # 8 + 4 + 1, of which 2 in calls and 1 for data
-    assert load_of(totals, 2, "a", 7) == Load("a", 5.0, 0.5, 1.5, 0.0, 7)
+    assert load_of(totals, 2, "a", 7) == Load("a", 5.0, 0.5, 1.5, 0.0, 7, layers=1.0)
 
 
 def scored(scores: Scores, ranks: list[int], *busy: float) -> list[tuple[float, float]]:

@@ -12,11 +12,14 @@ import pytest
 from bpt.cli.main import main
 from bpt.comm.base import Communicator
 from bpt.plan.resolve import read_plan
+from bpt.predict.costs import costs_for
 from bpt.solver.solver import Solver
+from bpt.telemetry.drift import Basis, Drift
 from bpt.telemetry.live_view import view
 from bpt.telemetry.metrics_file import MetricsFile
 from bpt.telemetry.telemetry import Telemetry
 from tests.doubles.thread_ranks import run_ranks
+from tests.forecast.small import nodes
 
 # y = w x with w = 1 and x = 1: the loss is ½, and the first update makes w = 1 - ½ · 1.
 NET = """
@@ -51,8 +54,10 @@ def test_what_a_run_leaves(ranks: int, caplog: pytest.LogCaptureFixture) -> None
     logging.getLogger("bpt").propagate = True
 
     def run(comm: Communicator) -> None:
+        basis = Basis(plan, costs_for(plan, plan.train.graph()), nodes(4, 4))
+        drift = Drift(basis) if comm.size > 1 and comm.rank == 0 else None
         with (
-            Telemetry(plan, [MetricsFile("run.jsonl")]) as telemetry,
+            Telemetry(plan, [MetricsFile("run.jsonl")], drift) as telemetry,
             Solver(plan, world=comm, listeners=[telemetry]) as solver,
         ):
             solver.solve()
@@ -74,7 +79,10 @@ def test_what_a_run_leaves(ranks: int, caplog: pytest.LogCaptureFixture) -> None
     shown = "\n".join(view(found))
     assert "one · solver.prototxt" in shown
     assert "4 of 4" in shown
-    assert ("exchange" in shown) == (ranks > 1)
+    assert ("exchange" in shown) == ("predicted" in shown) == (ranks > 1)
+    if ranks > 1:  # 2 of 4 samples at 4 a second
+        predicted = [rank["predicted"]["computing"] for rank in train["ranks"]]
+        assert predicted == pytest.approx([0.5, 0.5])
 
 
 def test_a_run_that_goes_on_goes_on_with_its_file_and_a_new_one_begins_anew(folder: Path) -> None:
