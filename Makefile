@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Under pytest every worker gets one thread: the machine's cores are shared out by -n.
 WORKERS ?= auto
 
-.PHONY: help env demo test test-all check lint types contract bench proto combinations dist clean
+.PHONY: help env demo test test-all check lint types contract bench proto combinations docs dist clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -52,6 +52,11 @@ combinations: env  ## write the page of what combines with what anew
 
 proto: env  ## compile bpt/proto/bpt.proto and bpt/trace/perfetto_trace.proto
 	$(BIN)/python -m bpt.proto.compile
+
+docs: env  ## write the documentation as a site to build/site/, all warnings being errors
+	$(BIN)/python -m pip install --quiet --constraint scripts/constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
 
 dist: env  ## make wheel and sdist in dist/, and try each in a clean environment
 	PYTHON=$(PYTHON) scripts/make_dist
