@@ -17,7 +17,7 @@ from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.layers import LAYERS
 from bpt.plan.dividing import is_dividable
-from bpt.plan.spec import ParallelSpec, RunPlan
+from bpt.plan.spec import CompressionSpec, ParallelSpec, RunPlan
 from bpt.plan.staging import Staging
 from bpt.precision import FLOAT64, Precision
 from bpt.proto import bpt_pb2 as pb
@@ -85,7 +85,7 @@ def compare(
 
     Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise. ``schedule:
     DELAYED`` applies gradients of earlier iterations, and so has a curve of its own: it is compared with a pipeline of
-    the same stages, each one rank that computes by the library.
+    the same stages, each one rank that computes by the library. A codec is left out: it rounds on purpose.
 
     Args:
         precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
@@ -97,6 +97,11 @@ def compare(
         A line a trained parameter, on the first rank that is left, nothing on the others; and the ranks that are left.
     """
     plan = replace(plan.training_only(), asked_precision=precision)
+    codec = plan.parallel_param.compression_param.codec
+    if codec != pb.CompressionParameter.NONE:
+        name = pb.CompressionParameter.Codec.Name(codec)
+        LOG.info("Without codec: %s, which changes gradients on purpose: all else is compared", name)
+        plan = plan.with_parallel(compression_param=CompressionSpec())
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     rebind = partial(bind, device=device)
     drop_links(world, faults)

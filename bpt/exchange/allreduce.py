@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from bpt.exchange.base import EXCHANGES, Exchange
 from bpt.exchange.buckets import Bucket
 from bpt.schedule import instructions as do
@@ -21,8 +19,8 @@ class Allreduce(Exchange):
 
     def start(self, segment: int) -> None:
         for bucket in self.buckets[segment]:
-            for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                self.comm_thread.submit(partial(bucket.comm.Allreduce, message), do.Exchange(segment), name)
+            for name, sum_up in self._packed(bucket, self.transport.sum):
+                self.comm_thread.submit(sum_up, do.Exchange(segment), name)
 
     def wait(self) -> None:
         self.comm_thread.wait()

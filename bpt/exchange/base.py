@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from bpt.comm.base import Buffer, Communicator
+from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU
 from bpt.exchange.buckets import Bucket
+from bpt.exchange.codec.base import Codec
+from bpt.exchange.coded_sum import CodedSum
+from bpt.exchange.transport.transport import LIBRARY, Send, Transport
+from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.schedule.instructions import Broadcast
 
 if TYPE_CHECKING:
     from bpt.plan.spec import ParallelSpec
-
-Send = Callable[[Communicator, Buffer], None]
-"""A collective call with a message: it goes from all ranks to one, or from one to all."""
 
 
 class Exchange:
@@ -30,10 +32,12 @@ class Exchange:
         comm_thread: performs the communications, in order.
         device: where parameters and gradients are.
         param: settings of the exchange; ``None``: those of an empty text.
+        codec: sums gradients on the links that ``param`` says; ``None``: they travel as they are.
     """
 
     broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
     chunked: ClassVar[bool] = False  # whether it pays to search for the layers whose gradients travel together
+    transport: Transport = LIBRARY
     buckets: tuple[tuple[Bucket, ...], ...]
 
     def __init__(
@@ -42,15 +46,36 @@ class Exchange:
         comm_thread: CommThread,
         device: torch.device = CPU,
         param: ParallelSpec | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self.comm_thread = comm_thread
         self.device = device
         self.param = param
+        self.codec = codec
         self._group(buckets)
         self._make_ready()
 
     def _make_ready(self) -> None:
         """Make what an exchange of this kind needs beside its ``buckets``; a collective call."""
+        comms = dict.fromkeys(bucket.comm for group in self.buckets for bucket in group) if self.codec else {}
+        made = {comm: self._coded_sum(comm) for comm in comms}
+        self._coded = {comm: coded for comm, coded in made.items() if coded}
+
+    def _coded_sum(self, comm: Communicator) -> CodedSum | None:
+        assert self.codec and self.param
+        everywhere = self.param.compression_param.links == pb.CompressionParameter.ALL
+        return CodedSum.made(comm, self.codec, self.transport, everywhere)
+
+    def _packed(self, bucket: Bucket, plain: Send) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Pack the bucket's gradients: each message's name, and what sums it.
+
+        Args:
+            plain: sums it without a codec.
+        """
+        coded = self._coded.get(bucket.comm)
+        for place, (name, message) in enumerate(zip(bucket.names, bucket.pack_gradients(), strict=True)):
+            whole = partial(plain, bucket.comm, message)
+            yield name, partial(coded, message, bucket.contents()[place]) if coded else whole
 
     def _group(self, buckets: Sequence[Sequence[Bucket]]) -> None:
         self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
@@ -82,13 +107,19 @@ class Exchange:
 
     def state(self) -> Mapping[str, Tensor]:
         """What this rank's exchange must know of past iterations to go on, such as residuals; most need nothing."""
-        return {}
+        return self.codec.state() if self.codec else {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Go on from this rank's ``state()``; from an empty one, as if nothing had been exchanged yet."""
+        if self.codec:
+            self.codec.load(state)
 
     def close(self, failed: bool = False) -> None:
         """Give back what it holds on to; a collective call, unless something ``failed``."""
+        while self._coded:
+            _, coded = self._coded.popitem()
+            if not failed:
+                coded.close()
 
     def packed(self) -> dict[str, dict[str, int]]:
         """Message name → the elements of each parameter in it, for messages of several parameters."""

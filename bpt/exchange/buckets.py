@@ -46,8 +46,10 @@ class Bucket:
         self._small = [p for p in self.parameters if p.numel() < LARGE]
         self._large = [p for p in self.parameters if p.numel() >= LARGE]
         packed = [name for name, p in parameters if p.numel() < LARGE]
+        self._named_small = packed
+        self._named_large = [name for name, p in parameters if p.numel() >= LARGE]
         self.names = [f"{packed[0]} … {packed[-1]}" if len(packed) > 1 else packed[0]] if packed else []
-        self.names += [name for name, p in parameters if p.numel() >= LARGE]
+        self.names += self._named_large
         self.packed = {name: p.numel() for name, p in parameters if p.numel() < LARGE} if len(packed) > 1 else {}
         self._packed: Tensor | None = None  # where gradients of small ones stay until the next are packed
         self._sent: list[Tensor] = []
@@ -57,6 +59,14 @@ class Bucket:
         if self._packed is None:
             self._packed = self._room()
         return self._pack(self._packed, [p.grad for p in self._small], [p.grad for p in self._large])
+
+    def contents(self) -> list[dict[str, Tensor]]:
+        """Of each message that is packed, in order, what belongs to each parameter; shares the message's memory."""
+        large = self._sent[1:] if self._small else self._sent
+        of_large = [{name: tensor} for name, tensor in zip(self._named_large, large, strict=True)]
+        if not self._small:
+            return of_large
+        return [dict(zip(self._named_small, self._runs(self._sent[0]), strict=True)), *of_large]
 
     def unpack_gradients(self) -> None:
         """Let the parameters have what now stands in the messages as their gradients."""
@@ -104,7 +114,11 @@ class Bucket:
     def _unpack(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         sent, self._sent = self._sent, []
         if self._small:
-            runs = torch.split(sent[0], [p.numel() for p in self._small])
-            yield from ((p, run.view(p.shape)) for p, run in zip(self._small, runs, strict=True))
+            yield from zip(self._small, self._runs(sent[0]), strict=True)
             sent = sent[1:]
         yield from zip(self._large, sent, strict=True)
+
+    def _runs(self, packed: Tensor) -> list[Tensor]:
+        """The small parameters' parts of the message that they share."""
+        runs = torch.split(packed, [p.numel() for p in self._small])
+        return [run.view(p.shape) for p, run in zip(self._small, runs, strict=True)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from bpt.comm.ring import ring_allreduce
 from bpt.exchange.allreduce import Allreduce
 from bpt.exchange.base import EXCHANGES
-from bpt.schedule import instructions as do
+from bpt.exchange.transport.transport import RING
 
 
 @EXCHANGES.register("RING")
@@ -17,7 +14,4 @@ class Ring(Allreduce):
     All ranks get the same bits, as under ALLREDUCE; between those two the order of sums may differ.
     """
 
-    def start(self, segment: int) -> None:
-        for bucket in self.buckets[segment]:
-            for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True):
-                self.comm_thread.submit(partial(ring_allreduce, bucket.comm, message), do.Exchange(segment), name)
+    transport = RING

@@ -6,11 +6,10 @@ T-1 to T-5 (section 2.3), with the tree of pairwise sends that Caffe has.
 
 from __future__ import annotations
 
-from bpt.comm.base import Communicator
-from bpt.comm.tree import tree_bcast, tree_reduce
-from bpt.exchange.base import EXCHANGES, Exchange, Send, broadcast
+from bpt.exchange.base import EXCHANGES, Exchange, broadcast
 from bpt.exchange.buckets import Bucket
 from bpt.exchange.device_tree import DeviceTree
+from bpt.exchange.transport.transport import LIBRARY, TREE
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
 
@@ -23,17 +22,18 @@ class Tree(Exchange):
     Ranks but the first hold weights that are an update behind, until the next broadcast. Messages go from rank to rank
     along a binomial tree, between GPUs of a host straight from device to device, if these can read each other's memory;
     or, by ``tree_param { sends: LIBRARY }``, as the library's collectives send them. The sums are the same up to
-    rounding.
+    rounding. A codec is for gradients: weights travel as they are.
     """
 
     broadcasts = True
 
     def _make_ready(self) -> None:
         pairwise = self.param is None or self.param.tree_param.sends == pb.TreeParameter.PAIRWISE
-        self._reduce: Send = tree_reduce if pairwise else Communicator.Reduce
-        self._bcast: Send = tree_bcast if pairwise else Communicator.Bcast
+        self.transport = TREE if pairwise else LIBRARY
+        super()._make_ready()
         on_devices = pairwise and self.device.type != "cpu"
-        made = [(b, DeviceTree.made(b, self.device)) for group in self.buckets for b in group] if on_devices else []
+        plain = [b for group in self.buckets for b in group if b.comm not in self._coded] if on_devices else []
+        made = [(b, DeviceTree.made(b, self.device)) for b in plain]
         self._on_device = {id(bucket): tree for bucket, tree in made if tree is not None}
 
     def updates(self, bucket: Bucket) -> bool:
@@ -50,9 +50,9 @@ class Tree(Exchange):
                 if tree is not None:
                     with bucket.comm.events.part_of(do.Exchange(segment), bucket.label):
                         tree.reduce()
-                for name, message in zip(bucket.names, bucket.pack_gradients(), strict=True) if tree is None else ():
+                for name, sum_up in self._packed(bucket, self.transport.reduce) if tree is None else ():
                     with bucket.comm.events.part_of(do.Exchange(segment), name):
-                        self._reduce(bucket.comm, message)
+                        sum_up()
                 if self.updates(bucket):
                     (tree or bucket).unpack_gradients()
                 else:
@@ -63,7 +63,7 @@ class Tree(Exchange):
             for bucket in group:
                 tree = self._on_device.get(id(bucket))
                 if tree is None:
-                    broadcast([bucket], send=self._bcast)
+                    broadcast([bucket], send=self.transport.bcast)
                     continue
                 with bucket.comm.events.part_of(do.Broadcast(), bucket.label):
                     tree.broadcast()
@@ -73,3 +73,4 @@ class Tree(Exchange):
             _, tree = self._on_device.popitem()
             if not failed:
                 tree.close()
+        super().close(failed)

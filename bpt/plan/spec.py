@@ -70,6 +70,17 @@ class TreeSpec:
 
 
 @dataclass(frozen=True)
+class CompressionSpec:
+    """What gradients become on their way between ranks."""
+
+    codec: int = pb.CompressionParameter.NONE
+    ratio: float = pb.CompressionParameter().ratio  # 0.01 in float32, as texts have it
+    rank: int = 2
+    warm_up: int = 100
+    links: int = pb.CompressionParameter.BETWEEN_HOSTS
+
+
+@dataclass(frozen=True)
 class FaultSpec:
     """What becomes of a run in step when a rank is lost."""
 
@@ -161,6 +172,7 @@ class ParallelSpec:
     tree_param: TreeSpec = TreeSpec()
     fault_param: FaultSpec = FaultSpec()
     auto: bool = False
+    compression_param: CompressionSpec = CompressionSpec()
 
     @property
     def replica_ranks(self) -> int:
@@ -316,7 +328,7 @@ class RunPlan:
         kept = ["num_stages", "num_shards", "inner_param"]
         kept += ["pipeline_param"] * (parallel.num_stages > 1) + ["fc_param"] * (parallel.num_shards > 1)
         if parallel.node_ranks > parallel.num_stages:  # a batch is divided, and gradients are summed
-            kept += ["cgdp_param", "tree_param", "sync_batch_norm"]
+            kept += ["cgdp_param", "tree_param", "compression_param", "sync_batch_norm"]
         fields = {name: getattr(parallel, name) for name in kept}
         fault = replace(parallel.fault_param, on_loss=pb.FaultParameter.STOP)  # the run goes on without this node
         return self._spread(ParallelSpec(exchange=parallel.gradient_exchange, fault_param=fault, **fields), *kept)

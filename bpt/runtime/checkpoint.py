@@ -23,6 +23,7 @@ from bpt.runtime.averaged_weights import averaged_weights
 from bpt.runtime.parallel import Parallel
 from bpt.state import in_memory
 from bpt.state.best import Best
+from bpt.state.exchange_memory import drain, extras_of, remembered
 from bpt.state.train_state import TrainState
 
 LOG = logging.getLogger("bpt")
@@ -30,7 +31,7 @@ LOG = logging.getLogger("bpt")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Writes and reads the TrainState of a run, but for what Caffe's formats have no place for: chunks and extras.
+    """Writes and reads the TrainState of a run, but for CGDP's chunks.
 
     Weights and moments go from and to the tensors of the net and the rule, which a state shares: no copy is made.
 
@@ -101,6 +102,9 @@ class Checkpoint:
         if self.rule.averages:
             saved.averaged = True
         grid, name = self.parallel.grid, name or snapshot.name_after(state.iteration)
+        memory = remembered(state.extras, grid.world, self.net.context.precision.master)
+        if memory:
+            saved.exchange_ranks = grid.world.size
 
         def write() -> str:
             parts = self.parallel.parts(self.net.graph)
@@ -109,12 +113,18 @@ class Checkpoint:
                     with averaged_weights(self.rule):
                         beside = snapshot.average_path(self.plan, name)
                         snapshot.save_weights(self.net, beside, comm=grid.in_replica, parts=parts)
-                path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts, name)
+                path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts, name, memory)
                 if not grid.world.rank:
                     self._record_preprocessing()
             return path
 
-        path = outcome_of_first(grid.world, None if grid.replica else write)
+        def take_part() -> str:
+            try:
+                return "" if grid.replica else write()
+            finally:  # of what the first rank has not read, when it has failed, the others wait to be rid
+                drain(memory)
+
+        path = outcome_of_first(grid.world, take_part)
         if self.plan.max_snapshots and grid.world.rank == 0 and name == snapshot.name_after(state.iteration):
             self.written[:] = [*(each for each in self.written if each != path), path]
             snapshot.remove_all_but(self.written, self.plan.max_snapshots)
@@ -149,7 +159,7 @@ class Checkpoint:
             if world.size > 1:
                 check_same(world, {f"the snapshot {os.path.basename(path)}": file_fact(here)})
             snapshot.verify(here)
-            saved = snapshot.restore(here, self.net, self.rule)
+            saved = snapshot.restore(here, self.net, self.rule, world.rank)
         if self.plan.max_snapshots and world.rank == 0 and saved.HasField("run"):
             self.written[:] = snapshot.of_run(self.plan.snapshot_prefix, saved.run, saved.iter)
         if saved.HasField("random_seed") and saved.random_seed != state.seed:
@@ -166,6 +176,13 @@ class Checkpoint:
             tuned["half_layers"] = tuple(saved.half_layers)
         if saved.shares:
             tuned["shares"] = tuple(saved.shares)
+        if saved.HasField("exchange_ranks") and saved.exchange_ranks != world.size:
+            LOG.warning(
+                "the snapshot was made on %d ranks: what each of them had left out of its gradients is not known here, "
+                "and residuals begin anew",
+                saved.exchange_ranks,
+            )
+            del saved.exchange_memory[:]
         return replace(
             state,
             iteration=saved.iter,
@@ -175,7 +192,7 @@ class Checkpoint:
             loss_scale=(saved.loss_scale, saved.finite_iterations) if saved.HasField("loss_scale") else None,
             plateau=_plateau(saved) if state.plateau is not None else None,
             best=_best(saved),
-            extras={},
+            extras=extras_of(saved),
         )
 
 

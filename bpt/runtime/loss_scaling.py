@@ -11,7 +11,9 @@ from bpt.errors import PrototxtError
 from bpt.optim.loss_scale import FIRST, LossScale
 from bpt.plan.spec import RunPlan
 from bpt.precision import Precision
+from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.parallel import Parallel
+from bpt.violation import PARALLEL
 
 LOG = logging.getLogger("bpt")
 
@@ -20,7 +22,7 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
     """That of ``global_grad_scale`` and ``global_grad_scale_adaptive``, else a dynamic one under FLOAT16.
 
     Raises:
-        PrototxtError: the text's is no scale.
+        PrototxtError: the text's is no scale, or it changes and gradients travel by a codec.
     """
     source = plan.train.source
     given, scale = source.param.HasField("global_grad_scale"), source.param.global_grad_scale
@@ -28,6 +30,14 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
         where = source.origin("global_grad_scale")
         raise PrototxtError(f"global_grad_scale is {scale:g}; it must be finite and above 0", where)
     dynamic = source.param.global_grad_scale_adaptive or (not given and precision.half == torch.float16)
+    codec = plan.parallel_param.compression_param.codec
+    if dynamic and codec != pb.CompressionParameter.NONE:
+        raise PrototxtError(
+            f"codec: {pb.CompressionParameter.Codec.Name(codec)} keeps what it leaves out of a gradient for the next "
+            "ones, and a dynamic loss scale would change its size meanwhile; set global_grad_scale in the net, which "
+            "stays, or precision: BFLOAT16, which needs no scale",
+            plan.origin(PARALLEL, "compression_param", "codec"),
+        )
     lag = None
     if parallel.is_delayed and parallel.staging:  # a batch's way back, and that of the loss, by which it is told
         lag = len(parallel.staging.path) + parallel.grid.stages - 1

@@ -17,6 +17,7 @@ from bpt.comm.grid import ProcessGrid
 from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.exchange import EXCHANGES, Bucket, Exchange, broadcast
+from bpt.exchange.codec import CODECS, Codec
 from bpt.execute.compute import LibraryCompute
 from bpt.execute.late_status import LateStatus
 from bpt.execute.master_slave import MasterSlave
@@ -207,7 +208,15 @@ class Parallel:
     def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
         """What sums the gradients of ``net``, cut into ``segments``; a collective call."""
         way = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
-        return way(self.groups(net, segments), self.comm_thread, device, self.param)
+        return way(self.groups(net, segments), self.comm_thread, device, self.param, self.codec)
+
+    @cached_property
+    def codec(self) -> Codec | None:
+        """What gradients go through: one for all that exchange them, since it remembers what it has left out."""
+        codec = self.param.compression_param.codec
+        if codec == pb.CompressionParameter.NONE:
+            return None
+        return CODECS[pb.CompressionParameter.Codec.Name(codec)](self.param.compression_param)
 
     def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
         """The parameters of ``net`` whose gradients each of ``segments`` completes."""
@@ -343,6 +352,10 @@ class Parallel:
     def described(self) -> str:
         """The parallelisation in a line."""
         names = [pb.ParallelParameter.Exchange.Name(self.param.exchange)]
+        if self.codec:
+            between = self.param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS
+            codec = pb.CompressionParameter.Codec.Name(self.param.compression_param.codec)
+            names.append(f"codec {codec}{' between hosts' * between}")
         names.append(f"balance {pb.ParallelParameter.Balance.Name(self.param.balance)}")
         if self.grid.shards > 1:
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}")

@@ -469,8 +469,13 @@ class Runtime:
             loss_scale=self.scale.state(),
             plateau=self.rates.state(),
             best=self.best,
-            extras={type(self.exchange).__name__: own} if (own := self.exchange.state()) else {},
+            extras={self._exchange_name: own} if (own := self.exchange.state()) else {},
         )
+
+    @property
+    def _exchange_name(self) -> str:
+        """Under which a state has what the exchange remembers: a codec's memory is the same with any exchange."""
+        return type(self.exchange.codec or self.exchange).__name__
 
     def records(self) -> list[Record]:
         """What this rank knows of the state of the run, without asking others."""
@@ -537,7 +542,7 @@ class Runtime:
         for tuned in self._all_tuned:
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])
-        self.exchange.load(state.extras.get(type(self.exchange).__name__, {}))
+        self.exchange.load(state.extras.get(self._exchange_name, {}))
         self.scale.load(state.loss_scale)
         self.rates.load(state.plateau)
         self.best = state.best

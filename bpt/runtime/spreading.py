@@ -67,6 +67,12 @@ def spread(
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
     if world.size > 1:
         log.info("Parallel: %s", parallel.described)
+        between = param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS
+        if parallel.codec and between and len(set(world.allgather(world.host))) == 1:
+            log.warning(
+                "parallel_param: compression_param has no effect, since all ranks are on one host; links: ALL is for "
+                "what travels there, too"
+            )
     if param.num_stages > 1:
         assert staging
         for line in described(staging):

@@ -14,6 +14,7 @@ from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import read_binary, write_binary
 from bpt.proto.blobs import FloatArray, array_to_blob, blob_shape, blob_to_array, is_legacy
+from bpt.state.exchange_memory import Remembered
 from bpt.state.gathering import BlobValues, Gathered, Layers
 from bpt.state.stored import StoredBlob, StoredLayers, check_finite
 
@@ -104,16 +105,30 @@ class _BlobOfMessage(StoredBlob):
             raise FileError(self._path, f"{self._what}: {error}") from None
 
 
-def write_state(state: pb.SolverState, history: Sequence[Gathered], path: str) -> None:
-    """Write ``state`` with ``history`` as its blobs."""
+def _taken(entry: pb.ExchangeMemory) -> pb.BlobProto:
+    """The values, which are no longer in the entry."""
+    values = pb.BlobProto()
+    values.CopyFrom(entry.values)
+    entry.ClearField("values")
+    return values
+
+
+def write_state(
+    state: pb.SolverState, history: Sequence[Gathered], path: str, memory: Sequence[Remembered] = ()
+) -> None:
+    """Write ``state`` with ``history`` as its blobs, and what exchanges remember."""
     message = pb.SolverState()
     message.CopyFrom(state)
     message.history.extend(_to_message(path, blob) for blob in history)
+    for entry, values in memory:
+        added = message.exchange_memory.add()
+        added.CopyFrom(entry)
+        added.values.CopyFrom(_to_message(path, values))
     write_binary(path, message)
 
 
 def read_state(path: str) -> tuple[pb.SolverState, list[StoredBlob]]:
-    """The solver state at ``path``, and its history.
+    """The solver state at ``path``, and its history, behind which stand the values of ``exchange_memory``.
 
     Raises:
         FileError: missing, damaged, or another kind of file.
@@ -123,4 +138,6 @@ def read_state(path: str) -> tuple[pb.SolverState, list[StoredBlob]]:
         _BlobOfMessage(path, f"history blob {index}", blob) for index, blob in enumerate(state.history)
     ]
     del state.history[:]
+    for entry in state.exchange_memory:
+        history.append(_BlobOfMessage(path, f'"{entry.name}" of rank {entry.rank}', _taken(entry)))
     return state, history

@@ -119,6 +119,18 @@ class Gathered:
         return tensor_to_array(self._own[rows] if shape else self._own).reshape(shape)
 
 
+class OfRank(Gathered):
+    """Values that one rank alone has, and no part of a net."""
+
+    def __init__(self, comm: Communicator, rank: int, own: Tensor | None, shape: Shape, dtype: torch.dtype) -> None:
+        self.shape = shape
+        self._comm = comm
+        self._own = own
+        self._dtype = array_type(dtype)
+        self._holders = ((rank, None),)
+        self._coming = self._exchange()
+
+
 @dataclass(frozen=True)
 class BlobValues:
     """One parameter blob of a net, on its way to the rank that writes it."""

@@ -3,7 +3,7 @@
 Weights: a group ``/data/<layer>`` for each layer with a data set a blob (``0``, ``1``), shared ones with their owner
 only; ``/diff`` likewise, with all of them. HDF5 reads a name as a path: what it takes for another one is refused.
 States: ``/iter``, ``/learned_net``, ``/current_step``, ``/history/<number>``, and bpt's own fields as one message in
-``/bpt``, at which Caffe does not look.
+``/bpt``, at which Caffe does not look; what exchanges remember in ``/memory/<number>``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_path
 from bpt.proto.blobs import FloatArray
 from bpt.proto.fields import without
+from bpt.state.exchange_memory import Remembered
 from bpt.state.gathering import PIECE, Gathered, Layers
 from bpt.state.hdf5_names import ByForm, check_names
 from bpt.state.stored import NO_STATE, NO_WEIGHTS, StoredBlob, StoredLayers, check_finite, runs_of_rows, shape_string
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import h5py
 
 _OWN_FIELDS = "bpt"
+_MEMORY = "memory"
 _DEEPEST = 100  # groups within groups, as protobuf has it for messages
 _MOST_VALUES_A_BYTE = 1024  # that compression can bring about; what is announced but not there reads as zeros
 
@@ -84,9 +86,12 @@ def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str) -> None:
     _write(path, fill)
 
 
-def write_state(state: pb.SolverState, history: Sequence[Gathered], path: str) -> None:
-    """Write ``state`` and ``history``."""
+def write_state(
+    state: pb.SolverState, history: Sequence[Gathered], path: str, memory: Sequence[Remembered] = ()
+) -> None:
+    """Write ``state``, ``history`` and what exchanges remember."""
     own = without(state, "iter", "learned_net", "current_step")
+    own.exchange_memory.extend(entry for entry, _ in memory)
 
     def fill(file: h5py.File) -> None:
         file["iter"] = np.array([state.iter], np.int32)
@@ -95,6 +100,8 @@ def write_state(state: pb.SolverState, history: Sequence[Gathered], path: str) -
         group = file.create_group("history")
         for index, blob in enumerate(history):
             _put(group, index, blob)
+        for index, (_, values) in enumerate(memory):
+            _put(file.require_group(_MEMORY), index, values)
         file[_OWN_FIELDS] = np.frombuffer(own.SerializeToString(), np.uint8)
 
     _write(path, fill)
@@ -231,6 +238,8 @@ class _Groups:
 def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
     """The solver state at ``path`` and its history, to be read while the file is open.
 
+    Behind the history stand the values of ``exchange_memory``.
+
     Raises:
         FileError: missing, damaged, or another kind of file.
     """
@@ -251,6 +260,8 @@ def open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
             # By number, not in HDF5's own order, in which 10 comes before 2.
             stored = file["history"]
             history: list[StoredBlob] = [_BlobOfFile(path, file, stored[str(index)]) for index in range(len(stored))]
+            for index in range(len(state.exchange_memory)):
+                history.append(_BlobOfFile(path, file, file[_MEMORY][str(index)]))
         yield state, history
 
 

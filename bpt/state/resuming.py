@@ -14,26 +14,33 @@ from bpt.optim.gradients import param_name
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
 from bpt.state import binary, hdf5, integrity
+from bpt.state.exchange_memory import keep_rank
 from bpt.state.stored import NO_STATE, StoredBlob, StoredLayers, shape_string
 from bpt.state.weights import Copy, copy_blobs, kind_of_file, match_layers, open_weights
 
 LOG = logging.getLogger("bpt")
 
 
-def restore(path: str, net: Net, rule: UpdateRule) -> pb.SolverState:
+def restore(path: str, net: Net, rule: UpdateRule, rank: int | None = None) -> pb.SolverState:
     """Put weights and history back as the snapshot with the solver state at ``path`` holds them.
 
     Each rank reads the files and takes what it holds; of HDF5 it reads nothing else.
 
+    Args:
+        rank: whose exchange's memory is wanted; ``None``: nobody's.
+
     Returns:
-        The state, without its history.
+        The state, without its history, and with what that rank's exchange remembers.
 
     Raises:
         FileError: a file is missing, damaged or of another kind, or belongs to another net or solver type; it says
             which layer or blob differs, and how, or which layers of the net have no weights in it.
     """
     with contextlib.ExitStack() as stack:
-        state, history = stack.enter_context(_open_state(path))
+        state, blobs = stack.enter_context(_open_state(path))
+        count = len(blobs) - len(state.exchange_memory)
+        history = blobs[:count]
+        keep_rank(state, blobs[count:], rank)
         _check_type(state, rule, path)
         model = learned_net(state, path)
         stored = stack.enter_context(open_weights(model)) if state.HasField("learned_net") else None
@@ -136,7 +143,7 @@ def _are_of(state: pb.SolverState, model: str) -> bool:
 
 @contextlib.contextmanager
 def _open_state(path: str) -> Iterator[tuple[pb.SolverState, list[StoredBlob]]]:
-    """A solver state of either format and its history, to be read while the file is open."""
+    """A solver state of either format, to be read while the file is open; its history, and what exchanges remember."""
     kind = kind_of_file(path)
     if kind == "caffemodel":
         raise FileError(path, NO_STATE.format(suffix=""))

@@ -19,6 +19,7 @@ from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_paths, creates_nothing
 from bpt.state import binary, hdf5, hdf5_names, integrity
+from bpt.state.exchange_memory import Remembered
 from bpt.state.gathering import blobs_of, history_of, layers_of, write_together
 from bpt.violation import Violation
 
@@ -61,6 +62,7 @@ def write(
     comm: Communicator | None = None,
     parts: Sequence[Part] | None = None,
     name: str = "",
+    memory: Sequence[Remembered] = (),
 ) -> str:
     """Write a snapshot after ``state.iter`` iterations: weights and state, as one commit. Returns the state's path.
 
@@ -76,6 +78,7 @@ def write(
         comm: the ranks that hold the net; by default this one has all of it.
         parts: what each rank of ``comm`` holds.
         name: behind ``snapshot_prefix``; see ``name_after``.
+        memory: what exchanges remember, also of ranks that are not in ``comm``.
 
     Raises:
         WriteError: a file could not be written; what stood there before is intact. All ranks raise it.
@@ -102,11 +105,11 @@ def write(
                 full.written = time.time()
                 full.weights_digest = integrity.file_digest(new_model)
             LOG.info("Snapshotting solver state to %s file %s", words, path)
-            of_format.write_state(full, history, new_state)
+            of_format.write_state(full, history, new_state, memory)
             if state.run:
                 integrity.add_checksum(new_state)
 
-    write_together(comm, (*blobs_of(layers), *history), write_both)
+    write_together(comm, (*blobs_of(layers), *history, *(each.values for each in memory)), write_both)
     return path
 
 

@@ -32,6 +32,8 @@ OWN_MESSAGES = {
     "CgdpParameter",
     "TreeParameter",
     "FaultParameter",
+    "CompressionParameter",
+    "ExchangeMemory",
     "AgwuParameter",
     "BalanceParameter",
     "FcParameter",
@@ -179,6 +181,8 @@ def test_own_fields_leave_caffe_numbers_free() -> None:
         "SolverState.tests_since_best": 1018,
         "SolverState.chosen": 1019,
         "SolverState.ranks": 1020,
+        "SolverState.exchange_memory": 1021,
+        "SolverState.exchange_ranks": 1022,
     }
     known = {row["scope"] for row in (*ROWS, *FORKS) if row.get("kind") != "enum"}
     assert set(all_messages()) == OWN_MESSAGES | known

@@ -220,6 +220,12 @@ def test_a_batch_factor_is_handed_on(tmp_path: Path) -> None:
         ("cgdp_param { chunk_size: 3 }", "cgdp_param has no effect without exchange: CGDP"),
         ("tree_param { sends: LIBRARY }", "tree_param has no effect without exchange: TREE"),
         ("exchange: TREE tree_param { sends: LIBRARY }", ""),
+        ("compression_param { ratio: 0.1 }", "compression_param has no effect without codec"),
+        (
+            "compression_param { codec: BF16 rank: 3 links: ALL }",
+            "compression_param { rank } has no effect without codec: POWERSGD",
+        ),
+        ("compression_param { codec: TOPK ratio: 0.1 links: ALL }", ""),
         (
             'exchange: CGDP cgdp_param { chunk_size: 3 choice: "c" }',
             "cgdp_param { choice } has no effect with chunk_size: nothing is searched",

@@ -102,12 +102,14 @@ def train(
     resume: str = "",
     signals: Callable[[int], SignalActions | None] = lambda rank: None,
     each: Callable[[Solver], object] = lambda solver: None,
+    hosts: Sequence[str] | None = None,
 ) -> Run:
     """Run ``solve`` on so many ranks.
 
     Args:
         signals: of each rank.
         each: called with each rank's solver before it starts.
+        hosts: of each rank; by default all are on one.
     """
     handler = FirstRank()
     logger = logging.getLogger("bpt")
@@ -123,7 +125,7 @@ def train(
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        iterations = run_ranks(ranks, run)
+        iterations = run_ranks(ranks, run, hosts=hosts)
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

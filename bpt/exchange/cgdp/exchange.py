@@ -53,7 +53,9 @@ class Cgdp(Exchange):
             for bucket in group:
                 parameters.setdefault(bucket.comm, []).extend(bucket.parameters)
         wires = {bucket.comm: bucket.wire for group in self.buckets for bucket in group}
-        self._sums = {comm: HostSum(of_it, comm, self.device, wires[comm]) for comm, of_it in parameters.items()}
+        self._sums = {
+            comm: HostSum(of_it, comm, self.device, wires[comm], self.codec) for comm, of_it in parameters.items()
+        }
         self.timed = False
         self._turn = 1  # the iteration, from 1: a flag that is set to it belongs to it
         self._computing = computing_stream(self.device)
@@ -79,7 +81,10 @@ class Cgdp(Exchange):
         return d2h, host, new_stream(CPU, "between hosts"), h2d
 
     def _cut(self) -> list[list[Piece]]:
-        return [[self._sums[b.comm].piece(b.parameters, b.label) for b in group] for group in self.buckets]
+        def piece(bucket: Bucket) -> Piece:
+            return self._sums[bucket.comm].piece(bucket.parameters, bucket.label, tuple(bucket.elements))
+
+        return [[piece(bucket) for bucket in group] for group in self.buckets]
 
     def updates(self, bucket: Bucket) -> bool:
         return True

@@ -14,6 +14,8 @@ from bpt.comm.window import Window
 from bpt.device import pin
 from bpt.errors import RunError
 from bpt.exchange.cgdp.areas import ALIGNMENT, Copies, GuardedArea, Layout, Run, tensor_of
+from bpt.exchange.codec.base import Codec
+from bpt.exchange.transport.transport import LIBRARY
 
 SLICE = 2**14  # elements that are worth a rank's attention of their own
 
@@ -28,6 +30,7 @@ class Piece:
         runs: where they stand in an area.
         slot: of the flags that tell how far it is; no other piece has it at the same time.
         name: of its parameters, for the tables.
+        names: of each.
     """
 
     sum: HostSum
@@ -35,6 +38,7 @@ class Piece:
     runs: tuple[Run, ...]
     slot: int
     name: str
+    names: tuple[str, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -58,6 +62,7 @@ class HostSum:
         comm: used by nobody else.
         device: where the gradients are.
         dtype: of the sums; by default those of the parameters.
+        codec: sums over hosts; ``None``: the library does.
     """
 
     _ARRIVED, _SUMMED, _TOTAL = range(3)
@@ -68,7 +73,9 @@ class HostSum:
         comm: Communicator,
         device: torch.device,
         dtype: torch.dtype | None = None,
+        codec: Codec | None = None,
     ) -> None:
+        self._codec = codec
         self.layout = Layout(parameters, dtype)
         self._slots = {id(parameter): slot for slot, parameter in enumerate(parameters)}
         self.host = comm.Split_type_shared()
@@ -93,10 +100,10 @@ class HostSum:
         self._unpin = [pin(mine, device), pin(self._total, device)] if self._has_total else [pin(mine, device)]
         self.area = GuardedArea(mine, self.layout)
 
-    def piece(self, parameters: Sequence[nn.Parameter], name: str) -> Piece:
+    def piece(self, parameters: Sequence[nn.Parameter], name: str, names: tuple[str, ...] = ()) -> Piece:
         """The gradients of ``parameters`` as one piece."""
         slot = min(self._slots[id(parameter)] for parameter in parameters)
-        return Piece(self, tuple(parameters), self.layout.runs(parameters), slot, name)
+        return Piece(self, tuple(parameters), self.layout.runs(parameters), slot, name, names)
 
     def accumulate(self, piece: Piece, copies: Copies, turn: int) -> None:
         """Sum this rank's slice of ``piece`` when all ranks' gradients have arrived (the paper's callback, B-3-1)."""
@@ -112,8 +119,12 @@ class HostSum:
     def reduce(self, piece: Piece, turn: int) -> None:
         """Sum ``piece`` over all hosts; the leaders do."""
         self._await(self._SUMMED, piece, turn)
-        for start, stop in piece.runs:
-            self.leaders.Allreduce(self._total[start:stop].numpy())
+        if self._codec:
+            totals = (self.layout.view(self._total, parameter) for parameter in piece.parameters)
+            self._codec.sum(dict(zip(piece.names, totals, strict=True)), self.leaders, LIBRARY)
+        else:
+            for start, stop in piece.runs:
+                self.leaders.Allreduce(self._total[start:stop].numpy())
         self._tell(self._TOTAL, piece, turn)
 
     def totals(self, piece: Piece, turn: int) -> list[Tensor]:

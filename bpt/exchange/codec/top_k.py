@@ -1,0 +1,54 @@
+"""TOPK: of each message the numbers of largest magnitude, with their places (Stich et al. 2018; Lin et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bpt.exchange.codec.base import CODECS
+from bpt.exchange.codec.feedback import Feedback
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import CompressionSpec
+
+PLACE = torch.int32
+
+
+class Largest:
+    """The k = ⌈ratio · n⌉ largest of n numbers: first these, then their places, ascending; see Code.
+
+    Args:
+        ratio: above 0, and 1 at most.
+    """
+
+    def __init__(self, ratio: float) -> None:
+        self._ratio = ratio
+
+    def size(self, like: Tensor) -> int:
+        return self._count(like) * (like.element_size() + PLACE.itemsize)
+
+    def encode(self, values: Tensor) -> Tensor:
+        found = torch.topk(values.abs(), self._count(values), sorted=False).indices
+        places = found.sort().values
+        return torch.cat([values[places].view(torch.uint8), places.to(PLACE).view(torch.uint8)])
+
+    def decode(self, code: Tensor, like: Tensor) -> Tensor:
+        split = self._count(like) * like.element_size()
+        numbers, places = code[:split].clone(), code[split:].clone()  # where numbers of their size may lie
+        decoded = torch.zeros_like(like)
+        decoded[places.view(PLACE).long()] = numbers.view(like.dtype)
+        return decoded
+
+    def _count(self, like: Tensor) -> int:
+        return math.ceil(round(self._ratio * like.numel(), 6))  # float32's 0.01 is a little less
+
+
+@CODECS.register("TOPK")
+class TopK(Feedback):
+    """The largest parts of gradients; all others wait until they are large enough."""
+
+    def __init__(self, param: CompressionSpec) -> None:
+        super().__init__(Largest(param.ratio))
