@@ -57,6 +57,10 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     "DetectionOutputParameter": dict.fromkeys(
         ("save_output_param", "visualize", "visualize_threshold", "save_file"), "what is found is in the top"
     ),
+    "RegionLossParameter": {
+        "side": "the feature map tells how many cells there are",
+        **dict.fromkeys(("jitter", "random", "absolute"), "they are for darknet's data"),
+    },
     "DataParameter": {"threads": _READING, "parser_threads": _READING, "cache": _READING, "precache": _READING},
 }
 """Fields without a meaning here, by their message, and why that is right. ``engine`` inside of a layer's settings is
@@ -76,6 +80,12 @@ REFUSED: dict[str, dict[str, str]] = {
     "DetectionEvaluateParameter": dict.fromkeys(
         ("name_size_file", "resize_param"), "boxes are compared in parts of the image, where they overlap alike"
     ),
+    "NmsParameter": {"num_peak": "max_peaks and num_parts say how many peaks of which maps"},
+    "RegionLossParameter": {
+        "softmax": "classes have a softmax",
+        "softmax_tree": "classes stand side by side",
+        "class_map": "write labels as the net numbers its classes",
+    },
     "DropoutParameter": {
         "sample_weights_test": "Dropout passes all on when testing",
         "scale_train": "Dropout scales up in training",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from hypothesis import strategies as some
 
 from tests.gradient_checker import spaced
@@ -74,3 +75,30 @@ def _l1_loss(draw: some.DrawFn, kind: str) -> Case:
     ours, theirs = filled([shape] * 2)
     theirs = theirs + 2 / theirs.numel()  # half of what numbers lie apart: no difference is 0, where there is a kink
     return Case(body(kind, "l1_loss_param", **fields), (ours, theirs) if draw(flags) else (ours,))
+
+
+@cases("MarginInnerProduct")
+def _margin_inner_product(draw: some.DrawFn, kind: str) -> Case:
+    # Its weights, brought to length 1, go their own way.
+    shape = draw(shapes(least=2, largest=20))
+    margin = draw(some.sampled_from(["SINGLE", "DOUBLE", "TRIPLE", "QUADRUPLE"]))
+    text = body(kind, "margin_inner_product_param", num_output=3, type=margin, base=5, gamma=0.5, lambda_min=0.1)
+    wanted = draw(labels((shape[0],), 3))
+    return Case(text, (*filled([shape]), wanted), constant=(1,), tops=draw(some.integers(1, 2)), own_rule=True)
+
+
+@cases("RegionLoss")
+def _region_loss(draw: some.DrawFn, kind: str) -> Case:
+    # With rescore the overlap of a box is what is wanted of its confidence, which no diff goes back from.
+    images = draw(some.integers(1, 2))
+    fields = {
+        "num": 2,
+        "num_class": 2,
+        "biases": [0.7, 1.3, 1.9, 0.6],
+        "rescore": 0,
+        "bias_match": draw(some.integers(0, 1)),
+        "class_scale": draw(some.sampled_from([None, 2.0])),
+    }
+    boxes = torch.tensor([[1, 0.3, 0.6, 0.4, 0.3], [0, 0.8, 0.2, 0.2, 0.5], [0, 0, 0, 0, 0]], dtype=torch.float64)
+    text = body(kind, "region_loss_param", **fields)
+    return Case(text, (*filled([(images, 14, 2, 1)]), boxes.flatten().repeat(images, 1)), constant=(1,))

@@ -89,3 +89,28 @@ def _correlation(draw: some.DrawFn, kind: str) -> Case:
     }
     shape = (draw(some.integers(1, 2)), draw(some.integers(1, 2)), draw(some.integers(1, 6)), draw(some.integers(1, 6)))
     return Case(body(kind, "correlation_param", **fields), filled([shape] * 2))
+
+
+@cases("SpatialTransformer")
+def _spatial_transformer(draw: some.DrawFn, kind: str) -> Case:
+    # No place is led to the middle of a cell or the edge of its neighbours', where there are kinks.
+    shape = draw(features(draw(some.integers(1, 2))))
+    fields: dict[str, object] = {"theta_1_2": 0.0123} if draw(flags) else {}
+    if draw(flags):
+        fields |= {"output_H": draw(some.integers(1, 4)), "output_W": draw(some.integers(1, 4))}
+    theta = torch.tensor([0.713, 0.0937, 0.0631, -0.0833, 0.679, 0.0417], dtype=torch.float64)
+    if "theta_1_2" in fields:
+        theta = theta[[0, 2, 3, 4, 5]]
+    theta = theta + 0.01 * torch.arange(shape[0], dtype=torch.float64).unsqueeze(1)
+    return Case(body(kind, "st_param", **fields), (*filled([shape]), theta))
+
+
+@cases("ImResize")
+def _im_resize(draw: some.DrawFn, kind: str) -> Case:
+    shape = (draw(some.integers(1, 3)), 2, draw(some.integers(4, 6)), draw(some.integers(4, 6)))
+    fields = draw(
+        some.sampled_from(
+            [{"factor": 1.5, "scale_gap": 0.4}, {"target_spatial_width": 3, "target_spatial_height": 7, "scale_gap": 0}]
+        )
+    )
+    return Case(body(kind, "imresize_param", **fields), filled([shape]))

@@ -34,6 +34,7 @@ CASES_WITHOUT = {
         body("DetectionOutput", "detection_output_param", num_classes=2, code_type="CENTER_SIZE"),
         (BLOB.flatten()[:16].reshape(2, 8), _SCORES, _PRIORS),
     ),
+    "Nms": Case(body("Nms", "nms_param", num_parts=2, max_peaks=2, threshold=0.2), (BLOB[None].expand(2, 5, 3, 4),)),
     "PriorBox": Case(body("PriorBox", "prior_box_param", min_size=5, aspect_ratio=2), (_MAP, _IMAGES)),
     "Proposal": Case(
         body("Proposal", "proposal_param", feat_stride=4, anchor_base_size=4, anchor_scale=1, anchor_ratio=1),
@@ -50,6 +51,7 @@ WHY = {
     "BoxAnnotatorOHEM": "chooses labels",
     "DetectionEvaluate": "counts",
     "DetectionOutput": "gives what it has found",
+    "Nms": "chooses places",
     "PriorBox": "makes of shapes alone",
     "Proposal": "chooses boxes",
     "SegAccuracy": "counts",

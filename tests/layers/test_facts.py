@@ -59,6 +59,8 @@ NOT_BY_SAMPLE = {
     "SPP": DRAWS,
     "Silence": "it makes nothing",
     "HDF5Output": "it writes samples in their order",
+    "ImResize": "its samples are scales of one image",
+    "MarginInnerProduct": "it brings its weights to length 1",
     **dict.fromkeys(
         ("BoxAnnotatorOHEM", "PSROIPooling", "Proposal", "ROIAlign", "ROIPooling"), "its regions are of any images"
     ),

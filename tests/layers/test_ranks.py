@@ -45,6 +45,7 @@ MORE = {
     "cells": Case('type: "Reorg" reorg_param { stride: 2 reverse: true }'),
     "axes": Case('type: "Transpose" transpose_param { dim: 0 dim: 2 dim: 3 dim: 1 }'),
     "triplets": Case('type: "TripletLoss"', blobs=3),
+    "peaks": Case('type: "Nms" nms_param { num_parts: 3 max_peaks: 2 threshold: 0.3 }'),
     "pixels": Case('type: "SegAccuracy" seg_accuracy_param { ignore_label: 1 output_label: 2 }', labels=True, tops=2),
     "segnet's bn": Case('type: "BN" bn_param { bn_mode: LEARN }'),
     "pspnet's bn": Case('type: "BN" bn_param { frozen: false }'),
@@ -473,6 +474,8 @@ def test_every_layer_type_has_been_here() -> None:
     seen |= {"CenterLoss", "Crop"}
     seen |= {"BoxAnnotatorOHEM", "PSROIPooling", "Proposal", "ROIAlign", "ROIPooling"}  # regions keep a batch together
     seen |= {"Crop", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate"}
+    seen |= {"MarginInnerProduct", "RegionLoss", "SpatialTransformer"}  # test_forks_heads.py has their ranks
+    seen |= {"ImResize"}  # its samples are scales of one image
     seen |= {"ConvolutionDepthwise"}  # a DepthwiseConvolution, but for its settings
     seen |= {"PriorBox"}  # it makes of shapes alone, the same for all samples
     seen |= {"Embed"}  # test_embed.py has its ranks: its bottom gets no diff
