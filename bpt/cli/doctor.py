@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, add_gpu, add_solver, add_state, add_weights, plan_of, weights_of
@@ -21,6 +22,7 @@ written. Give it the flags that bpt train will get. Nothing is trained, and noth
   mpirun -n 4 bpt doctor
   mpirun -n 4 bpt doctor --solver prototxt/lenet/solver.prototxt
   bpt doctor --data train_lmdb                                      # is it what was written?
+  mpirun -n 4 bpt doctor --solver S --cluster nodes.prototxt        # then bpt plan --solver S --auto --cluster …
 
 Each finding is "ok", a "note" (good to know), a "warning" (works, but not well) or a "PROBLEM" (will not work), with
 what to do behind the arrow. Without mpirun it examines this one process.
@@ -48,12 +50,19 @@ def add_arguments(parser: Parser) -> None:
         "files; with --solver also a stale lock and half-written snapshots under snapshot_prefix",
         action="store_true",
     )
+    parser.flag(
+        "cluster",
+        "with --solver: time some iterations and links of all ranks, and write their nodes to this file, for bpt plan "
+        "and bpt simulate",
+        metavar="FILE",
+        default="",
+    )
     add_gpu(parser, default="what solver_mode says, if it is set, else the CPU")
     add_state(parser)
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    for flag in ("set", "snapshot", "weights", "level", "stage"):
+    for flag in ("set", "snapshot", "weights", "level", "stage", "cluster"):
         if getattr(arguments, flag) and not arguments.solver:
             raise UsageError(f"--{flag} goes with --solver")
     if arguments.snapshot and arguments.weights:
@@ -65,9 +74,14 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.doctor.examine import Wanted, examine
 
+    if arguments.cluster:
+        from bpt.proto.atomic import check_place
+        from bpt.runtime.agreement import outcome_of_first
+
+        outcome_of_first(job.world, None if job.world.rank else partial(check_place, arguments.cluster))
     data = None if arguments.data is None else tuple(arguments.data)
     read = (lambda: plan_of(arguments)) if arguments.solver else None
-    wanted = Wanted(read, arguments.gpu, arguments.snapshot, data, arguments.clean)
+    wanted = Wanted(read, arguments.gpu, arguments.snapshot, data, arguments.clean, arguments.cluster)
     report = examine(job, wanted, lambda line: print(line, flush=True))
     if report.wrong is not None:
         raise report.wrong

@@ -13,6 +13,7 @@ import torch
 from bpt.comm.base import Communicator
 from bpt.commands.job import Job
 from bpt.device import CPU
+from bpt.doctor.cluster import describe_cluster
 from bpt.doctor.files import check_inputs, check_snapshots, inputs_of, look_at
 from bpt.doctor.findings import Attempt, Kind, Ranks, Section, attempt, count_of, note, problem, summary
 from bpt.doctor.hosts import check_hosts
@@ -87,6 +88,7 @@ class Wanted:
         resume: a solver state to go on from, or "auto"; empty: the run starts anew.
         data: places of data to verify; empty: those of the run. ``None``: data are not verified.
         clean: whether what dead jobs have left is removed.
+        cluster: a file that is to describe the job's nodes, for ``bpt plan``; empty: they are not measured.
     """
 
     read: Callable[[], RunPlan] | None = None
@@ -94,6 +96,7 @@ class Wanted:
     resume: str = ""
     data: tuple[str, ...] | None = None
     clean: bool = False
+    cluster: str = ""
 
 
 @dataclass
@@ -232,6 +235,9 @@ class _Examination:
             self._add(checked.section, checked.wrong)
         with self._patience.during("Snapshots"):
             self._add(check_snapshots(ranks, solver, checked.snapshot))
+        if self._wanted.cluster and not self._report.problems:
+            with self._patience.during("Cluster"):
+                self._add(describe_cluster(ranks, solver, device, self._wanted.cluster))
 
     def _resume(self, texts: Texts) -> str:
         """The solver state that the run goes on from, as rank 0 finds it."""

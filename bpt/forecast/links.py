@@ -7,7 +7,8 @@ A message takes its latency and its bytes over the bandwidth. A collective takes
     TREE        log2 P steps of n bytes towards the root, and as many back with the weights
     CGDP        the sum within each host, and an all-reduce over the hosts (Le et al., 2018, section 3.1)
 
-Ranks stand in the order of the nodes, so a ring crosses each node's link once each way.
+Ranks stand in the order of the nodes, so a ring crosses each node's link once each way: its hops are between
+neighbours, and all of them share what a cluster's nodes have together.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Links:
 
     Attributes:
         hosts: (ranks,) the node of each.
-        latency, bandwidth: (nodes,) of their links, seconds one way and bytes a second.
+        latency, bandwidth: (nodes,) of their own links, seconds one way and bytes a second.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -40,11 +41,22 @@ class Links:
         self.latency = np.array([node.latency for node in cluster.nodes])
         self.bandwidth = np.array([node.bandwidth for node in cluster.nodes])
         self.within = cluster.within
+        self._shared = cluster.shared
+        # Links by pair: (names, names); NaN where the nodes' own links say it, as for all that have no such link.
+        names = {name: 0 for link in cluster.links for name in (link.one, link.other)}
+        names = {name: place for place, name in enumerate(names, start=1)}
+        self._names = np.array([names.get(node.name, 0) for node in cluster.nodes]) if names else None
+        self._pairs = np.full((2, len(names) + 1, len(names) + 1), np.nan)
+        for link in cluster.links:
+            one, other = names[link.one], names[link.other]
+            self._pairs[:, one, other] = self._pairs[:, other, one] = link.latency, link.bandwidth
 
     def seconds(self, senders: NDArray[np.int64], receivers: NDArray[np.int64], nbytes: Floats) -> Floats:
         """(k,) what messages of ``nbytes`` (k,) take from each of ``senders`` (k,) to its receiver."""
         a, b = self.hosts[senders], self.hosts[receivers]
-        across = self.latency[a] + self.latency[b] + nbytes / np.minimum(self.bandwidth[a], self.bandwidth[b])
+        latency, bandwidth = self._between(a, b)
+        bandwidth = np.minimum(bandwidth, self._shared / max(int((a != b).sum()), 1))
+        across = latency + nbytes / bandwidth
         found: Floats = np.where(a == b, self.within.latency + nbytes / self.within.bandwidth, across)
         return found
 
@@ -52,14 +64,32 @@ class Links:
         """Ranks that have a collective together."""
         numbers, counts = np.unique(self.hosts[np.asarray(ranks)], return_counts=True)
         several, shared = len(numbers) > 1, int(counts.max()) > 1
-        latencies = sorted(self.latency[numbers])[-2:]
         return Group(
             len(ranks),
             len(numbers),
             int(counts.max()),
-            (sum(latencies) if several else 0.0, float(self.bandwidth[numbers].min()) if several else math.inf),
+            self._slowest_hop(numbers) if several else (0.0, math.inf),
             (self.within.latency, self.within.bandwidth) if shared else (0.0, math.inf),
         )
+
+    def _slowest_hop(self, nodes: NDArray[np.int64]) -> tuple[float, float]:
+        """Latency and bandwidth of a ring's hops, each at its worst."""
+        if self._names is None:  # whatever the order
+            latency, bandwidth = sum(sorted(self.latency[nodes])[-2:]), self.bandwidth[nodes].min()
+        else:
+            latencies, bandwidths = self._between(nodes, np.roll(nodes, -1))
+            latency, bandwidth = latencies.max(), bandwidths.min()
+        return float(latency), min(float(bandwidth), self._shared / len(nodes))
+
+    def _between(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """(k,) latency and bandwidth between each node of ``one`` (k,) and its ``other``."""
+        latency: Floats = self.latency[one] + self.latency[other]
+        bandwidth: Floats = np.minimum(self.bandwidth[one], self.bandwidth[other])
+        if self._names is None:
+            return latency, bandwidth
+        own = self._pairs[:, self._names[one], self._names[other]]
+        given = ~np.isnan(own[0])
+        return np.where(given, own[0], latency), np.where(given, own[1], bandwidth)
 
 
 @dataclass(frozen=True)

@@ -226,9 +226,3 @@ def _is_plain(plan: RunPlan) -> bool:
     parallel = plan.parallel_param
     chosen = parallel.exchange, parallel.balance
     return parallel.replica_ranks == 1 and chosen == (_Parallel.ALLREDUCE, _Parallel.UNIFORM)
-
-
-def with_links(cluster: Cluster, factor: float) -> Cluster:
-    """The same with links between its nodes that are so many times as fast."""
-    nodes = tuple(replace(node, bandwidth=node.bandwidth * factor) for node in cluster.nodes)
-    return replace(cluster, nodes=nodes)

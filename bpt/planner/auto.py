@@ -10,7 +10,7 @@ import numpy as np
 
 from bpt.errors import UsageError
 from bpt.forecast.forecast import Forecast, forecast
-from bpt.forecast.search import Found, search, with_links
+from bpt.forecast.search import Found, search
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape
 from bpt.plan.chosen import text_of
@@ -159,7 +159,7 @@ def _other_links(what: Subject, best: Forecast) -> Iterator[str]:
     if len(what.cluster.nodes) == 1 or not np.isfinite([node.bandwidth for node in what.cluster.nodes]).all():
         return
     for factor, words in LINKS:
-        other = search(what.plan, what.costs, with_links(what.cluster, factor), 1).best[0]
+        other = search(what.plan, what.costs, what.cluster.faster(factor), 1).best[0]
         same = text_of(other.plan) == text_of(best.plan)
         choice = "the same plan" if same else text_of(other.plan)
         yield f"With links {words}: {choice}, {milliseconds(other.seconds)} ms"

@@ -1,15 +1,18 @@
-"""Reads a cluster: a ClusterParameter in text format, as ``bpt simulate`` and ``bpt plan`` take it."""
+"""Reads and writes a cluster: a ClusterParameter in text format, as ``bpt simulate`` and ``bpt plan`` take it."""
 
 from __future__ import annotations
 
 import math
 import random
+from collections import Counter
+
+from google.protobuf.message import Message
 
 from bpt.errors import PrototxtError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.parse import ParsedText
-from bpt.proto.text import read_text
-from bpt.schedule.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, Server, Within, alike
+from bpt.proto.text import read_text, to_text
+from bpt.schedule.cluster import NEVER, WITHOUT_LIMIT, Cluster, Node, NodeLink, Server, Within, alike
 
 _MBIT = 1e6 / 8  # bytes
 _MB = 1e6
@@ -42,6 +45,8 @@ class ClusterSource:
             self._check_number(("server", field), self.param.server, field)
         for field in ("latency", "bandwidth"):
             self._check_number(("within", field), self.param.within, field)
+        self._check_number(("shared_bandwidth",), self.param, "shared_bandwidth")
+        self._check_links()
 
     @property
     def path(self) -> str:
@@ -97,6 +102,11 @@ class ClusterSource:
             ),
             colocated,
             Within(self.param.within.latency, self.param.within.bandwidth * _MBIT or WITHOUT_LIMIT),
+            tuple(
+                NodeLink(link.one, link.other, link.latency, link.bandwidth * _MBIT or WITHOUT_LIMIT)
+                for link in self.param.link
+            ),
+            self.param.shared_bandwidth * _MBIT or WITHOUT_LIMIT,
         )
 
     def _check_node(self, index: int) -> None:
@@ -124,10 +134,32 @@ class ClusterSource:
             self._check_number((*where, "at"), change, "at")
             self._check_number((*where, "factor"), change, "factor", above_zero=True)
 
+    def _check_links(self) -> None:
+        nodes: Counter[str] = Counter()
+        for param in self.param.node:
+            nodes[param.name] += param.count
+        seen = set()
+        for index, link in enumerate(self.param.link):
+            for field, name in (("one", link.one), ("other", link.other)):
+                if not name or name not in nodes:
+                    message = (
+                        f'{field}: no node has the name "{name}"' if name else f"a link needs {field}: a node's name"
+                    )
+                    raise self._error(message, "link", index, *([field] if name else []))
+            pair = frozenset((link.one, link.other))
+            if pair in seen:
+                raise self._error(f'the link between "{link.one}" and "{link.other}" is given twice', "link", index)
+            if len(pair) == 1 and nodes[link.one] == 1:
+                message = f'there is one node "{link.one}"; what lies between its ranks is within {{ }}'
+                raise self._error(message, "link", index)
+            seen.add(pair)
+            for field in ("latency", "bandwidth"):
+                self._check_number(("link", index, field), link, field)
+
     def _check_number(
         self,
         where: _Path,
-        param: pb.NodeParameter | pb.SpeedChange | pb.ServerParameter | pb.WithinParameter,
+        param: Message,
         field: str,
         above_zero: bool = False,
     ) -> None:
@@ -138,3 +170,29 @@ class ClusterSource:
 
     def _error(self, message: str, *where: str | int) -> PrototxtError:
         return PrototxtError(message, self._parsed.origin(*where))
+
+
+def cluster_text(cluster: Cluster) -> str:
+    """The nodes, and what lies between them and their ranks, as text that ``ClusterSource`` reads, to 4 digits."""
+    param = pb.ClusterParameter()
+    for node in cluster.nodes:
+        of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
+        _set(of_node, cores=node.cores, overhead=node.overhead, memory=node.memory / _MIB)
+        _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT)
+    for link in cluster.links:
+        of_link = param.link.add(one=link.one, other=link.other)
+        _set(of_link, latency=link.latency, bandwidth=link.bandwidth / _MBIT)
+    _set(param.within, latency=cluster.within.latency, bandwidth=cluster.within.bandwidth / _MBIT)
+    _set(param, shared_bandwidth=cluster.shared / _MBIT)
+    return to_text(param)
+
+
+def _set(param: Message, **values: float) -> None:
+    """Those that limit something."""
+    for field, value in values.items():
+        if value and math.isfinite(value):
+            setattr(param, field, value if isinstance(value, int) else _rounded(value))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

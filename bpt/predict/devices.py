@@ -42,7 +42,8 @@ def devices_of(plan: RunPlan, graph: LayerGraph, stages: int) -> tuple[tuple[Dev
 
     Of a cluster count name, speed (as ``bpt simulate`` draws it, if there is a spread; at the start, if there are
     changes), memory, capacity and link. The one link that stands for all is the worst: the two largest latencies one
-    behind the other, and the least bandwidth. Of a profile count the samples a second at the batch size of the net.
+    behind the other, or that of a link by pair, and the least bandwidth. Of a profile count the samples a second at the
+    batch size of the net.
     Samples are those of whole iterations, so their work includes the update's, where it was measured.
 
     Raises:
@@ -128,12 +129,15 @@ def _of_profile(path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device
 
 def _of_cluster(plan: RunPlan, path: str, graph: LayerGraph, work: float) -> tuple[tuple[Device, ...], Link]:
     described, batch = ClusterSource(path), batch_of(graph)
-    nodes = described.cluster(TRAINING * graph.flops / batch, max(plan.random_seed, 0)).nodes
+    cluster = described.cluster(TRAINING * graph.flops / batch, max(plan.random_seed, 0))
+    nodes = cluster.nodes
     devices = tuple(
         Device(name, node.speed * work / batch, node.memory, node.capacity)
         for name, node in zip(_names(nodes), nodes, strict=True)
     )
-    return devices, Link(sum(sorted(node.latency for node in nodes)[-2:]), min(node.bandwidth for node in nodes))
+    latencies = sum(sorted(node.latency for node in nodes)[-2:]), *(link.latency for link in cluster.links)
+    bandwidths = *(node.bandwidth for node in nodes), *(link.bandwidth for link in cluster.links)
+    return devices, Link(max(latencies), min(bandwidths))
 
 
 def _names(nodes: Sequence[Node]) -> list[str]:

@@ -1141,14 +1141,30 @@ class InnerParameter(_message.Message):
     def __init__(self, engine: _Optional[_Union[InnerParameter.Engine, str]] = ..., num_threads: _Optional[int] = ...) -> None: ...
 
 class ClusterParameter(_message.Message):
-    __slots__ = ("node", "server", "within")
+    __slots__ = ("node", "server", "within", "link", "shared_bandwidth")
     NODE_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     WITHIN_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    SHARED_BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     node: _containers.RepeatedCompositeFieldContainer[NodeParameter]
     server: ServerParameter
     within: WithinParameter
-    def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ..., within: _Optional[_Union[WithinParameter, _Mapping]] = ...) -> None: ...
+    link: _containers.RepeatedCompositeFieldContainer[LinkParameter]
+    shared_bandwidth: float
+    def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ..., within: _Optional[_Union[WithinParameter, _Mapping]] = ..., link: _Optional[_Iterable[_Union[LinkParameter, _Mapping]]] = ..., shared_bandwidth: _Optional[float] = ...) -> None: ...
+
+class LinkParameter(_message.Message):
+    __slots__ = ("one", "other", "latency", "bandwidth")
+    ONE_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
+    one: str
+    other: str
+    latency: float
+    bandwidth: float
+    def __init__(self, one: _Optional[str] = ..., other: _Optional[str] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ...) -> None: ...
 
 class NodeParameter(_message.Message):
     __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 NEVER = math.inf
 WITHOUT_LIMIT = math.inf
@@ -81,6 +82,20 @@ class Within:
 
 
 @dataclass(frozen=True)
+class NodeLink:
+    """What lies between each node named ``one`` and each named ``other``, both ways; in place of what their own links
+    say. ``latency`` in seconds, ``bandwidth`` in bytes a second."""
+
+    one: str
+    other: str
+    latency: float = 0.0
+    bandwidth: float = WITHOUT_LIMIT
+
+
+_Link = TypeVar("_Link", Node, Within, NodeLink)
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Nodes and the server.
 
@@ -88,17 +103,39 @@ class Cluster:
         nodes: m of them; node j is worker j of the schedule.
         colocated: worker 0 is in the server's process, so that nothing travels between them.
         within: what lies between two ranks of a node.
+        links: between pairs, or classes, of nodes, for ranks that go in step.
+        shared: bytes a second that all messages between nodes have together, while several travel at once.
     """
 
     nodes: tuple[Node, ...]
     server: Server = Server()
     colocated: bool = False
     within: Within = Within()
+    links: tuple[NodeLink, ...] = ()
+    shared: float = WITHOUT_LIMIT
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:
         """The number of the node of each rank, in order."""
         return tuple(number for number, node in enumerate(self.nodes) for _ in range(node.ranks))
+
+    def faster(self, bandwidth: float, latency: float = 1.0, within: bool = False) -> Cluster:
+        """The same with so many times the bandwidth between nodes, and so many times as short a latency.
+
+        Args:
+            within: also between ranks of a node.
+        """
+
+        def link(of: _Link) -> _Link:
+            return replace(of, latency=of.latency / latency, bandwidth=of.bandwidth * bandwidth)
+
+        return replace(
+            self,
+            nodes=tuple(link(node) for node in self.nodes),
+            within=link(self.within) if within else self.within,
+            links=tuple(link(each) for each in self.links),
+            shared=self.shared * bandwidth,
+        )
 
     @property
     def frequencies(self) -> list[float]:

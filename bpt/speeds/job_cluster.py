@@ -19,13 +19,14 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.layers.base import batch_of
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
-from bpt.schedule.cluster import WITHOUT_LIMIT, Cluster, Node, Within
-from bpt.speeds.links import Measured, measure
+from bpt.schedule.cluster import WITHOUT_LIMIT, Cluster, Node, NodeLink, Within
+from bpt.speeds.links import Link, Measured, measure
 from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
 _FEWEST, _MOST = 2, 7  # iterations of it, after one that does not count
 _LINKS = 0.5  # seconds for all links
+OTHERWISE = 1.25  # a link between hosts that is so many times as fast as their nodes say, or as slow, is told by itself
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,28 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
             )
         )
         first += number
-    return Cluster(tuple(nodes), within=_within(hosts, links))
+    return Cluster(tuple(nodes), within=_within(hosts, links), links=_by_pair(hosts, nodes, links), shared=links.shared)
+
+
+def _by_pair(hosts: Sequence[str], nodes: Sequence[Node], links: Measured) -> tuple[NodeLink, ...]:
+    """What was measured between hosts, where their nodes' own links say something else."""
+    named, found = {node.name: node for node in nodes}, dict[tuple[str, str], list[Link]]()
+    for link in links.links:
+        one, other = sorted((hosts[link.one], hosts[link.other]))
+        if one != other:
+            found.setdefault((one, other), []).append(link)
+    by_pair = []
+    for (one, other), measured in found.items():
+        latency, bandwidth = median(link.latency for link in measured), max(link.bandwidth for link in measured)
+        a, b = named[one], named[other]
+        expected = a.latency + b.latency, min(a.bandwidth, b.bandwidth)
+        if max(_apart(latency, expected[0]), _apart(bandwidth, expected[1])) > OTHERWISE:
+            by_pair.append(NodeLink(one, other, latency, bandwidth))
+    return tuple(by_pair)
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one / other, other / one)
 
 
 def _within(hosts: Sequence[str], links: Measured) -> Within:

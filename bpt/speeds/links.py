@@ -1,4 +1,4 @@
-"""How fast messages travel between ranks: ping-pong between pairs, and an Allreduce of all.
+"""How fast messages travel between ranks: ping-pong between pairs, alone and at once, and an Allreduce of all.
 
 Latency is half the median time of a round trip of 8 bytes. Bandwidth is that of larger messages, of a size that
 takes a part of the pair's time, there and back.
@@ -6,6 +6,7 @@ takes a part of the pair's time, there and back.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ SECONDS = 1.5  # for all pairs together
 _PAIR = 0.3  # seconds for a pair at most
 _FEW = 4  # so many ranks are measured each with each
 _SMALL, _FIRST, _LARGEST = 8, 2**16, 2**23  # bytes of messages
+_AS_ALONE = 0.8  # a pair has that part of its bandwidth at least while others send, if they do not hinder it
 ALLREDUCE = 4 * 10**6  # bytes, of float32
 
 
@@ -36,10 +38,17 @@ class Link:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured; ``allreduce`` is the seconds that summing one byte over all ranks takes, of many."""
+    """What was measured.
+
+    Attributes:
+        allreduce: seconds that summing one byte over all ranks takes, of many.
+        shared: bytes a second that pairs of hosts have together while all send at once; infinite: each has as much as
+            alone, or there are fewer than four hosts.
+    """
 
     links: tuple[Link, ...]
     allreduce: float
+    shared: float = math.inf
 
 
 def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS) -> Measured:
@@ -57,7 +66,8 @@ def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS)
         elif world.rank == other:
             _pong(world, one)
     found = sorted((link for links in world.allgather(own) for link in links), key=lambda link: (link.one, link.other))
-    return Measured(tuple(found), _time_allreduce(world) if world.size > 1 else 0.0)
+    shared = _shared(world, [ranks[0] for ranks in members(hosts).values()], min(_PAIR, seconds))
+    return Measured(tuple(found), _time_allreduce(world) if world.size > 1 else 0.0, shared)
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[int, int]]:
@@ -77,6 +87,34 @@ def members(hosts: Sequence[str]) -> dict[str, list[int]]:
     for rank, host in enumerate(hosts):
         found.setdefault(host, []).append(rank)
     return found
+
+
+def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
+    """See ``Measured``: two pairs of ``heads`` alone, then all pairs at once, in which nobody is twice."""
+    disjoint = list(zip(heads[::2], heads[1::2], strict=False))
+    if len(disjoint) < 2:
+        return math.inf
+    alone = [_bandwidths(world, [pair], seconds) for pair in disjoint[:2]]
+    together = _bandwidths(world, disjoint, seconds)
+    return shared_by(together, [bandwidth for (bandwidth,) in alone])
+
+
+def shared_by(together: Sequence[float], alone: Sequence[float]) -> float:
+    """What pairs have together, from the bandwidth of each at once with the others, and of some alone."""
+    lacks = statistics.fmean(together) < _AS_ALONE * statistics.fmean(alone)
+    return math.fsum(together) if lacks else math.inf
+
+
+def _bandwidths(world: Communicator, chosen: Sequence[tuple[int, int]], seconds: float) -> list[float]:
+    """Bytes a second of each of some pairs, all at once; a collective call."""
+    world.Barrier()
+    own = None
+    for one, other in chosen:
+        if world.rank == one:
+            own = _ping(world, other, seconds)[1]
+        elif world.rank == other:
+            _pong(world, one)
+    return [found for found in world.allgather(own) if found is not None]
 
 
 def _ping(comm: Communicator, other: int, seconds: float) -> tuple[float, float]:

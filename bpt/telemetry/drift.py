@@ -16,7 +16,7 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.chosen import change_of
 from bpt.plan.spec import RunPlan
 from bpt.predict.costs import Costs
-from bpt.schedule.cluster import Cluster, Within
+from bpt.schedule.cluster import Cluster
 from bpt.telemetry.rank_loads import Load, Predicted, as_ms
 
 THRESHOLD = 1.2  # times as long, or as short, as predicted: from there on it is told
@@ -158,18 +158,12 @@ class Drift:
         least, most = 1 / FASTEST, FASTEST
         for _ in range(HALVINGS):
             middle = float((least * most) ** 0.5)
-            if forecast(basis.plan, basis.costs, _with_faster_links(cluster, middle)).exposed > exchange:
+            if forecast(basis.plan, basis.costs, cluster.faster(middle, middle, within=True)).exposed > exchange:
                 least = middle
             else:
                 most = middle
-        return _with_faster_links(cluster, float((least * most) ** 0.5))
-
-
-def _with_faster_links(cluster: Cluster, factor: float) -> Cluster:
-    """The same with links, between nodes and on them, that are so many times as fast."""
-    nodes = (replace(node, latency=node.latency / factor, bandwidth=node.bandwidth * factor) for node in cluster.nodes)
-    within = Within(cluster.within.latency / factor, cluster.within.bandwidth * factor)
-    return replace(cluster, nodes=tuple(nodes), within=within)
+        middle = float((least * most) ** 0.5)
+        return cluster.faster(middle, middle, within=True)
 
 
 def _apart(one: float, other: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from bpt.forecast.links import Links
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.cluster import Cluster, Node, Within
+from bpt.schedule.cluster import Cluster, Node, NodeLink, Within
 
 RING, TREE, CGDP, ALLREDUCE = (getattr(pb.ParallelParameter, name) for name in ("RING", "TREE", "CGDP", "ALLREDUCE"))
 FOUR = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4))
@@ -52,3 +52,28 @@ def test_messages_from_one_to_one() -> None:
 def test_a_rank_alone_sends_nothing() -> None:
     assert FOUR.group([2]).summed(RING, 400) == 0
     assert FOUR.group([2]).travelling(RING, 400) == (0, 0)
+
+
+def test_links_by_pair_and_what_all_share() -> None:
+    """Of four nodes a, a, b, b those of one name are near each other; a ring has two hops of either kind."""
+    nodes = tuple(Node(name, 1.0, latency=0.05, bandwidth=100) for name in "aabb")
+    near = (NodeLink("a", "a", 0.01, 1000), NodeLink("b", "b", 0.02, 500))
+    links = Links(Cluster(nodes, links=near))
+    ends = np.array([0, 3, 1]), np.array([1, 2, 2])
+    assert links.seconds(*ends, np.full(3, 100.0)).tolist() == pytest.approx([0.01 + 0.1, 0.02 + 0.2, 0.1 + 1.0])
+    assert links.group([0, 1]).summed(RING, 400) == pytest.approx(2 * (0.01 + 0.2))
+    assert links.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.1 + 1.0))
+    far = Links(Cluster(nodes, links=(*near, NodeLink("b", "a", 0.5, 10))))
+    assert far.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.5 + 10.0))
+    shared = Links(Cluster(nodes, links=near, shared=200))
+    assert shared.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.1 + 2.0))  # four hops at 50 each
+    assert shared.seconds(*ends, np.full(3, 100.0)).tolist() == pytest.approx([0.01 + 1.5, 0.02 + 1.5, 0.1 + 1.5])
+
+
+def test_faster_links() -> None:
+    cluster = Cluster((Node("a", 1.0, latency=0.2, bandwidth=100),), links=(NodeLink("a", "a", 0.4, 10),), shared=50)
+    found = cluster.faster(2, 4)
+    assert (found.nodes[0].latency, found.nodes[0].bandwidth, found.shared) == (0.05, 200, 100)
+    assert found.links == (NodeLink("a", "a", 0.1, 20),)
+    assert found.within == cluster.within
+    assert Cluster((), within=Within(0.2, 10)).faster(2, 4, within=True).within == Within(0.05, 20)

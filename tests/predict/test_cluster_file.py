@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from bpt.errors import PrototxtError
-from bpt.predict.cluster_file import ClusterSource
-from bpt.schedule.cluster import Cluster, Node, Server
+from bpt.predict.cluster_file import ClusterSource, cluster_text
+from bpt.schedule.cluster import Cluster, Node, NodeLink, Server, Within
 from tests.net_cases import PROTOTXT
 
+AB = 'node { name: "a" gflops: 1 count: 2 }\nnode { name: "b" gflops: 1 }\n'
 CLUSTERS = sorted((PROTOTXT / "clusters").glob("*.prototxt"))
 
 
@@ -34,6 +35,24 @@ def test_a_file_in_its_units(tmp_path: Path) -> None:
     a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20)
     expected = Cluster((a, a, Node("kind1", 500)), Server(0.02, 1e7, 5e6), colocated=True)
     assert source(tmp_path, text).cluster(6e6, 0, colocated=True) == expected
+
+
+def test_links_by_pair_and_class(tmp_path: Path) -> None:
+    text = f"""{AB}
+    link {{ one: "a" other: "a" bandwidth: 8000 }}
+    link {{ one: "a" other: "b" latency: 0.001 }}
+    shared_bandwidth: 80
+    """
+    found = source(tmp_path, text).cluster(1e9, 0)
+    assert found.links == (NodeLink("a", "a", 0.0, 1e9), NodeLink("a", "b", 0.001, math.inf))
+    assert found.shared == 1e7
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    nodes = Node("a", 41.5, latency=5e-5, bandwidth=1e6, overhead=0.25, ranks=2, cores=4, memory=2**30), Node("b", 10.0)
+    cluster = Cluster(nodes, within=Within(1e-6, 1e9), links=(NodeLink("a", "b", 0.5, 1e7),), shared=1e8)
+    assert source(tmp_path, cluster_text(cluster)).cluster(0, 0) == cluster
+    assert source(tmp_path, cluster_text(Cluster(nodes[1:]))).cluster(0, 0) == Cluster(nodes[1:])
 
 
 def test_zero_is_without_limit(tmp_path: Path) -> None:
@@ -83,6 +102,16 @@ def test_spread_is_drawn_from_the_seed_for_each_kind(tmp_path: Path) -> None:
         ("node { gflops: 1 change { at: 1 factor: 0 } }", "1:33", "factor is 0; it must be finite and above 0"),
         ("node { gflops: 1 change { at: -1 } }", "1:27", "at is -1; it must be finite and at least 0"),
         ("node { gflops: 1 }\nserver { update_rate: -1 }", "2:10", "update_rate is -1; it must be finite and at"),
+        ("node { gflops: 1 } shared_bandwidth: -1", "1:20", "shared_bandwidth is -1; it must be finite and at least 0"),
+        (AB + 'link { one: "a" }', "3:1", "a link needs other: a node's name"),
+        (AB + 'link { one: "a" other: "c" }', "3:17", 'other: no node has the name "c"'),
+        (AB + 'link { one: "b" other: "b" }', "3:1", 'there is one node "b"; what lies between its ranks is within'),
+        (
+            AB + 'link { one: "a" other: "b" }\nlink { one: "b" other: "a" }',
+            "4:1",
+            'the link between "b" and "a" is given',
+        ),
+        (AB + 'link { one: "a" other: "b" latency: -1 }', "3:28", "latency is -1; it must be finite and at least 0"),
         ("node { gflops: 1 } node { speed: 1 }", "1:27", 'NodeParameter has no field "speed"'),
     ],
 )

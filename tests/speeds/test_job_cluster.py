@@ -9,7 +9,7 @@ import pytest
 
 from bpt.comm.base import Communicator
 from bpt.device import CPU
-from bpt.schedule.cluster import Cluster, Within
+from bpt.schedule.cluster import Cluster, NodeLink, Within
 from bpt.speeds import job_cluster
 from bpt.speeds.job_cluster import RankSpeed, cluster_of, measured_cluster, speed_of
 from bpt.speeds.links import Link, Measured
@@ -41,6 +41,17 @@ def test_hosts_and_what_lies_between_them() -> None:
     assert {(node.latency, node.bandwidth) for node in (a, b)} == {(0.1, 50.0)}
     assert made.within == Within(0.01, 1000.0)
     assert made.hosts == (0, 0, 1)
+
+
+def test_a_pair_that_is_unlike_the_others_is_told() -> None:
+    """Between a and b it is near: all others say half of 0.1 s a node."""
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0)] * 4
+    far = [Link(one, other, 0.1, 100.0) for one, other in ((0, 2), (0, 3), (1, 2), (1, 3), (2, 3))]
+    links = (Link(0, 1, 0.01, 110.0), *far)
+    made = cluster_of("abcd", ranks, Measured(links, 0.5, shared=150.0))
+    assert made.shared == 150.0
+    assert [node.latency for node in made.nodes] == [0.05] * 4
+    assert made.links == (NodeLink("a", "b", 0.01, 110.0),)
 
 
 def test_one_host_has_what_an_allreduce_reaches() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from bpt.comm.serial import SerialCommunicator
-from bpt.speeds.links import Measured, measure, pairs
+from bpt.speeds.links import Measured, measure, pairs, shared_by
 from tests.doubles.thread_ranks import run_ranks
 
 
@@ -31,3 +33,12 @@ def test_one_rank() -> None:
 ])  # fmt: skip
 def test_who_is_measured(hosts: str, expected: list[tuple[int, int]]) -> None:
     assert pairs(hosts) == expected
+
+
+def test_what_pairs_share_at_once() -> None:
+    """Pairs that have a tenth less than alone do not share; at half of it they do."""
+    assert shared_by([90.0, 90.0], [100.0, 100.0]) == math.inf
+    assert shared_by([50.0, 60.0, 40.0], [100.0, 100.0]) == 150.0
+    first, *others = run_ranks(4, lambda world: measure(world, "abcd", seconds=0.05).shared)
+    assert others == [first] * 3
+    assert first > 1e4
