@@ -144,7 +144,7 @@ class _Play:
         last = max(float(each.max()) for each in ready)
         summed, spent = self._summed(ready)
         status = self._links.group(range(a.size)).summed(_Exchange.ALLREDUCE, STATUS)
-        together = max(summed, last + status)
+        together = max(summed, last + (a.cluster.waking + status if a.size > 1 else 0.0))
         updating = max(float(np.max(self._times.update(stage))) for stage in range(a.stages))
         seconds = together + updating
         if self._from:  # the exchange and the updates come again each iteration
@@ -195,10 +195,14 @@ class _Play:
             free = spent = 0.0
             for segment, moment in issued:
                 took = self._took(stage, segment)
-                free = max(free, moment) + took
+                free = self._begun(free, moment, took) + took
                 spent += took
             end, most = max(end, free), max(most, spent)
         return end, most
+
+    def _begun(self, free: float, moment: float, took: float) -> float:
+        """When an exchange begins that is issued at ``moment``: who sends is asleep then, or ``free`` later."""
+        return free if free > moment else moment + (self._a.cluster.waking if took else 0.0)
 
     def _issued(self, played: PlayedStage, done: float, stage: int) -> Iterator[tuple[int, float]]:
         """The segments whose gradients are to be summed, and when the last rank has them."""
@@ -256,7 +260,7 @@ class _Play:
             free = 0.0
             exchanges = {}
             for segment, moment in self._issued(played, ready, stage):
-                start = max(free, moment)
+                start = self._begun(free, moment, self._took(stage, segment))
                 free = start + self._took(stage, segment)
                 exchanges[segment] = start, free
             for place, rank in enumerate(a.sharers[stage].tolist()):

@@ -41,7 +41,7 @@ class Links:
         self.latency = np.array([node.latency for node in cluster.nodes])
         self.bandwidth = np.array([node.bandwidth for node in cluster.nodes])
         self.within = cluster.within
-        self._shared = cluster.shared
+        self._shared, self._waking = cluster.shared, cluster.waking
         # Links by pair: (names, names); NaN where the nodes' own links say it, as for all that have no such link.
         names = {name: 0 for link in cluster.links for name in (link.one, link.other)}
         names = {name: place for place, name in enumerate(names, start=1)}
@@ -57,7 +57,7 @@ class Links:
         latency, bandwidth = self._between(a, b)
         bandwidth = np.minimum(bandwidth, self._shared / max(int((a != b).sum()), 1))
         across = latency + nbytes / bandwidth
-        found: Floats = np.where(a == b, self.within.latency + nbytes / self.within.bandwidth, across)
+        found: Floats = np.where(a == b, self.within.latency + nbytes / self.within.bandwidth, across) + self._waking
         return found
 
     def group(self, ranks: Sequence[int] | NDArray[np.int64]) -> Group:

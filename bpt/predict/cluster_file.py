@@ -45,7 +45,8 @@ class ClusterSource:
             self._check_number(("server", field), self.param.server, field)
         for field in ("latency", "bandwidth"):
             self._check_number(("within", field), self.param.within, field)
-        self._check_number(("shared_bandwidth",), self.param, "shared_bandwidth")
+        for field in ("shared_bandwidth", "waking"):
+            self._check_number((field,), self.param, field)
         self._check_links()
 
     @property
@@ -107,6 +108,7 @@ class ClusterSource:
                 for link in self.param.link
             ),
             self.param.shared_bandwidth * _MBIT or WITHOUT_LIMIT,
+            self.param.waking,
         )
 
     def _check_node(self, index: int) -> None:
@@ -183,7 +185,7 @@ def cluster_text(cluster: Cluster) -> str:
         of_link = param.link.add(one=link.one, other=link.other)
         _set(of_link, latency=link.latency, bandwidth=link.bandwidth / _MBIT)
     _set(param.within, latency=cluster.within.latency, bandwidth=cluster.within.bandwidth / _MBIT)
-    _set(param, shared_bandwidth=cluster.shared / _MBIT)
+    _set(param, shared_bandwidth=cluster.shared / _MBIT, waking=cluster.waking)
     return to_text(param)
 
 

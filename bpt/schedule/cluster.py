@@ -105,6 +105,7 @@ class Cluster:
         within: what lies between two ranks of a node.
         links: between pairs, or classes, of nodes, for ranks that go in step.
         shared: bytes a second that all messages between nodes have together, while several travel at once.
+        waking: seconds from when a rank has something to send, after it has computed, until all send.
     """
 
     nodes: tuple[Node, ...]
@@ -113,6 +114,7 @@ class Cluster:
     within: Within = Within()
     links: tuple[NodeLink, ...] = ()
     shared: float = WITHOUT_LIMIT
+    waking: float = 0.0
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from statistics import fmean, median
 
+import numpy as np
 import torch
 
 from bpt.comm.base import Communicator
+from bpt.comm.comm_thread import CommThread
 from bpt.device.memory_use import available, obtainable
 from bpt.errors import PrototxtError
 from bpt.execute.engine_choice import LayoutChoice
@@ -20,11 +24,13 @@ from bpt.layers.base import batch_of
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
 from bpt.schedule.cluster import WITHOUT_LIMIT, Cluster, Node, NodeLink, Within
+from bpt.schedule.instructions import Wait
 from bpt.speeds.links import Link, Measured, measure
 from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
-_FEWEST, _MOST = 2, 7  # iterations of it, after one that does not count
+_FEWEST, _MOST = 1, 4  # pairs of iterations of it, after two that do not count
+SENT = (40, 4 * 10**6)  # bytes: what is but latency, and what is but bandwidth
 _LINKS = 0.5  # seconds for all links
 OTHERWISE = 1.25  # a link between hosts that is so many times as fast as their nodes say, or as slow, is told by itself
 
@@ -37,11 +43,14 @@ class RankSpeed:
         times: seconds of a pass by its samples, the largest share first.
         cores: of the host that this rank may use, for each of its threads.
         room: bytes of memory that it can take.
+        sums: of SENT, seconds of each Allreduce of so many bytes after an iteration, as an exchange has it; this rank's
+            waiting for slower ones included.
     """
 
     times: Mapping[int, float]
     cores: int
     room: float
+    sums: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
 
 def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Cluster:
@@ -75,25 +84,50 @@ def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: C
         agree=lambda seconds: float(max(world.allgather(seconds))),
     )
     times: dict[int, float] = {}
+    sums = _Sums(world)
     try:
         layout = LayoutChoice(plan.engine)
         for size in dict.fromkeys(sizes):
             world.Barrier()
             work.resize(size)
             work.settle(layout)
-            times[size] = _timed(work) / max(plan.optim.iter_size, 1)
+            times[size] = _timed(work, sums, world) / max(plan.optim.iter_size, 1)
     finally:
         work.close()
-    return RankSpeed(times, len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1), room)
+        sums.close()
+    return RankSpeed(times, len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1), room, sums.seconds)
 
 
-def _timed(work: StepBenchmark) -> float:
-    """The median seconds of an iteration."""
+class _Sums:
+    """Allreduces after iterations, by a thread as in training."""
+
+    def __init__(self, world: Communicator) -> None:
+        self._thread = CommThread(world.Dup())
+        self._messages = [np.zeros(nbytes // np.dtype(np.float32).itemsize, np.float32) for nbytes in SENT]
+        self.seconds: dict[int, list[float]] = {nbytes: [] for nbytes in SENT}
+
+    def run(self, work: StepBenchmark) -> float:
+        """One message after an iteration, and the other one after another; seconds of an iteration."""
+        found = []
+        for message in self._messages:
+            found.append(work.run())
+            start = time.perf_counter()
+            self._thread.submit(partial(self._thread.comm.Allreduce, message), Wait())
+            self._thread.wait()
+            self.seconds[message.nbytes].append(time.perf_counter() - start)
+        return fmean(found)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.close()
+
+
+def _timed(work: StepBenchmark, sums: _Sums, world: Communicator) -> float:
+    """The median seconds of an iteration; a collective call."""
     work.run()
-    end, found = time.perf_counter() + SECONDS, list[float]()
-    while len(found) < _FEWEST or (len(found) < _MOST and time.perf_counter() < end):
-        found.append(work.run())
-    return median(found)
+    longest = max(world.allgather(work.run()))
+    number = min(max(int(SECONDS / longest / len(SENT)), _FEWEST), _MOST)
+    return median([sums.run(work) for _ in range(number)])
 
 
 def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured, on_gpu: bool = False) -> Cluster:
@@ -122,7 +156,26 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
             )
         )
         first += number
-    return Cluster(tuple(nodes), within=_within(hosts, links), links=_by_pair(hosts, nodes, links), shared=links.shared)
+    return Cluster(
+        tuple(nodes),
+        within=_within(hosts, ranks, links),
+        links=_by_pair(hosts, nodes, links),
+        shared=links.shared,
+        waking=_waking(ranks, links),
+    )
+
+
+def _waking(ranks: Sequence[RankSpeed], links: Measured) -> float:
+    """What a short sum after an iteration takes beside the latencies of its steps."""
+    short = _added(ranks, SENT[0])
+    steps = math.ceil(math.log2(len(ranks)))
+    return max(0.0, short - steps * max((link.latency for link in links.links), default=0.0))
+
+
+def _added(ranks: Sequence[RankSpeed], nbytes: int) -> float:
+    """The median of what sums of so many bytes take on the rank that comes last, who waits for nobody."""
+    found = [min(each) for each in zip(*(rank.sums.get(nbytes, ()) for rank in ranks), strict=True)]
+    return median(found) if found else 0.0
 
 
 def _by_pair(hosts: Sequence[str], nodes: Sequence[Node], links: Measured) -> tuple[NodeLink, ...]:
@@ -146,13 +199,15 @@ def _apart(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 
-def _within(hosts: Sequence[str], links: Measured) -> Within:
+def _within(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured) -> Within:
     inside = [link for link in links.links if hosts[link.one] == hosts[link.other]]
     if not inside:
         return Within()
     bandwidth = median(link.bandwidth for link in inside)
-    if len(set(hosts)) == 1 and links.allreduce:  # what each rank has of it while all exchange, by a ring
-        bandwidth = 2 * (len(hosts) - 1) / len(hosts) / links.allreduce
+    # What each rank has of it while all exchange, by a ring: after iterations, or else where nobody computes.
+    each = max(0.0, _added(ranks, SENT[1]) - _added(ranks, SENT[0])) / SENT[1] or links.allreduce
+    if len(set(hosts)) == 1 and each:
+        bandwidth = 2 * (len(hosts) - 1) / len(hosts) / each
     return Within(median(link.latency for link in inside), bandwidth)
 
 

@@ -54,7 +54,7 @@ class Drift:
         self._arrangement = arranged(basis.plan, basis.costs, basis.cluster)
         self._made = forecast_of(self._arrangement)
         self._intervals = 0
-        self._beyond = 0  # intervals, up to now
+        self._beyond = 0  # intervals up to now that are slower; below 0: that are faster
         self._told = 1.0
 
     def predicted(self, shares: Sequence[int]) -> list[Predicted] | None:
@@ -105,8 +105,8 @@ class Drift:
         if _apart(ratio, 1.0) < THRESHOLD:
             self._beyond, self._told = 0, 1.0
             return
-        self._beyond += 1
-        if self._beyond >= INTERVALS and _apart(ratio, self._told) >= THRESHOLD:
+        self._beyond = max(self._beyond, 0) + 1 if ratio > 1 else min(self._beyond, 0) - 1
+        if abs(self._beyond) >= INTERVALS and _apart(ratio, self._told) >= THRESHOLD:
             self._told = ratio
             yield (
                 f"Drift: an iteration takes {as_ms(seen)}, and {as_ms(expected)} were predicted: "

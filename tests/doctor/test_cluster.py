@@ -40,6 +40,7 @@ def test_what_is_refused_before_the_work(tmp_path: Path, capsys: pytest.CaptureF
     assert 'there is no folder "no"' in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_from_the_doctor_to_a_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,17 @@ def test_latency_and_what_all_must_know(tmp_path: Path) -> None:
     assert STATUS < BYTES
 
 
+def test_those_who_send_have_to_wake(tmp_path: Path) -> None:
+    """Half a second, for the gradients as for the status; in the middle of backward it is hidden."""
+    cluster = replace(nodes(2, 2, bandwidth=BYTES), waking=0.5)
+    assert forecast(*small(tmp_path), cluster).seconds == pytest.approx(2 + 0.5 + 1)
+    fast = replace(nodes(2, 2, bandwidth=BYTES * 1e9), waking=0.5)
+    assert forecast(*small(tmp_path), fast).seconds == pytest.approx(2 + 0.5)
+    # ip's 780 bytes begin half a second after conv's backward has begun, and conv's 448 come at once behind them.
+    chunks = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")
+    assert forecast(*chunks, cluster).exposed == pytest.approx(0.5 + 780 / BYTES + 448 / BYTES - 2 * 4 / 12)
+
+
 def test_a_host_whose_cores_all_compute_hides_nothing(tmp_path: Path) -> None:
     """Two ranks on a node; with cores to spare chunks travel beside backward."""
     plan, costs = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")

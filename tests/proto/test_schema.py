@@ -46,6 +46,7 @@ OWN_MESSAGES = {
     "NodeParameter",
     "SpeedChange",
     "ServerParameter",
+    "LinkParameter",
     "WithinParameter",
     "LayerParallelParameter",
     "ImagePreprocessing",

@@ -11,7 +11,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.schedule.cluster import Cluster, NodeLink, Within
 from bpt.speeds import job_cluster
-from bpt.speeds.job_cluster import RankSpeed, cluster_of, measured_cluster, speed_of
+from bpt.speeds.job_cluster import SENT, RankSpeed, cluster_of, measured_cluster, speed_of
 from bpt.speeds.links import Link, Measured
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
@@ -52,6 +52,18 @@ def test_a_pair_that_is_unlike_the_others_is_told() -> None:
     assert made.shared == 150.0
     assert [node.latency for node in made.nodes] == [0.05] * 4
     assert made.links == (NodeLink("a", "b", 0.01, 110.0),)
+
+
+def test_what_waking_takes() -> None:
+    """A sum is as long as on the rank that comes last: 5, 2 and 8 s, of which two steps of a second are latency."""
+    short, long = [(5.0, 9.0, 8.0), (7.0, 2.0, 30.0)], [(45.0, 50.0, 90.0), (90.0, 45.0, 45.0)]
+    sums = [{SENT[0]: few, SENT[1]: many} for few, many in zip(short, long, strict=True)]
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0, each) for each in sums]
+    made = cluster_of("aa", ranks, Measured((Link(0, 1, 1.0, 9.0),), 0.5))
+    assert made.waking == 5.0 - 1.0
+    assert made.within.bandwidth == pytest.approx(SENT[1] / 40.0)  # a ring of two: each sends all of it
+    four = cluster_of("abab", ranks * 2, Measured((Link(0, 1, 1.0, 9.0),), 0.5))
+    assert four.waking == 5.0 - 2.0
 
 
 def test_one_host_has_what_an_allreduce_reaches() -> None:

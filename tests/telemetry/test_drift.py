@@ -57,6 +57,7 @@ def test_a_rank_that_is_slowed_calls_for_other_shares(tmp_path: Path) -> None:
     assert len(told(made, slowed)) == 1  # has been told
     assert len(told(made, loads(2.0, 2.0, exchange=1.0), slowed)) == 1
     assert len(told(made, slowed)) == 2  # is told again, after it was well
+    assert len(told(made, loads(0.5, 0.5, exchange=0.5))) == 1  # faster, which again may be a moment's
 
 
 @pytest.mark.parametrize(
