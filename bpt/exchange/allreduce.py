@@ -9,10 +9,13 @@ from bpt.schedule import instructions as do
 
 @EXCHANGES.register("ALLREDUCE")
 class Allreduce(Exchange):
-    """A segment's gradients are summed while the segments before it run backward.
+    """A segment's gradients are summed while the segments before it run backward; within hosts first, if there are
+    several with several ranks.
 
     All ranks get the same bits, so weights that started equal stay equal and are never sent.
     """
+
+    levels = True
 
     def updates(self, bucket: Bucket) -> bool:
         return True

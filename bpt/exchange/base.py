@@ -14,7 +14,7 @@ from bpt.comm.comm_thread import CommThread
 from bpt.device import CPU
 from bpt.exchange.buckets import Bucket
 from bpt.exchange.codec.base import Codec
-from bpt.exchange.coded_sum import CodedSum
+from bpt.exchange.hierarchy import Hierarchy
 from bpt.exchange.transport.transport import LIBRARY, Send, Transport
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
@@ -36,6 +36,7 @@ class Exchange:
     """
 
     broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
+    levels: ClassVar[bool] = False  # whether gradients are added within hosts first, also without a codec
     chunked: ClassVar[bool] = False  # whether it pays to search for the layers whose gradients travel together
     transport: Transport = LIBRARY
     buckets: tuple[tuple[Bucket, ...], ...]
@@ -57,25 +58,22 @@ class Exchange:
 
     def _make_ready(self) -> None:
         """Make what an exchange of this kind needs beside its ``buckets``; a collective call."""
-        comms = dict.fromkeys(bucket.comm for group in self.buckets for bucket in group) if self.codec else {}
-        made = {comm: self._coded_sum(comm) for comm in comms}
-        self._coded = {comm: coded for comm, coded in made.items() if coded}
-
-    def _coded_sum(self, comm: Communicator) -> CodedSum | None:
-        assert self.codec and self.param
-        everywhere = self.param.compression_param.links == pb.CompressionParameter.ALL
-        return CodedSum.made(comm, self.codec, self.transport, everywhere)
+        comms = dict.fromkeys(bucket.comm for group in self.buckets for bucket in group)
+        everywhere = self.param is not None and self.param.compression_param.links == pb.CompressionParameter.ALL
+        wanted = comms if self.levels or self.codec else {}
+        made = {comm: Hierarchy.made(comm, self.transport, self.codec, everywhere) for comm in wanted}
+        self._hierarchies = {comm: each for comm, each in made.items() if each}
 
     def _packed(self, bucket: Bucket, plain: Send) -> Iterator[tuple[str, Callable[[], None]]]:
         """Pack the bucket's gradients: each message's name, and what sums it.
 
         Args:
-            plain: sums it without a codec.
+            plain: sums it over all ranks at once, without a codec.
         """
-        coded = self._coded.get(bucket.comm)
+        hierarchy = self._hierarchies.get(bucket.comm)
         for place, (name, message) in enumerate(zip(bucket.names, bucket.pack_gradients(), strict=True)):
             whole = partial(plain, bucket.comm, message)
-            yield name, partial(coded, message, bucket.contents()[place]) if coded else whole
+            yield name, partial(hierarchy, message, bucket.contents()[place]) if hierarchy else whole
 
     def _group(self, buckets: Sequence[Sequence[Bucket]]) -> None:
         self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)
@@ -116,10 +114,10 @@ class Exchange:
 
     def close(self, failed: bool = False) -> None:
         """Give back what it holds on to; a collective call, unless something ``failed``."""
-        while self._coded:
-            _, coded = self._coded.popitem()
+        while self._hierarchies:
+            _, hierarchy = self._hierarchies.popitem()
             if not failed:
-                coded.close()
+                hierarchy.close()
 
     def packed(self) -> dict[str, dict[str, int]]:
         """Message name → the elements of each parameter in it, for messages of several parameters."""

@@ -15,3 +15,4 @@ class Ring(Allreduce):
     """
 
     transport = RING
+    levels = False

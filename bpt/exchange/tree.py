@@ -32,7 +32,7 @@ class Tree(Exchange):
         self.transport = TREE if pairwise else LIBRARY
         super()._make_ready()
         on_devices = pairwise and self.device.type != "cpu"
-        plain = [b for group in self.buckets for b in group if b.comm not in self._coded] if on_devices else []
+        plain = [b for group in self.buckets for b in group if b.comm not in self._hierarchies] if on_devices else []
         made = [(b, DeviceTree.made(b, self.device)) for b in plain]
         self._on_device = {id(bucket): tree for bucket, tree in made if tree is not None}
 

@@ -4,6 +4,7 @@ A message takes its latency and its bytes over the bandwidth. A collective takes
 
     RING        2 (P - 1) steps of n / P bytes (Patarasuk and Yuan 2009)
     ALLREDUCE   what a library takes: the ring for long messages, recursive doubling, log2 P steps of n bytes, for short
+                ones; of several hosts with several ranks, on each to one of these, among those, and back
     TREE        log2 P steps of n bytes towards the root, and as many back with the weights
     CGDP        the sum within each host, and an all-reduce over the hosts (Le et al., 2018, section 3.1)
 
@@ -125,6 +126,9 @@ class Group:
             case _Exchange.CGDP:
                 inside = _ring(self.on_one, nbytes, self.within, messages)
                 return inside + _allreduce(self.hosts, nbytes, self.across, messages)
+            case _ if self._has_levels:
+                inside = _steps(self.on_one, nbytes, self.within, messages)
+                return 2 * inside + _allreduce(self.hosts, nbytes, self.across, messages)
             case _:
                 return _allreduce(self.size, nbytes, self._hop, messages)
 
@@ -132,8 +136,12 @@ class Group:
         """Seconds of a broadcast, or a reduction, along a tree."""
         if self.size == 1 or not nbytes:
             return 0.0
-        latency, bandwidth = self._hop
-        return math.ceil(math.log2(self.size)) * (messages * latency + nbytes / bandwidth)
+        return _steps(self.size, nbytes, self._hop, messages)
+
+    @property
+    def _has_levels(self) -> bool:
+        """Whether an ALLREDUCE goes within hosts first; see ``bpt.exchange.hierarchy``."""
+        return 1 < self.hosts < self.size
 
     def travelling(self, exchange: int, nbytes: float) -> tuple[float, float]:
         """Bytes that the sum of ``nbytes`` sends over all hops on hosts, and between them."""
@@ -143,7 +151,7 @@ class Group:
         if exchange == _Exchange.TREE:
             crossing = self.hosts - 1
             return 2 * nbytes * (self.size - 1 - crossing), 2 * nbytes * crossing
-        if exchange == _Exchange.CGDP:
+        if exchange == _Exchange.CGDP or (exchange != _Exchange.RING and self._has_levels):
             inside = 2 * nbytes * (self.size - self.hosts)
             return inside, 2 * nbytes * (self.hosts - 1) if hops else 0.0
         each = 2 * nbytes * (self.size - 1) / self.size
@@ -158,6 +166,10 @@ def _ring(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> 
 def _allreduce(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
     if size == 1:
         return 0.0
+    return min(_steps(size, nbytes, hop, messages), _ring(size, nbytes, hop, messages))
+
+
+def _steps(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
+    """log2 P steps of all of it."""
     latency, bandwidth = hop
-    doubling = math.ceil(math.log2(size)) * (messages * latency + nbytes / bandwidth)
-    return min(doubling, _ring(size, nbytes, hop, messages))
+    return math.ceil(math.log2(size)) * (messages * latency + nbytes / bandwidth)

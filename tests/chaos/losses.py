@@ -144,7 +144,7 @@ def injected(kills: Kills) -> Iterator[None]:
         yield
 
 
-def solve(ranks: int, *overrides: str) -> list[tuple[int, int]]:
+def solve(ranks: int, *overrides: str, hosts: Sequence[str] | None = None) -> list[tuple[int, int]]:
     """Train on so many ranks that outlive each other; what each that is left comes to: its place, and iterations.
 
     A rank that is spare to the end comes to none.
@@ -156,7 +156,7 @@ def solve(ranks: int, *overrides: str) -> list[tuple[int, int]]:
             solver.solve()
             return (solver.runtime.world.rank if solver.iter else -1), solver.iter
 
-    return run_ranks(ranks, run, tolerant=True)
+    return run_ranks(ranks, run, hosts=hosts, tolerant=True)
 
 
 def undisturbed() -> dict[int, Saved]:
@@ -167,16 +167,24 @@ def undisturbed() -> dict[int, Saved]:
     return saved
 
 
-def check(kills: Sequence[Kill], expected: Mapping[int, Saved], ranks: int, *overrides: str, spares: int = 0) -> None:
+def check(
+    kills: Sequence[Kill],
+    expected: Mapping[int, Saved],
+    ranks: int,
+    *overrides: str,
+    spares: int = 0,
+    hosts: Sequence[str] | None = None,
+) -> None:
     """That what is left after the kills ends as an undisturbed run, in the current folder.
 
     Args:
         spares: how many of the ranks are spare at the end.
+        hosts: of each rank; by default all are on one.
     """
     left = Kills(kills)
     trained = [(place, 9) for place in range(ranks - len(kills) - spares)]
     with injected(left):
-        assert solve(ranks, *overrides) == trained + [(-1, 0)] * spares
+        assert solve(ranks, *overrides, hosts=hosts) == trained + [(-1, 0)] * spares
     assert not left.left, f"nobody came to {left.left}"
     for iteration, saved in expected.items():
         Saved.read(iteration).check(saved, 1e-5)

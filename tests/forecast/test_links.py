@@ -24,6 +24,7 @@ PAIRS = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100, ranks=2),) * 
         (FOUR, CGDP, 400, 6.6),  # nothing on a host
         (PAIRS, RING, 400, 6 * (0.1 + 1.0)),  # the slowest hop is that between the hosts
         (PAIRS, CGDP, 400, 2 * (0.01 + 0.2) + 0.1 + 4.0),  # on hosts, then between two: one step of all of it
+        (PAIRS, ALLREDUCE, 400, 2 * (0.01 + 0.4) + 0.1 + 4.0),  # to one rank of each host, between these, and back
         (FOUR, RING, 0, 0.0),
     ],
 )
@@ -38,6 +39,7 @@ def test_collectives(links: Links, exchange: int, nbytes: float, seconds: float)
         (PAIRS, RING, (1200, 1200)),  # of four hops two are between hosts
         (PAIRS, TREE, (1600, 800)),  # three messages there and three back, one of them across
         (PAIRS, CGDP, (1600, 800)),
+        (PAIRS, ALLREDUCE, (1600, 800)),
     ],
 )
 def test_what_travels(links: Links, exchange: int, expected: tuple[float, float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -32,8 +33,8 @@ def expected() -> dict[int, Saved]:
     return undisturbed()
 
 
-def check(kills: list[Kill], ranks: int, *overrides: str, spares: int = 0) -> None:
-    losses.check(kills, expected(), ranks, *overrides, spares=spares)
+def check(kills: list[Kill], ranks: int, *overrides: str, spares: int = 0, hosts: Sequence[str] | None = None) -> None:
+    losses.check(kills, expected(), ranks, *overrides, spares=spares, hosts=hosts)
 
 
 SELDOM = [pytest.param(place, marks=pytest.mark.slow) for place in ("B", "tested", "written")]
@@ -55,6 +56,12 @@ def test_wherever_a_rank_dies(rank: int, place: str) -> None:
 @pytest.mark.parametrize("place", [pytest.param("F", marks=pytest.mark.slow), "X", "W", "U"])
 def test_exchanges(exchange: str, place: str) -> None:
     check([Kill(1, 5, place)], 3, f"parallel_param {{ exchange: {exchange} cgdp_param {{ chunk_size: 1 }} }}")
+
+
+@pytest.mark.parametrize("rank", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_hosts_of_several_ranks(rank: int) -> None:
+    """The one that sums for its host, and another one."""
+    check([Kill(rank, 5, "X")], 4, hosts=["north", "north", "south", "south"])
 
 
 @pytest.mark.parametrize(("rank", "more"), [(1, ""), (0, COPIES)])

@@ -1,4 +1,4 @@
-"""Codecs in exchanges: between hosts only, or everywhere; the bytes that travel are those of one rank a host."""
+"""Sums within hosts and between them, with and without a codec: what crosses is what one rank a host would send."""
 
 from __future__ import annotations
 
@@ -78,6 +78,23 @@ def test_within_a_host_gradients_are_added_first_and_one_rank_sends_codes() -> N
         assert coded_calls == alone[of_two]
         assert sum(sent for _, sent in coded_calls.values()) == 2 * (5 + 4)
         assert together[of_pair] == {"Reduce": (2, 4 * (5 + 4)), "Bcast": (2, 0)}
+
+
+def test_without_a_codec_there_is_one_stream_between_hosts() -> None:
+    """Of 2 hosts with 2 ranks: a ring of 2 ranks, each of which sends all of 5 and of 4 float32 once."""
+    found = summed(EXCHANGES["ALLREDUCE"], PAIRS)
+    assert [gradients for gradients, _ in found] == [{"a": [10.0] * 3, "b": [60.0] * 2, "c": [1.5] * 4}] * 4
+    for leads, other in ((0, 1), (2, 3)):
+        assert found[leads][1]["Allreduce"] == (2, 4 * (5 + 4))
+        assert found[other][1] == {"Reduce": (2, 4 * (5 + 4)), "Bcast": (2, 0)}
+    apart = summed(EXCHANGES["ALLREDUCE"], ["north", "south"])
+    assert [traffic for _, traffic in apart] == [{"Allreduce": (2, 4 * (5 + 4))}] * 2
+
+
+def test_hosts_of_several_ranks_and_of_one() -> None:
+    found = summed(EXCHANGES["ALLREDUCE"], ["north", "south", "north", "north", "east"])
+    assert [gradients for gradients, _ in found] == [{"a": [15.0] * 3, "b": [100.0] * 2, "c": [2.0] * 4}] * 5
+    assert ["Allreduce" in traffic for _, traffic in found] == [True, True, False, False, True]
 
 
 def test_on_one_host_nothing_is_coded_unless_all_links_are() -> None:
