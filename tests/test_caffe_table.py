@@ -87,6 +87,7 @@ def test_every_field_of_a_fork_is_listed_once_with_its_state() -> None:
         ("NetParameter", "bn_stats_batch_size"),
         ("CorrelationParameter", "single_direction"),
         ("CorrelationParameter", "do_abs"),
+        *(("VideoDataParameter", name) for name in ("video_type", "device_id", "video_file", "skip_frames")),
     }
     assert {row.state for row in fork_rows()} == {"works", "upgraded", "no effect", "refused", "absent"}
 

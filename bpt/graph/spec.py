@@ -104,6 +104,7 @@ class FileKind(enum.Enum):
     HDF5_LIST = "HDF5 list"
     VOLUME_LIST = "list of volumes"
     IMAGE_LIST = "list of images"
+    CLIP_LIST = "list of clips"
     WINDOW_FILE = "window file"
     MATRIX = "infogain matrix"
     MEAN = "mean image"

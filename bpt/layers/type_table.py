@@ -86,6 +86,7 @@ TYPES_OF = {
     "triplet_loss": ("TripletLoss",),
     "unpooling": ("Unpooling",),
     "upsample": ("Upsample",),
+    "video_data": ("VideoData",),
     "volume_data": ("VolumeData",),
     "window_data": ("WindowData",),
 }

@@ -61,6 +61,11 @@ NO_EFFECT: dict[str, dict[str, str]] = {
         "side": "the feature map tells how many cells there are",
         **dict.fromkeys(("jitter", "random", "absolute"), "they are for darknet's data"),
     },
+    "VideoDataParameter": {
+        "show_data": "nothing is shown",
+        "num_of_labels": "a clip has one label",
+        "max_sampling_rate": "it is for use_sampling_rate_jitter",
+    },
     "DataParameter": {"threads": _READING, "parser_threads": _READING, "cache": _READING, "precache": _READING},
 }
 """Fields without a meaning here, by their message, and why that is right. ``engine`` inside of a layer's settings is
@@ -81,6 +86,11 @@ REFUSED: dict[str, dict[str, str]] = {
         ("name_size_file", "resize_param"), "boxes are compared in parts of the image, where they overlap alike"
     ),
     "NmsParameter": {"num_peak": "max_peaks and num_parts say how many peaks of which maps"},
+    "VideoDataParameter": {
+        "use_temporal_jitter": "list a video several times, with other first frames",
+        "use_sampling_rate_jitter": "sampling_rate is the same for all clips",
+        "use_multiple_label": "a clip has one label",
+    },
     "RegionLossParameter": {
         "softmax": "classes have a softmax",
         "softmax_tree": "classes stand side by side",

@@ -43,6 +43,7 @@ WITHOUT_GRADIENT = {
     "ImageSegData": SOURCE,
     "Input": SOURCE,
     "MemoryData": SOURCE,
+    "VideoData": SOURCE,
     "VolumeData": SOURCE,
     "WindowData": SOURCE,
 }

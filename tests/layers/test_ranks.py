@@ -481,7 +481,7 @@ def test_every_layer_type_has_been_here() -> None:
     seen |= {"Embed"}  # test_embed.py has its ranks: its bottom gets no diff
     seen |= {"BatchReindex", "Filter", "LSTM", "LSTMUnit", "Parameter", "RNN"}  # they refuse; their own tests say how
     sources = {"AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "VolumeData", "WindowData"}
-    sources |= {"DenseImageData", "ImageLabelmapData", "ImageSegData"}
+    sources |= {"DenseImageData", "ImageLabelmapData", "ImageSegData", "VideoData"}
     sources |= {"HDF5Output", "MemoryData"}  # they are for one process
     assert set(LAYERS) == seen | sources
 

@@ -1,0 +1,111 @@
+"""Clips: frames of videos, as image files in a folder, that a list names (C3D's), and batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from bpt.data.batches import ImageBatches
+from bpt.data.image import import_pillow, resize
+from bpt.data.image_source import read_image
+from bpt.data.prefetch import Workers
+from bpt.data.sampler import Draw, Sampler
+from bpt.data.source import Sample, a_few, ends_of, slash_hint
+from bpt.data.transform import Transform
+from bpt.errors import DataError, FileError, excerpt
+from bpt.graph.spec import Shape
+from bpt.proto.files import UnreadableError, read_bytes
+from bpt.share import Share
+
+FRAME = "{:06d}.jpg"
+"""The name of a frame's file in the folder of its video."""
+
+
+class ClipSource:
+    """The clips that ``path`` lists: a line has the folder of a video, the number of the first frame, and the label.
+
+    A sample is the frames of a clip, one below the other in each channel: (channels · frames, H, W).
+
+    Args:
+        root_folder: put before each path as it is.
+        frames: of a clip.
+        rate: every so many-th frame of the video is one of the clip.
+        size: (height, width) that frames are resized to; ``()`` leaves them.
+        channels: 1 or 3.
+
+    Raises:
+        FileError: the list is missing, or a line is not as above.
+    """
+
+    def __init__(
+        self, path: str, *, root_folder: str = "", frames: int, rate: int = 1, size: Shape = (), channels: int = 3
+    ) -> None:
+        import_pillow()
+        self.path = path
+        self._root, self._frames, self._rate, self._size, self._channels = root_folder, frames, rate, size, channels
+        self._entries: list[tuple[str, int, int, int]] = []
+        try:
+            lines = read_bytes(path).decode("utf-8-sig").splitlines()
+        except (UnreadableError, UnicodeDecodeError) as error:
+            raise FileError(path, str(error)) from None
+        for number, line in enumerate(lines, 1):
+            words = line.rsplit(maxsplit=2)
+            if not words:
+                continue
+            if len(words) < 3 or not all(word.isascii() and word.isdecimal() for word in words[1:]):
+                problem = "needs the folder of a video, the number of the clip's first frame, and a label"
+                raise FileError(f"{path}:{number}", f'"{excerpt(line.strip())}" {problem}')
+            self._entries.append((words[0].strip(), int(words[1]), int(words[2]), number))
+        if not self._entries:
+            raise FileError(path, "lists no clips; write a line for each: folder, first frame, label")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read(self, index: int) -> Sample:
+        """Clip ``index``; a DataError names the list, the line and the file if it cannot be used. For any thread."""
+        folder, first, label, number = self._entries[index]
+        frames = []
+        for frame in range(first, first + self._frames * self._rate, self._rate):
+            name = self._frame(folder, frame)
+            try:
+                image = read_image(self._root + name, self._channels)
+            except DataError as error:
+                raise DataError(f"{self.path}:{number}: {error}{slash_hint(self._root, name)}") from None
+            frames.append(resize(image, *self._size) if self._size else image)
+            if frames[-1].shape != frames[0].shape:
+                raise DataError(f"{self.path}:{number}: {self._root}{name} is not of the size of the first frame")
+        clip = np.stack(frames, 1)
+        return Sample(f"{folder} {first}", clip.reshape(-1, *clip.shape[2:]), float(label))
+
+    def begin(self, index: int) -> Callable[[], Sample]:
+        return partial(self.read, index)
+
+    def glance(self) -> Iterator[bytes]:
+        yield repr([entry[1:3] for entry in self._entries]).encode()
+        for index in a_few(len(self)):
+            folder, first, *_ = self._entries[index]
+            yield ends_of(self._root + self._frame(folder, first))
+
+    def close(self) -> None:
+        """No file stays open."""
+
+    def _frame(self, folder: str, number: int) -> str:
+        return f"{folder.rstrip('/')}/{FRAME.format(number)}"
+
+
+class ClipBatches(ImageBatches):
+    """Batches of (data (B, C, frames, h, w), label (B,)); what is drawn for a clip is done to all its frames alike."""
+
+    def __init__(
+        self, source: ClipSource, sampler: Sampler, transform: Transform, share: Share, workers: Workers, frames: int
+    ) -> None:
+        super().__init__(source, sampler, transform, share, workers)
+        self._frames = frames
+
+    def _read(self, draw: Draw) -> tuple[Tensor, ...]:
+        data, label = super()._read(draw)
+        return data.view(len(data), data.shape[1] // self._frames, self._frames, *data.shape[2:]), label
