@@ -83,6 +83,19 @@ def test_links_lead_somewhere(guide: Path) -> None:
             assert not anchor or anchor in anchors(target), link
 
 
+def test_pictures_are_small_shown_and_told_in_words() -> None:
+    """Each is in a guide, with what it shows for those who cannot see it."""
+    shown = {
+        Path(link).name: words
+        for guide in GUIDES
+        for words, link in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", guide.read_text())
+    }
+    pictures = {path.name: path for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert shown.keys() == pictures.keys()
+    assert all(len(words.split()) >= 5 for words in shown.values())
+    assert [name for name, path in pictures.items() if path.stat().st_size > 100_000] == []
+
+
 @pytest.mark.skipif(not shutil.which("git") or not (ROOT / ".git").exists(), reason="no working tree of git")
 def test_no_file_holds_what_a_merge_has_left() -> None:
     """Of all files that git keeps: its marks of two versions that it could not make one of."""

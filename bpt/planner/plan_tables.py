@@ -132,6 +132,22 @@ def _times(plan: Plan) -> Iterator[str]:
     yield from columns(rows, left=1)
     if len(plan.problem.devices) > 1:
         yield f"The even split takes devices for alike; its stages begin at {starts_of(plan.graph, plan.even)}."
+        yield from _better_alone(plan)
+
+
+def _better_alone(plan: Plan) -> Iterator[str]:
+    """That a pipeline does not pay, and what else may."""
+    seconds = min(each.seconds for each in (plan.chosen, plan.even, plan.block) if each)
+    if not plan.alone.fits or plan.alone.seconds >= seconds:
+        return
+    name = plan.problem.devices[plan.alone.device].name
+    yield f"{name} alone is faster than a pipeline of these devices: train there, by one process without num_stages."
+    tries = ["larger batches", "bpt plan --auto, which looks at data parallelism, too"]
+    if plan.schedule != "DELAYED":
+        tries.insert(0, "schedule: DELAYED, which has no bubble but delays gradients")
+        if plan.problem.micro_batches < plan.batch:
+            tries.insert(0, f"micro_batches above {plan.problem.micro_batches}, for a smaller bubble")
+    yield f"Or try {'; '.join(tries)}."
 
 
 def _convergence(plan: Plan) -> Iterator[str]:

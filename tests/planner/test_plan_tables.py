@@ -34,6 +34,9 @@ this placement         4,500     1.7778   33.3%     0.889
 even split             7,000     1.1429   42.9%     0.571
 alone: fast            4,000          2    0.0%     1.000
 The even split takes devices for alike; its stages begin at ip.
+fast alone is faster than a pipeline of these devices: train there, by one process without num_stages.
+Or try micro_batches above 2, for a smaller bubble; schedule: DELAYED, which has no bubble but delays gradients; \
+larger batches; bpt plan --auto, which looks at data parallelism, too.
 
 load: the part of an iteration in which a device computes; bubble: the part in which all together do not.
 """
@@ -63,6 +66,15 @@ def test_capacities_and_what_each_stage_gets(tmp_path: Path) -> None:
     assert "of MiB   work  capacity" in text
     assert re.search(r"^0 +fast .* 75\.0% +80\.0%$", text, re.MULTILINE)
     assert re.search(r"^1 +slow .* 25\.0% *$", text, re.MULTILINE)
+
+
+def test_a_pipeline_that_pays_is_not_talked_out_of(tmp_path: Path) -> None:
+    """Half a second less than alone; and so it is where alone there is no room."""
+    plan = plan_solver(two_unlike(tmp_path))
+    words = "alone is faster"
+    assert words in "".join(lines(plan))
+    assert words not in "".join(lines(replace(plan, chosen=replace(plan.chosen, seconds=3.5))))
+    assert words not in "".join(lines(replace(plan, alone=replace(plan.alone, fits=False))))
 
 
 def test_a_stage_with_several_runs(tmp_path: Path) -> None:
