@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from bpt.balance.batch_shares import Static, fastest
 from bpt.balance.speed import SpeedFunction
 from bpt.errors import PrototxtError
+from bpt.exchange.codec.sizes import coded_bytes
 from bpt.graph import model_parallel
-from bpt.graph.layer_graph import LayerGraph, Param
+from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import Segment, trained_layers
 from bpt.graph.transfers import Transfer, transfers
@@ -187,13 +189,23 @@ class Arrangement:
         trained = [p for p in self.graph.learnable if p.lr_mult]
         for segment in self.segments:
             own = [p for p in trained if last[p.index] == segment.index]
-            whole = [_elements(p) for p in own if p.layer not in split]
-            slices = [_elements(p) / self.slices for p in own if p.layer in split]
+            whole = [p.shape for p in own if p.layer not in split]
+            slices = [(p.shape[0] / self.slices, *p.shape[1:]) for p in own if p.layer in split]
             if own:
                 found[segment.index] = Exchanged(
-                    sum(whole) * itemsize, _messages(whole), sum(slices) * itemsize, _messages(slices)
+                    sum(map(math.prod, whole)) * itemsize,
+                    _messages([math.prod(shape) for shape in whole]),
+                    sum(map(math.prod, slices)) * itemsize,
+                    _messages([math.prod(shape) for shape in slices]),
+                    *(self._coded(shapes, itemsize) for shapes in (whole, slices)),
                 )
         return found
+
+    def _coded(self, shapes: Sequence[Sequence[float]], itemsize: int) -> float | None:
+        codec = self.plan.parallel_param.compression_param
+        if codec.codec == pb.CompressionParameter.NONE:
+            return None
+        return sum(coded_bytes(codec, shape, itemsize) for shape in shapes)
 
     @property
     def slices(self) -> int:
@@ -214,19 +226,21 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """Bytes of gradients on each rank, and messages in which they go: of whole parameters, and of slices."""
+    """Bytes of gradients on each rank, and messages in which they go: of whole parameters, and of slices.
+
+    Attributes:
+        coded, coded_slices: bytes that stand for them where they go by a codec; ``None``: there is none.
+    """
 
     whole: float
     messages: int
     slices: float = 0.0
     slice_messages: int = 0
+    coded: float | None = None
+    coded_slices: float | None = None
 
 
-def _elements(param: Param) -> int:
-    return math.prod(param.shape)
-
-
-def _messages(elements: list[int] | list[float]) -> int:
+def _messages(elements: Sequence[float]) -> int:
     """Large parameters go by themselves, the others together."""
     large = sum(each >= LARGE for each in elements)
     return large + (large < len(elements))

@@ -150,7 +150,7 @@ class _Play:
         if self._from:  # the exchange and the updates come again each iteration
             first = float(np.max(self._stages[-1].updates[self._from - 1]))
             seconds = max((last - first) / number + updating, spent)
-        broadcast = spent if self._exchange == _Exchange.TREE else 0.0
+        broadcast = self._broadcast() if self._exchange == _Exchange.TREE else 0.0
         computing = np.zeros(a.size)
         for stage, played in enumerate(self._stages):
             iterations = len(played.updates) if self._from else 1
@@ -183,9 +183,22 @@ class _Play:
         if what is None:
             return 0.0
         whole, slices = self._groups[stage]
-        return whole.summed(self._exchange, what.whole, what.messages) + slices.summed(
-            self._exchange, what.slices, what.slice_messages
+        return whole.summed(self._exchange, what.whole, what.messages, what.coded, self._everywhere) + slices.summed(
+            self._exchange, what.slices, what.slice_messages, what.coded_slices, self._everywhere
         )
+
+    @property
+    def _everywhere(self) -> bool:
+        return self._a.plan.parallel_param.compression_param.links == pb.CompressionParameter.ALL
+
+    def _broadcast(self) -> float:
+        """Seconds in which the weights of the largest stage come back along a tree, as they are."""
+        spent = [0.0] * self._a.stages
+        for segment, what in self._a.exchanged.items():
+            stage = self._a.stage_of[segment]
+            whole, slices = self._groups[stage]
+            spent[stage] += whole.spread(what.whole, what.messages) + slices.spread(what.slices, what.slice_messages)
+        return max(spent)
 
     def _summed(self, ready: Sequence[Floats]) -> tuple[float, float]:
         """When all gradients of the last iteration are summed, and for how long the busiest stage sums."""
@@ -226,8 +239,9 @@ class _Play:
         a, found = self._a, np.zeros(2)
         for segment, what in a.exchanged.items():
             whole, slices = self._groups[a.stage_of[segment]]
-            found += whole.travelling(self._exchange, what.whole)
-            found += np.array(slices.travelling(self._exchange, what.slices)) * a.slices
+            found += whole.travelling(self._exchange, what.whole, what.coded, self._everywhere)
+            of_slices = slices.travelling(self._exchange, what.slices, what.coded_slices, self._everywhere)
+            found += np.array(of_slices) * a.slices
         itemsizes = blob_itemsizes(a.graph, a.plan.precision)
         for flow in a.flows:
             size = count(flow.shape) * itemsizes[flow.edges[0]] / a.costs.batch * self._passes * (1 + flow.diff)

@@ -114,23 +114,43 @@ class Group:
     def _hop(self) -> tuple[float, float]:
         return max(self.across[0], self.within[0]), min(self.across[1], self.within[1])
 
-    def summed(self, exchange: int, nbytes: float, messages: int = 1) -> float:
-        """Seconds until the sum of ``nbytes`` on each rank is where ``exchange`` has it, in so many messages."""
+    @cached_property
+    def _leaders(self) -> Group:
+        """One rank of each host."""
+        return Group(self.hosts, self.hosts, 1, self.across, (0.0, math.inf))
+
+    def summed(
+        self, exchange: int, nbytes: float, messages: int = 1, coded: float | None = None, everywhere: bool = False
+    ) -> float:
+        """Seconds until the sum of ``nbytes`` on each rank is where ``exchange`` has it, in so many messages.
+
+        Args:
+            coded: bytes that stand for them between hosts; ``None``: there is no codec.
+            everywhere: on hosts, too.
+        """
         if self.size == 1 or not nbytes:
             return 0.0
+        if coded is not None and (everywhere or self.hosts > 1):
+            return self._summed_coded(exchange, nbytes, messages, coded, everywhere and exchange != _Exchange.CGDP)
         match exchange:
             case _Exchange.RING:
                 return _ring(self.size, nbytes, self._hop, messages)
             case _Exchange.TREE:
                 return self.spread(nbytes, messages)
-            case _Exchange.CGDP:
-                inside = _ring(self.on_one, nbytes, self.within, messages)
+            case _ if exchange == _Exchange.CGDP or self._has_levels:
+                there_and_back = 2 * _steps(self.on_one, nbytes, self.within, messages)
+                by_ring = _ring(self.on_one, nbytes, self.within, messages)
+                inside = by_ring if exchange == _Exchange.CGDP else there_and_back
                 return inside + _allreduce(self.hosts, nbytes, self.across, messages)
-            case _ if self._has_levels:
-                inside = _steps(self.on_one, nbytes, self.within, messages)
-                return 2 * inside + _allreduce(self.hosts, nbytes, self.across, messages)
             case _:
                 return _allreduce(self.size, nbytes, self._hop, messages)
+
+    def _summed_coded(self, exchange: int, nbytes: float, messages: int, coded: float, everywhere: bool) -> float:
+        if not everywhere:
+            inside = 2 * _steps(self.on_one, nbytes, self.within, messages)
+            return inside + (self._leaders.summed(exchange, coded, messages) if self.hosts > 1 else 0.0)
+        by_ring = exchange != _Exchange.TREE
+        return _ring(self.size, coded, self._hop, messages) if by_ring else self.spread(coded, messages)
 
     def spread(self, nbytes: float, messages: int = 1) -> float:
         """Seconds of a broadcast, or a reduction, along a tree."""
@@ -143,10 +163,14 @@ class Group:
         """Whether an ALLREDUCE goes within hosts first; see ``bpt.exchange.hierarchy``."""
         return 1 < self.hosts < self.size
 
-    def travelling(self, exchange: int, nbytes: float) -> tuple[float, float]:
-        """Bytes that the sum of ``nbytes`` sends over all hops on hosts, and between them."""
+    def travelling(
+        self, exchange: int, nbytes: float, coded: float | None = None, everywhere: bool = False
+    ) -> tuple[float, float]:
+        """Bytes that the sum of ``nbytes`` sends over all hops on hosts, and between them; see ``summed``."""
         if self.size == 1:
             return 0.0, 0.0
+        if coded is not None and (everywhere or self.hosts > 1):
+            return self._travelling_coded(exchange, nbytes, coded, everywhere and exchange != _Exchange.CGDP)
         hops = self.hosts if self.hosts > 1 else 0
         if exchange == _Exchange.TREE:
             crossing = self.hosts - 1
@@ -156,6 +180,14 @@ class Group:
             return inside, 2 * nbytes * (self.hosts - 1) if hops else 0.0
         each = 2 * nbytes * (self.size - 1) / self.size
         return each * (self.size - hops), each * hops
+
+    def _travelling_coded(self, exchange: int, nbytes: float, coded: float, everywhere: bool) -> tuple[float, float]:
+        back = nbytes if exchange == _Exchange.TREE else coded  # weights, or codes of sums
+        if not everywhere:
+            return 2 * nbytes * (self.size - self.hosts), (coded + back) * (self.hosts - 1)
+        if exchange == _Exchange.TREE:
+            return (coded + back) * (self.size - self.hosts), (coded + back) * (self.hosts - 1)
+        return self.travelling(_Exchange.RING, coded)
 
 
 def _ring(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:

@@ -199,6 +199,8 @@ class _Search:
             return computing
         if parallel.balance == _Parallel.UNIFORM:
             computing = max(computing, batch // self._ranks / float(self._speeds.min()))
+        if parallel.compression_param.codec != pb.CompressionParameter.NONE:
+            return computing
         travelling = self._everybody.summed(parallel.exchange, self._gradients, 0)
         if parallel.exchange == _Parallel.TREE:
             return computing + 2 * travelling

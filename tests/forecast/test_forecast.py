@@ -53,6 +53,17 @@ def test_what_is_left_of_the_exchange(tmp_path: Path, overrides: str, exposed: f
     assert made.between == pytest.approx(2 * BYTES)
 
 
+def test_a_codec_sends_less(tmp_path: Path) -> None:
+    """2 bytes of 4, over links that take a second for all gradients; back along a tree come weights as they are."""
+    half = "parallel_param { compression_param { codec: BF16 } }"
+    made = forecast(*small(tmp_path, half), nodes(2, 2, bandwidth=BYTES))
+    assert made.exposed == pytest.approx(0.5)
+    assert made.between == pytest.approx(BYTES)
+    tree = forecast(*small(tmp_path, half, "parallel_param { exchange: TREE }"), nodes(2, 2, bandwidth=BYTES))
+    assert tree.exposed == pytest.approx(1.5)
+    assert tree.between == pytest.approx(1.5 * BYTES)
+
+
 def test_latency_and_what_all_must_know(tmp_path: Path) -> None:
     """Without gradients to speak of, it is the loss that all wait for: a message each way takes two latencies."""
     made = forecast(*small(tmp_path), nodes(2, 2, latency=0.25, bandwidth=1e9))

@@ -46,6 +46,24 @@ def test_what_travels(links: Links, exchange: int, expected: tuple[float, float]
     assert links.group(range(4)).travelling(exchange, 400) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("links", "exchange", "everywhere", "seconds", "bytes_"),
+    [
+        (FOUR, ALLREDUCE, False, 6 * (0.1 + 0.5), (0, 1200)),  # as a ring of half the bytes
+        (FOUR, TREE, False, 2 * (0.1 + 2.0), (0, 1800)),  # up with half of them, back with all
+        (PAIRS, RING, False, 2 * (0.01 + 0.4) + 2 * (0.1 + 1.0), (1600, 400)),  # between 2 hosts two steps of 100
+        (PAIRS, ALLREDUCE, True, 6 * (0.1 + 0.5), (600, 600)),
+        (PAIRS, CGDP, True, 2 * (0.01 + 0.4) + 0.1 + 2.0, (1600, 400)),  # nothing is coded on a host
+    ],
+)
+def test_a_codec_that_halves(
+    links: Links, exchange: int, everywhere: bool, seconds: float, bytes_: tuple[float, float]
+) -> None:
+    group = links.group(range(4))
+    assert group.summed(exchange, 400, coded=200, everywhere=everywhere) == pytest.approx(seconds)
+    assert group.travelling(exchange, 400, 200, everywhere) == pytest.approx(bytes_)
+
+
 def test_messages_from_one_to_one() -> None:
     found = PAIRS.seconds(np.array([0, 1]), np.array([1, 2]), np.array([100.0, 100.0]))
     assert found.tolist() == pytest.approx([0.01 + 0.1, 0.1 + 1.0])

@@ -12,9 +12,11 @@ from torch import Tensor
 from bpt.comm.base import Communicator
 from bpt.exchange.codec import CODECS, Codec
 from bpt.exchange.codec.half import Half
+from bpt.exchange.codec.sizes import coded_bytes
 from bpt.exchange.codec.top_k import Largest
 from bpt.exchange.transport.transport import LIBRARY, RING, TREE, Transport
 from bpt.plan.spec import CompressionSpec
+from bpt.proto import bpt_pb2 as pb
 from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 
@@ -123,6 +125,23 @@ def test_bytes_are_those_of_the_sum_with_those_of_the_code_in_the_place_of_numbe
     assert sent(name, LIBRARY, 4, 480, **settings) == [round(2 * 3 / 4 * 480 * size)] * 4
     assert sent(name, RING, 4, 480, **settings) == [round(2 * 3 / 4 * 480 * size)] * 4
     assert sent(name, TREE, 4, 480, **settings) == [0, *[round(480 * size)] * 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("BF16", {}), ("TOPK", {"ratio": 0.25}), ("POWERSGD", {"rank": 2, "warm_up": 0})]
+)
+def test_forecasts_count_what_is_sent(name: str, settings: dict[str, float]) -> None:
+    """By a ring of two ranks each sends the bytes of the code: of a matrix of 40 x 20, and of 40 numbers."""
+    shapes = {"w": (40, 20), "b": (40,)}
+    param = CompressionSpec(codec=pb.CompressionParameter.Codec.Value(name), **settings)  # type: ignore[arg-type]
+
+    def run(comm: Communicator) -> int:
+        seen = Seen(comm)
+        CODECS[name](param).sum({key: torch.ones(shape) for key, shape in shapes.items()}, comm, LIBRARY)
+        return sum(traffic.sent for traffic in seen.take().values())
+
+    expected = sum(coded_bytes(param, shape, 4) for shape in shapes.values())
+    assert run_ranks(2, run) == [expected] * 2
 
 
 def test_power_sgd_is_exact_for_sums_of_its_rank_and_sends_two_thin_matrices() -> None:
