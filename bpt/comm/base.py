@@ -122,8 +122,15 @@ class Communicator(ABC):
         return socket.gethostname()
 
     def describe(self) -> dict[str, str]:
-        """What carries messages: "library", "standard", "threads" (what it allows) and "fault tolerance"."""
-        return {"library": "none", "standard": "none", "threads": "any", "fault tolerance": "off"}
+        """What carries messages: "library", "standard", "threads" (what it allows), "fault tolerance", and of which
+        kinds of "device memory" it takes buffers."""
+        return {
+            "library": "none",
+            "standard": "none",
+            "threads": "any",
+            "fault tolerance": "off",
+            "device memory": "none",
+        }
 
     # A collective of the ranks that live
 

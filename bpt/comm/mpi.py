@@ -18,6 +18,7 @@ from mpi4py import MPI
 from bpt.comm import processes as room
 from bpt.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.connectivity import check_connectivity, lost_rank_error, name_of
+from bpt.comm.device_memory import device_memory
 from bpt.comm.pieces import Transfers, await_, flat, is_long, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.window import SLACK, Window, aligned
@@ -157,6 +158,7 @@ class MpiCommunicator(Communicator):
             "standard": f"MPI {major}.{minor}",
             "threads": f"MPI_THREAD_{levels[MPI.Query_thread()]}",
             "fault tolerance": "on" if _is_tolerant() else "off",
+            "device memory": device_memory(MPI.__file__, self._mpi.Get_info().Get("mpi_memory_alloc_kinds")),
         }
 
     def _Agree(self, flag: int) -> int:

@@ -97,6 +97,13 @@ def _alone() -> Iterator[Finding]:
         )
 
 
+_DEVICE_MEMORY = {
+    "none": "it takes no buffers in device memory (it is not CUDA-aware)",
+    "unknown": "it does not say whether it takes buffers in device memory (is CUDA-aware)",
+}
+_HOST = "; bpt hands it buffers in the host's memory only, to which what a GPU sends is copied first"
+
+
 def _library(ranks: Ranks, everybody: list[tuple[tuple[str, str], ...]]) -> Iterator[Finding]:
     groups = grouped(everybody)
     (first, those), *others = groups.items()
@@ -124,3 +131,5 @@ def _library(ranks: Ranks, everybody: list[tuple[tuple[str, str], ...]]) -> Iter
     else:
         text = "fault tolerance (ULFM) is off: a rank that dies ends the job"
         yield note(text, "mpirun --with-ft ulfm … turns it on")
+    kinds = facts.get("device memory", "unknown")
+    yield ok(_DEVICE_MEMORY.get(kinds, f"it takes buffers in device memory ({kinds})") + _HOST)

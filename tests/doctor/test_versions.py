@@ -58,6 +58,7 @@ def test_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 GOOD = {"library": "X MPI 4", "standard": "MPI 4.0", "threads": "MPI_THREAD_MULTIPLE", "fault tolerance": "on"}
+GOOD |= {"device memory": "none"}
 
 
 def describe(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> None:
@@ -82,17 +83,19 @@ def test_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_good_library(monkeypatch: pytest.MonkeyPatch) -> None:
     describe(monkeypatch, GOOD, GOOD)
     section = same(on_hosts("ab", check_mpi))
-    assert [finding.kind for finding in section.findings] == [Kind.OK] * 3
+    assert [finding.kind for finding in section.findings] == [Kind.OK] * 4
+    assert "it is not CUDA-aware" in section.findings[3].text
     assert section.findings[0].text == "X MPI 4, which follows the standard MPI 4.0; 2 ranks"
 
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    poor = GOOD | {"threads": "MPI_THREAD_SINGLE", "fault tolerance": "off"}
+    poor = GOOD | {"threads": "MPI_THREAD_SINGLE", "fault tolerance": "off", "device memory": "CUDA"}
     describe(monkeypatch, poor)
     section = same(on_hosts("a", check_mpi))
-    assert [finding.kind for finding in section.findings] == [Kind.OK, Kind.NOTE, Kind.WARNING, Kind.NOTE]
+    assert [finding.kind for finding in section.findings] == [Kind.OK, Kind.NOTE, Kind.WARNING, Kind.NOTE, Kind.OK]
     assert section.findings[1].text == "there is one rank only"
     assert "MPI_THREAD_SINGLE" in section.findings[2].text
+    assert section.findings[4].text.startswith("it takes buffers in device memory (CUDA); bpt hands it buffers in the")
 
 
 def test_another_library_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
