@@ -11,6 +11,8 @@ from torch import Tensor
 from bpt.detection.boxes import jaccard
 
 ALL = -1
+ADAPTS_ABOVE = 0.5
+"""A threshold of at most so much stays as it is, whatever ``eta`` says."""
 
 
 class Suppression(NamedTuple):
@@ -34,7 +36,7 @@ class Suppression(NamedTuple):
 
     def kept(self, boxes: Tensor) -> Tensor:
         """Those of ``boxes`` (K, 4), the best first, that are kept: ascending indices."""
-        if self.eta < 1 and self.threshold > 0.5:
+        if self.eta < 1 and self.threshold > ADAPTS_ABOVE:
             return self._kept_adaptively(boxes)
         near = (jaccard(boxes, boxes) > self.threshold).cpu().numpy()
         left = np.ones(len(boxes), np.bool_)
@@ -52,7 +54,7 @@ class Suppression(NamedTuple):
             if (jaccard(boxes[index : index + 1], boxes[kept]) > threshold).any():
                 continue
             kept.append(index)
-            if threshold > 0.5:
+            if threshold > ADAPTS_ABOVE:
                 threshold *= self.eta
         return torch.tensor(kept, dtype=torch.long, device=boxes.device)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from bpt.errors import UserError
-from bpt.export.onnx_regions import translations
+from bpt.export import onnx_detection, onnx_regions
 from bpt.export.random_inputs import RandomInputs
 
 OPSET = 18
@@ -97,7 +97,7 @@ def write_onnx(program: Program, path: Path, opset: int = OPSET) -> None:
                 output_names=list(program.outputs),
                 opset_version=opset,
                 external_data=size > _ONE_FILE,
-                custom_translation_table=translations(),
+                custom_translation_table={**onnx_detection.translations(), **onnx_regions.translations()},
                 verbose=False,
             )
         except Exception as error:

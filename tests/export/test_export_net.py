@@ -134,13 +134,57 @@ def test_inputs_are_what_layers_make_sense_of(tmp_path: Path) -> None:
 
 
 def test_regions(tmp_path: Path) -> None:
-    """Fast R-CNN's and Mask R-CNN's layers are one operator each, which computes what the layer does."""
+    """Fast R-CNN's and Mask R-CNN's layers are one operator each, R-FCN's are several: what the layer does."""
     onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    text = inputs(data=(1, 3, 12, 16), rois=(4, 5))
+    text = inputs(data=(1, 12, 12, 16), rois=(4, 5))
     bins = "pooled_h: 3 pooled_w: 2 spatial_scale: 0.5"
     text += layer("ROIPooling", "data rois", "max", f"roi_pooling_param {{ {bins} }}")
     text += layer("ROIAlign", "data rois", "mean", f"roi_align_param {{ {bins} sampling_ratio: 2 }}")
+    text += layer(
+        "PSROIPooling", "data rois", "parts", "psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 0.5 }"
+    )
     lines = list(export_net(Request(write(tmp_path, text), str(tmp_path / "out.onnx"))))
     assert lines[-1].startswith("checked on random inputs by onnxruntime")
     operators = {node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node}
     assert {"MaxRoiPool", "RoiAlign"} <= operators
+
+
+SSD = (
+    inputs(data=(1, 3, 32, 32))
+    + "".join(
+        f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{ '
+        f'num_output: {outputs} {more} weight_filler {{ type: "gaussian" std: {std} }} }} }}'
+        for name, bottom, outputs, more, std in (
+            ("c", "data", 8, "kernel_size: 3 stride: 8 pad: 1", 0.3),
+            ("loc", "c", 8, "kernel_size: 1", 0.1),
+            ("conf", "c", 6, "kernel_size: 1", 1),
+        )
+    )
+    + layer("Permute", "loc", "loc_perm", "permute_param { order: [0, 2, 3, 1] }")
+    + layer("Flatten", "loc_perm", "loc_flat")
+    + layer("Permute", "conf", "conf_perm", "permute_param { order: [0, 2, 3, 1] }")
+    + layer("Reshape", "conf_perm", "conf_rows", "reshape_param { shape { dim: [0, -1, 3] } }")
+    + layer("Softmax", "conf_rows", "soft", "softmax_param { axis: 2 }")
+    + layer("Flatten", "soft", "conf_flat")
+    + layer("PriorBox", "c data", "prior", "prior_box_param { min_size: 8 max_size: 16 variance: 0.1 }")
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ("background_label_id: 0 keep_top_k: 10 confidence_threshold: 0.2 nms_param { top_k: 20 }", 10),
+        pytest.param("background_label_id: -1 nms_param { nms_threshold: 0.6 }", None, marks=pytest.mark.slow),
+        ("confidence_threshold: 1", 1),  # nothing is found
+    ],
+)
+def test_detections(settings: str, rows: int | None, tmp_path: Path) -> None:
+    """NonMaxSuppression, with what SSD does before and behind it; on all classes in one image."""
+    pytest.importorskip("onnxruntime")
+    text = f"detection_output_param {{ num_classes: 3 share_location: true code_type: CENTER_SIZE {settings} }}"
+    path = write(tmp_path, SSD + layer("DetectionOutput", "loc_flat conf_flat prior", "found", text))
+    fixed, difference, last = list(export_net(Request(path, str(tmp_path / "out.onnx"))))[1:]
+    assert fixed.startswith("for batches of 1 only (LayerError: ")
+    assert last.endswith("all within 0.0001")
+    found = int(re.match(r"found \(1, 1, (\d+), 7\)", difference)[1])  # type: ignore[index]
+    assert found == rows if rows else found > 20
