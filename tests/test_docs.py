@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 import bpt
+from bpt.cli.main import make_parser
+from bpt.errors import UserError
 from tests.golden_cases import GOLDEN
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +66,32 @@ def test_what_the_guide_says(guide: Path) -> None:
             promise = re.match(r"print\(.*\)  # (.*)", lines[statement.lineno - 1])
             if promise:
                 assert printed.getvalue().strip() == promise[1], f"{guide.name}:{statement.lineno}"
+
+
+def bpt_commands(guide: Path) -> list[list[str]]:
+    """What stands behind ``bpt`` in the guide's blocks of commands, with or without a launcher before it."""
+    found = []
+    for block in re.findall(r"^```(?:sh)?\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if re.match(r"(\w+=\S+ )*(\S*/)?(bpt|mpirun|srun) ", line) and not re.search(r"…|\.\.\.", line):
+                words = shlex.split(line, comments=True)
+                start = next((n for n, word in enumerate(words) if Path(word).name == "bpt"), len(words))
+                end = next((n for n, word in enumerate(words) if re.match(r"\d?[|<>&;]", word)), len(words))
+                found.append(words[start + 1 : end])
+    return [words for words in found if words]
+
+
+@pytest.mark.parametrize("guide", [guide for guide in GUIDES if bpt_commands(guide)], ids=lambda guide: guide.name)
+def test_commands_are_taken(guide: Path) -> None:
+    """Each names a command that there is, and flags that it has."""
+    parser = make_parser()
+    for words in bpt_commands(guide):
+        told = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(told):
+                parser.parse_args(words)
+        except (SystemExit, UserError) as error:
+            pytest.fail(f"bpt {' '.join(words)}: {error} {told.getvalue()}")
 
 
 def anchors(guide: Path) -> set[str]:
