@@ -112,7 +112,7 @@ class Nms(Layer):
     """
 
     within_batch = by_sample = silent = True
-    family = Family.OTHER
+    family = Family.LOSS
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

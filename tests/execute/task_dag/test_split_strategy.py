@@ -48,6 +48,7 @@ CASES = {
     "LRN": "lrn_param { local_size: 3 alpha: 0.1 }",
     "Log": "log_param { shift: 9 }",
     "MVN": "",
+    "Nms": "nms_param { num_parts: 3 max_peaks: 2 threshold: 0 }",
     "Normalize": "",
     "PReLU": "",
     "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
@@ -63,6 +64,7 @@ CASES = {
     "Sigmoid": "",
     "Slice": "",
     "Softmax": "",
+    "SpatialTransformer": "st_param { theta_1_1: 0.7 theta_1_2: 0.1 theta_1_3: 0.05 }",
     "Split": "",
     "Swish": "",
     "TanH": "",
@@ -79,6 +81,7 @@ BOTTOMS = {
     "Correlation": "c c",
     "Crop": "c c",
     "Eltwise": "c c",
+    "SpatialTransformer": "c a",
 }
 TOPS = {"Slice": "z u v", "Split": "z u"}
 
@@ -91,9 +94,9 @@ def test_every_such_type_is_here() -> None:
 def test_split_by_samples(kind: str) -> None:
     # MVN takes a bias away again, so that its gradient is rounding.
     before = convolution("c", "x", f"num_output: 3 kernel_size: 1 bias_term: {str(kind != 'MVN').lower()}", relu=False)
-    text = before + (BESIDE if kind == "Axpy" else "")
+    text = before + (BESIDE if "a" in BOTTOMS.get(kind, "").split() else "")
     text += layer(kind, BOTTOMS.get(kind, "c"), TOPS.get(kind, "z"), CASES[kind])
-    if kind in ("ArgMax", "Threshold"):  # hand no diff back, so nothing before them can learn
+    if kind in ("ArgMax", "Nms", "Threshold"):  # hand no diff back, so nothing before them can learn
         text = layer(kind, "x", "z", CASES[kind])
     graph = image_net(text + fully_connected("score", "z", 5) + LOSS, 6)
     expected = pass_over(SegmentOperator(net_of(graph)), passes=2)
