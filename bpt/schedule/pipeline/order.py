@@ -46,6 +46,14 @@ class Progress:
         self._below: list[set[int]] = [set() for _ in range(count)]
         self._above: list[set[int]] = [set() for _ in range(count)]
         self._find_needs()
+        # What completing a task of a block may allow: tasks of itself, and of those that need it.
+        self._needing: list[set[int]] = [{block} for block in range(count)]
+        for block in range(count):
+            for needed in self._below[block] | self._above[block]:
+                self._needing[needed].add(block)
+        self._ready: list[set[tuple[int, bool]]] = [set() for _ in range(pipeline.depth)]  # of each stage
+        for block in range(count):
+            self._look_at(block)
 
     def _find_needs(self) -> None:
         block_of = self.pipeline.block_of
@@ -72,18 +80,22 @@ class Progress:
 
     def next(self, stage: int) -> list[Task]:
         """What a stage that is idle could run as far as data go, except that the batch may still have to be drawn."""
-        tasks = []
-        for block in self.on[stage]:
-            parts = self.pipeline.parts(block)
-            micro = self.forward[block]
-            behind = micro + parts
-            if micro < self.pipeline.micros and all(self.forward[below] >= behind for below in self._below[block]):
-                tasks.append(Task(block, micro, backward=False))
-            micro = self.backward[block]
-            behind = micro + parts
-            if self.in_flight(block) and all(self.backward[above] >= behind for above in self._above[block]):
-                tasks.append(Task(block, micro, backward=True))
-        return tasks
+        return [
+            Task(block, self.backward[block] if backward else self.forward[block], backward)
+            for block, backward in sorted(self._ready[stage])
+        ]
+
+    def _look_at(self, block: int) -> None:
+        """Find out what of ``block`` could run."""
+        ready, parts = self._ready[self.pipeline.blocks[block].stage], self.pipeline.parts(block)
+        ready -= {(block, False), (block, True)}
+        micro = self.forward[block]
+        behind = micro + parts
+        if micro < self.pipeline.micros and all(self.forward[below] >= behind for below in self._below[block]):
+            ready.add((block, False))
+        behind = self.backward[block] + parts
+        if self.in_flight(block) and all(self.backward[above] >= behind for above in self._above[block]):
+            ready.add((block, True))
 
     def undrawn(self, task: Task) -> bool:
         """Whether ``task`` needs a batch that is not drawn yet."""
@@ -94,6 +106,8 @@ class Progress:
         counts = self.backward if task.backward else self.forward
         assert counts[task.block] == task.micro, task
         counts[task.block] += self.pipeline.parts(task.block)
+        for block in self._needing[task.block]:
+            self._look_at(block)
 
 
 class Rule(Protocol):
@@ -119,9 +133,10 @@ class GPipe:
         size = progress.pipeline.micro_batches
         number = task.micro // size
         blocks = progress.on[progress.pipeline.blocks[task.block].stage]
+        # Of a stage the last block is the last to run forward, and the first one to run backward.
         if task.backward:
-            return all(progress.forward[block] >= (number + 1) * size for block in blocks)
-        return all(progress.backward[block] >= number * size for block in blocks)
+            return progress.forward[blocks[-1]] >= (number + 1) * size
+        return progress.backward[blocks[0]] >= number * size
 
     def rank(self, task: Task) -> tuple[int, ...]:
         return (-task.block if task.backward else task.block,)
