@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -41,7 +40,7 @@ class Checkpoint:
         rule: updates it.
         parallel: which rank holds what.
         written: the snapshots of this run that are there, oldest first; of the rank that writes, if old ones go.
-        run: tells this start of training from all others; of the rank that writes.
+        run: tells this start of training from all others; the same on all ranks.
     """
 
     plan: RunPlan
@@ -49,8 +48,16 @@ class Checkpoint:
     rule: UpdateRule
     parallel: Parallel
     written: list[str] = field(default_factory=list)
-    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    run: str = ""
     _recorded: list[bool] = field(default_factory=list)
+
+    def of_run(self, state: TrainState) -> Checkpoint:
+        """For the run of ``state``, which goes on: what it has written is known, and old ones still go."""
+        if state.run in ("", self.run):
+            return self
+        writes = self.plan.max_snapshots and not self.parallel.grid.world.rank
+        written = snapshot.of_run(self.plan.snapshot_prefix, state.run, state.iteration) if writes else []
+        return replace(self, run=state.run, written=written)
 
     def write_in_memory(self, state: TrainState) -> None:
         """Write a snapshot in the memory of the first rank's host, in place of an older one; see ``write``."""

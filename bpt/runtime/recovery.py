@@ -20,6 +20,7 @@ from bpt.comm.base import Buffer, Communicator
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
 from bpt.optim.rates import Plateau
+from bpt.state.best import Best
 from bpt.state.train_state import Blob, TrainState, blob_of
 
 _KEPT = 2  # copies of a rank: another rank may be one ahead, never more
@@ -33,13 +34,15 @@ class Known:
         iteration: updates that are in it.
         part: of the net, that the rank holds.
         frozen: blobs whose weights and moments another rank keeps.
-        positions: see TrainState; a rank that has data layers may have nothing else.
+        positions, tested, best: see TrainState; a rank that has data layers may have nothing else.
     """
 
     iteration: int
     part: Part
     frozen: frozenset[Blob] = frozenset()
     positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    tested: int = -1
+    best: Best | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Record:
     @classmethod
     def whole(cls, state: TrainState) -> Record:
         """Of a rank that has all of it."""
-        return cls(Known(state.iteration, WHOLE, positions=state.positions), state)
+        known = Known(state.iteration, WHOLE, positions=state.positions, tested=state.tested, best=state.best)
+        return cls(known, state)
 
     def in_memory(self) -> Record:
         """The same, with copies of its tensors in the host's memory."""
@@ -60,10 +64,7 @@ class Record:
         def copied(value: Tensor) -> Tensor:
             return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
-        state = self.state
-        weights = {blob: copied(value) for blob, value in state.weights.items()}
-        moments = {blob: tuple(map(copied, values)) for blob, values in state.moments.items()}
-        return replace(self, state=replace(state, weights=weights, moments=moments, extras={}))
+        return _mapped(self, copied)
 
 
 class Copies:
@@ -138,9 +139,17 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record])
         chosen = _providers(graph, [everybody[rank][place] for rank, place in at])
         if chosen is not None:
             states = _fetched(world, graph, everybody, records, [at[number] for number in chosen])
-            positions = {key: value for rank, place in at for key, value in everybody[rank][place].positions.items()}
-            return replace(_assembled(graph, states), positions=positions)
+            return _before_test(_assembled(graph, states), [everybody[rank][place] for rank, place in at])
     return None
+
+
+def _before_test(state: TrainState, offers: Sequence[Known]) -> TrainState:
+    """The state with the data's positions: where some were still in a test, those of before it, which comes again."""
+    reading = [known for known in offers if known.positions] or offers
+    least = min(known.tested for known in reading)
+    of_it = [known for known in reading if known.tested == least]
+    positions = {place: samples for known in of_it for place, samples in known.positions.items()}
+    return replace(state, positions=positions, tested=least, best=of_it[0].best)
 
 
 def _fetched(
@@ -269,7 +278,7 @@ class Border:
         iteration: updates that are made.
         positions: see TrainState; those that data layers have come to then.
         passed: values of the blobs that passes change, and no update: a BatchNorm's statistics.
-        losses, loss_scale, plateau: see TrainState.
+        losses, loss_scale, plateau, tested, best: see TrainState.
     """
 
     iteration: int
@@ -278,6 +287,8 @@ class Border:
     losses: tuple[float, ...]
     loss_scale: tuple[float, int] | None
     plateau: Plateau | None = None
+    tested: int = -1
+    best: Best | None = None
 
     def of(self, state: TrainState) -> TrainState:
         """The state there, of one that may be in the middle of the next iteration."""
@@ -289,6 +300,8 @@ class Border:
             losses=self.losses,
             loss_scale=self.loss_scale,
             plateau=self.plateau,
+            tested=self.tested,
+            best=self.best,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from secrets import token_hex
 from types import TracebackType
 
 import torch
@@ -137,7 +138,7 @@ class Runtime:
         rule: updates the training net.
         losses: the smoothed loss.
         rates: the learning rate of each iteration.
-        best: the best test so far; may be set.
+        best, tested: see TrainState; may be set.
         scale: by what losses are multiplied, and gradients divided again.
         heals: whether the run goes on when a rank is lost; see ``healing``.
         before_passes: called when an iteration begins.
@@ -146,6 +147,7 @@ class Runtime:
     """
 
     best: Best | None = None
+    tested: int = -1
     _has_room = True  # for snapshots in memory
 
     def __init__(
@@ -214,7 +216,7 @@ class Runtime:
         operators = [built.operator for built in (self.train, *self.tests)]
         self._half = HalfLayers(list(self.nets.values()), precision, world, device)
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
-        self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel)
+        self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel, run=world.bcast(token_hex(8)))
         self.heals = tolerates(crew.everyone) and plan.parallel_param.fault_param.heals
         self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
         if self.observed is not None:
@@ -469,6 +471,8 @@ class Runtime:
             loss_scale=self.scale.state(),
             plateau=self.rates.state(),
             best=self.best,
+            tested=self.tested,
+            run=self._checkpoint.run,
             extras={self._exchange_name: own} if (own := self.exchange.state()) else {},
         )
 
@@ -488,8 +492,9 @@ class Runtime:
             return None
         values = {id(self.net.value(param)): blob_of(self.net.graph, param) for param in self.net.held}
         frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
-        known = Known(self._border.iteration, self.net.part, frozen, self._border.positions)
-        return Record(known, self._border.of(self.state()))
+        border = self._border
+        known = Known(border.iteration, self.net.part, frozen, border.positions, border.tested, border.best)
+        return Record(known, border.of(self.state()))
 
     def _come_to_border(self, iteration: int) -> None:
         """Between two iterations, of which so many are complete: note what the next one changes before its end."""
@@ -502,6 +507,8 @@ class Runtime:
                 self.losses.history,
                 self.scale.state(),
                 self.rates.state(),
+                self.tested,
+                self.best,
             )
 
     def _leave_border(self) -> None:
@@ -545,7 +552,8 @@ class Runtime:
         self.exchange.load(state.extras.get(self._exchange_name, {}))
         self.scale.load(state.loss_scale)
         self.rates.load(state.plateau)
-        self.best = state.best
+        self.best, self.tested = state.best, state.tested
+        self._checkpoint = self._checkpoint.of_run(state)
         self.iteration = state.iteration
         self.executor.forget()
         self.losses = SmoothedLoss(self.plan.average_loss, state.losses)

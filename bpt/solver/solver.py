@@ -90,14 +90,12 @@ class Solver:
         self._lap = Lap(0)
         self._stopped = False
         self._debug = False
-        self._tested: int | None = None  # the iteration after which all tests are done; a spare rank does not know
         self._leads = False
         self._lock = ExitStack()
         member = start(self.plan, world or SerialCommunicator(), partial(self._bind, resume=resume))
         self._spare = member if isinstance(member, Spare) else None
         if isinstance(member, Runtime):
             self._attach(member)
-            self._tested = -1
         self._hosts = hosts_of(member.crew.everyone) if member.heals else {}
         self._first = self.iter
 
@@ -199,17 +197,15 @@ class Solver:
         self._spare = None
         self._attach(runtime)
         pending, terminated = (before.pending, before.terminated) if before else (Action.NONE, False)
-        facts = world.allgather((self._tested, self._first, self._stopped, pending, terminated))
-        tested = {iteration for iteration, *_ in facts if iteration is not None}
-        self._tested = tested.pop() if len(tested) == 1 else -1
-        self._first = max(first for _, first, *_ in facts)
-        self._stopped = any(stopped or pending is Action.STOP for *_, stopped, pending, _ in facts)
+        facts = world.allgather((self._first, self._stopped, pending, terminated))
+        self._first = max(first for first, *_ in facts)
+        self._stopped = any(stopped or pending is Action.STOP for _, stopped, pending, _ in facts)
         runtime.status.terminated = any(terminated for *_, terminated in facts)
         least = plan.parallel_param.fault_param.min_ranks
         if world.size < least:
             path = self.snapshot()
             raise RunError(f"{world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
-        asked = any(pending is Action.SNAPSHOT for *_, pending, _ in facts)
+        asked = any(pending is Action.SNAPSHOT for _, _, pending, _ in facts)
         if asked or (plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first):
             self.snapshot()  # that, or less, may have been under way when the rank was lost
 
@@ -246,16 +242,15 @@ class Solver:
         last = self.iter + iterations
         self._lap = Lap(self.iter)
         while self.iter < last:
-            testing = plan.test_interval and self.iter % plan.test_interval == 0 and self.iter != self._tested
+            testing = plan.test_interval and self.iter % plan.test_interval == 0 and self.iter != runtime.tested
             if testing and (self.iter > 0 or plan.test_initialization):
                 self.test_all()
                 if self._stopped:
                     return
-                self._tested = self.iter
+                runtime.tested = self.iter
             self._debug = self._displays and plan.debug_info
             tuning = not runtime.tuner.settled
             loss = runtime.iterate(self._debug, observed=self.iter == last - 1)
-            self._tested = -1
             with runtime.events.during(Activity.BETWEEN):
                 if tuning and runtime.tuner.settled:
                     self._seen.start(self.iter)

@@ -37,6 +37,8 @@ class TrainState:
         loss_scale: the scale, and the iterations since it has changed; ``None``: it does not.
         plateau: what ``lr_policy: "plateau"`` has seen; ``None``: it is another policy.
         best: the best test so far; ``None``: there is none, or nobody looks for it.
+        tested: the iterations that were done when all tests were last done; -1: none was.
+        run: tells the start of training from all others; "": of any.
         extras: tensors of whatever else has a state, such as an exchange's residuals, by its name; they are of this
             rank alone, so a state that was gathered has none.
     """
@@ -51,6 +53,8 @@ class TrainState:
     loss_scale: tuple[float, int] | None = None
     plateau: Plateau | None = None
     best: Best | None = None
+    tested: int = -1
+    run: str = ""
     extras: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def copy(self) -> TrainState:

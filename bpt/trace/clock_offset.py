@@ -26,6 +26,14 @@ class Offset(NamedTuple):
     seconds: float
     error: float
 
+    def beside(self, other: Offset) -> Offset:
+        """What the clock shows more than that of the rank with ``other``, at about the same time."""
+        return Offset(self.at, self.seconds - other.seconds, self.error + other.error)
+
+
+SAME = Offset(0.0, 0.0, 0.0)
+"""The first rank's own."""
+
 
 def ask(comm: Communicator, rank: int, clock: Clock = time.perf_counter) -> Offset:
     """The offset of ``rank``, which ``answer``s meanwhile.

@@ -18,7 +18,7 @@ from bpt.errors import RunError, UsageError, WriteError
 from bpt.proto.atomic import atomic_file, check_place
 from bpt.trace import clock_offset
 from bpt.trace.chrome import ChromeTrace
-from bpt.trace.clock_offset import Offset
+from bpt.trace.clock_offset import SAME, Offset
 from bpt.trace.perfetto import PerfettoTrace
 from bpt.trace.recorder import Recorder, Span, read
 
@@ -61,7 +61,8 @@ def check_file(path: str) -> None:
 def tracing(path: str, world: Communicator) -> Iterator[None]:
     """Write what all ranks do inside to the trace ``path``; a collective call. Without a path it does nothing.
 
-    The first rank writes it at the end. If what runs inside fails there, it writes what it has done itself.
+    The first of the ranks that are left writes it at the end. If what runs inside fails on the first rank of all, it
+    writes what it has done itself.
 
     Raises:
         WriteError: on the first rank, the file cannot be written.
@@ -72,7 +73,7 @@ def tracing(path: str, world: Communicator) -> Iterator[None]:
     hosts = world.allgather(world.host)
     comm = world.Dup()
     start = time.perf_counter()
-    offsets = _align(comm)
+    offsets: list[Offset] = comm.bcast(_align(comm))
     with ExitStack() as stack:
         recorder = Recorder()
         stack.callback(recorder.close)
@@ -82,18 +83,24 @@ def tracing(path: str, world: Communicator) -> Iterator[None]:
         except BaseException:
             if world.rank == 0:
                 with _not_masking():
-                    _write(path, [_own(recorder, hosts[0])], start, {"ranks missing": _others(world, "the run failed")})
+                    _write(
+                        path, [_own(recorder, hosts[0], 0)], start, {"ranks missing": _others(world, "the run failed")}
+                    )
             raise
-        if world.rank:
-            _send(comm, recorder)
-        else:
-            ranks, missing = [_own(recorder, hosts[0])], {}
-            for rank in range(1, world.size):
-                try:
-                    ranks.append(stack.enter_context(_receive(comm, rank, hosts[rank], offsets[rank])))
-                except RunError as error:
-                    missing[rank] = str(error)
-            _write(path, ranks, start, {"ranks missing": missing} if missing else {})
+        living = comm.Shrink() if comm.describe()["fault tolerance"] == "on" else comm
+        left = [comm.world_ranks.index(rank) for rank in living.world_ranks]
+        if living.rank:
+            _send(living, recorder)
+            return
+        ranks = [_own(recorder, hosts[world.rank], world.rank)]
+        missing = {rank: "it was lost" for rank in range(world.size) if rank not in left}
+        for place, rank in enumerate(left[1:], 1):
+            first = offsets[rank].beside(offsets[world.rank])
+            try:
+                ranks.append(stack.enter_context(_receive(living, place, rank, hosts[rank], first)))
+            except RunError as error:
+                missing[rank] = str(error)
+        _write(path, ranks, start, {"ranks missing": missing} if missing else {})
 
 
 def _others(world: Communicator, why: str) -> dict[int, str]:
@@ -130,17 +137,17 @@ class Rank:
         return max(offset.error for offset in self.offsets)
 
 
-def _align(comm: Communicator) -> dict[int, Offset]:
-    """On the first rank, the offsets of all others at this time."""
+def _align(comm: Communicator) -> list[Offset]:
+    """On the first rank, the offsets of all ranks at this time."""
     if comm.rank:
         clock_offset.answer(comm)
-        return {}
-    return {rank: clock_offset.ask(comm, rank) for rank in range(1, comm.size)}
+        return []
+    return [SAME, *(clock_offset.ask(comm, rank) for rank in range(1, comm.size))]
 
 
-def _own(recorder: Recorder, host: str) -> Rank:
+def _own(recorder: Recorder, host: str, rank: int) -> Rank:
     file, length = recorder.finish()
-    return Rank(0, host, file, length, recorder.dropped, [Offset(0.0, 0.0, 0.0)])
+    return Rank(rank, host, file, length, recorder.dropped, [SAME])
 
 
 def _send(comm: Communicator, recorder: Recorder) -> None:
@@ -153,22 +160,23 @@ def _send(comm: Communicator, recorder: Recorder) -> None:
 
 
 @contextmanager
-def _receive(comm: Communicator, rank: int, host: str, first: Offset) -> Iterator[Rank]:
-    last = clock_offset.ask(comm, rank)
+def _receive(comm: Communicator, place: int, rank: int, host: str, first: Offset) -> Iterator[Rank]:
+    """What ``rank``, at ``place`` of those that are left, sends."""
+    last = clock_offset.ask(comm, place)
     head = np.zeros(2, np.int64)
-    comm.Recv(head, rank)
+    comm.Recv(head, place)
     length, dropped = head.tolist()
     with tempfile.TemporaryFile(prefix="bpt-trace-") as file:
         for begin in range(0, length, PIECE):
             piece = np.empty(min(PIECE, length - begin), np.uint8)
-            comm.Recv(piece, rank)
+            comm.Recv(piece, place)
             file.write(piece.data)
         file.seek(0)
         yield Rank(rank, host, file, length, dropped, [first, last])
 
 
 def _write(path: str, ranks: Sequence[Rank], start: float, about: dict[str, object]) -> None:
-    """Write the trace; times are since ``start``, on the first rank's clock."""
+    """Write the trace; times are since ``start``, on the clock of the first of ``ranks``."""
     (make,) = {form for suffix, form in FORMATS.items() if path.endswith(suffix)}
     with ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(atomic_file(path))
@@ -177,7 +185,7 @@ def _write(path: str, ranks: Sequence[Rank], start: float, about: dict[str, obje
             file = cast(IO[bytes], zipped)
         trace = make(file)
         for rank in ranks:
-            label = f"its clock is known to {rank.error * 1e6:.1f} µs" if rank.rank else "the trace's clock"
+            label = f"its clock is known to {rank.error * 1e6:.1f} µs" if rank is not ranks[0] else "the trace's clock"
             trace.process(rank.rank, f"rank {rank.rank} ({rank.host})", label)
             _write_rank(trace, rank, start)
         errors = {f"clock error of rank {rank.rank} (us)": round(rank.error * 1e6, 3) for rank in ranks}

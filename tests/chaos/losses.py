@@ -65,12 +65,14 @@ class Case(NamedTuple):
     who: str
     place: str
 
-    @property
-    def kills(self) -> list[Kill]:
-        """The deaths, in iterations that have such a place: 4 is tested before, 3 and 6 are followed by snapshots."""
-        first = {"test": 4, "snapshot": 3}.get(self.place, 2)
-        later = {"test": 4, "snapshot": 3}.get(self.place, 3)
-        return [Kill(rank, first + (later if delay else 0), self.place) for rank, delay in WHO[self.who]]
+    def kills(self, choice: random.Random) -> list[Kill]:
+        """The deaths, in iterations that have such a place: before 4 and 8 come tests, before 3 and 6 snapshots."""
+        iterations = {"test": (4, 8), "snapshot": (3, 6)}.get(self.place, tuple(range(9)))
+        deaths = WHO[self.who]
+        first, later = sorted(choice.sample(iterations, 2))
+        if not any(delay for _, delay in deaths):
+            first = choice.choice(iterations)
+        return [Kill(rank, later if delay else first, self.place) for rank, delay in deaths]
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -85,14 +87,19 @@ CASES = [Case(*each) for each in product(EXCHANGES, ARRANGEMENTS, WHO, PLACES)]
 
 
 def campaign(seed: int, first: int, runs: int) -> Iterator[tuple[int, str, Callable[[], None]]]:
-    """Cases by number, in an order of that seed, in the current folder; ``runs`` 0: all."""
+    """Cases by number, in an order of that seed, in the current folder; ``runs`` 0: all.
+
+    After the last one all come again, in other iterations.
+    """
     set_up(Path.cwd())
     write_speeds(0.1, 0.2, 0.3, 0.1)
     expected = undisturbed()
     order = random.Random(seed).sample(CASES, len(CASES))
-    for number in range(first, min(len(order), first + runs) if runs else len(order)):
-        case = order[number]
-        yield number, ", ".join(case), partial(check, case.kills, expected, 4, *case.overrides)
+    for number in range(first, first + (runs or len(order))):
+        case = order[number % len(order)]
+        kills = case.kills(random.Random(f"{seed} {number}"))
+        name = ", ".join((*case, *(f"rank {kill.rank} in iteration {kill.iteration}" for kill in kills)))
+        yield number, name, partial(check, kills, expected, 4, *case.overrides)
 
 
 class Kills:

@@ -17,6 +17,7 @@ from bpt.plan.resolve import read_plan
 from bpt.schedule.instructions import Forward
 from bpt.solver.solver import Solver
 from bpt.trace.tracing import check_file, tracing
+from tests.chaos.losses import Kill, Kills, injected
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up
 from tests.trace.read_trace import read_chrome, read_perfetto
@@ -106,6 +107,23 @@ def test_stages_that_do_not_go_in_step() -> None:
     trace.check_compute(0, {"F": 8, "B": 7, "W": 8, "U": 8})
     trace.check_compute(1, {"F": 8, "B": 8, "W": 8, "U": 8})
     trace.check_flows(8 + 7)
+
+
+def test_the_first_rank_is_lost() -> None:
+    """The others waited for it at the end once, and a run that had healed ended with status 1."""
+
+    def run(comm: Communicator) -> None:
+        plan = read_plan("solver.prototxt", [ONE_PASS])
+        with tracing("t.json", comm), Solver(plan, world=comm.Dup()) as solver:
+            solver.solve()
+
+    with injected(Kills([Kill(0, 3, "B")])):
+        run_ranks(3, run, tolerant=True)
+    trace = read_chrome(Path("t.json"))
+    assert list(trace.processes) == [1, 2] and trace.about["ranks missing"] == {"0": "it was lost"}
+    for rank in (1, 2):
+        assert [bar.name for bar in trace.tracks[rank, "compute"]].count("U") == 8
+    assert trace.about["clock error of rank 1 (us)"] == 0
 
 
 def test_a_server_and_its_workers() -> None:
