@@ -186,7 +186,10 @@ def check(faults: Sequence[AnyFault], ranks: int, iterations: int, tolerant: boo
     """Raise a UsageError unless all of these ranks and iterations are there, and others outlive them."""
     for fault in faults:
         if max(_ranks_of(fault)) >= ranks:
-            raise UsageError(f"{fault}: there are {ranks} ranks, from 0 to {ranks - 1}")
+            there = (
+                f"are {ranks} ranks, from 0 to {ranks - 1}" if ranks > 1 else "is only rank 0; start it with mpirun -n"
+            )
+            raise UsageError(f"{fault}: there {there}")
         if fault.iteration >= iterations:
             more = fault.iteration + 1
             raise UsageError(f"{fault}: there are {iterations} iterations, from 0 on; --iterations {more}")

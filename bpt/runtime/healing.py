@@ -37,7 +37,9 @@ class Rebind(Protocol):
         """A collective call of those that train."""
 
 
-_REMEDY = "; what it held nobody else has: fault_param { copies: 1 } keeps a copy in the memory of another rank"
+_HELD = "; what it held nobody else has"
+_REMEDY = f"{_HELD}: fault_param {{ copies: 1 }} keeps a copy in the memory of another rank"
+_NO_COPY = f"{_HELD}: the rank with its copy is lost, too; --snapshot auto goes on from the last snapshot"
 
 
 def start(plan: RunPlan, everyone: Communicator, bind: Rebind) -> Runtime | Spare:
@@ -135,7 +137,8 @@ def heal(
                 _tell(arranged, lost, hosts, state.iteration, crew)
             healed = _take_place(arranged, state, crew, rebind)
         except _UnrecoverableError:
-            raise LostRankError(f"{loss}{_REMEDY}", loss.ranks) from loss
+            why = _NO_COPY if plan.parallel_param.fault_param.copies else _REMEDY
+            raise LostRankError(f"{loss}{why}", loss.ranks) from loss
         except LostRankError:  # another one, meanwhile
             _break_off(everyone)
             continue

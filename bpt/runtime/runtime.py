@@ -187,6 +187,7 @@ class Runtime:
         check_same(crew.everyone, facts_of(plan, graph, *test_graphs))
         self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, staging, log)
         ending.add(self.parallel.close)
+        self._watch()
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
         self._resume, self.seed = outcome_of_first(world, start)
         precision = precision_here(plan, world, device, log)
@@ -217,7 +218,6 @@ class Runtime:
         self._half = HalfLayers(list(self.nets.values()), precision, world, device)
         self._tuned = Engine(plan.engine, operators, world), Inner(plan.parallel_param, operators, world)
         self._checkpoint = Checkpoint(plan, self.net, self.rule, self.parallel, run=world.bcast(token_hex(8)))
-        self.heals = tolerates(crew.everyone) and plan.parallel_param.fault_param.heals
         self.observed: SegmentOperator | None = observer(self.net, device) if observer else None
         if self.observed is not None:
             ending.add_own(self.observed.close)
@@ -225,6 +225,18 @@ class Runtime:
     def _ended(self, built: Built) -> Built:
         self._ending.add_own(built.operator.close)
         return built
+
+    def _watch(self) -> None:
+        """From now on notice ranks that stand still; a collective call of the crew."""
+        self.heals = tolerates(self.crew.everyone) and self.plan.parallel_param.fault_param.heals
+        flight, lane = self.world.events.flight, self.parallel.grid.stage
+        self.flight_log = FlightLog(self.world, self.plan.snapshot_prefix, flight) if flight else None
+        if beat := heartbeat_of(self.plan, self.crew, self.flight_log, lane, self._has_settled, self.heals):
+            self._ending.add(beat.close)
+
+    def _has_settled(self) -> bool:
+        """Whether nothing is tried out any more; not before the run is bound."""
+        return hasattr(self, "tuner") and self.tuner.settled
 
     def join(self, signals: SignalActions | None) -> None:
         """Make what it takes to train together with the other ranks; a collective call."""
@@ -257,12 +269,6 @@ class Runtime:
         if self.observed is not None:
             exchange = self._exchange(self.observed)
             self._observing = Executor(self.observed, exchange, self.status, self.events, passes)
-        flight = self.events.flight
-        self.flight_log = FlightLog(self.world, self.plan.snapshot_prefix, flight) if flight else None
-        lane = operator.stage.number if operator.stage else 0
-        settled = partial(getattr, self.tuner, "settled")
-        if beat := heartbeat_of(self.plan, self.crew, self.flight_log, lane, settled, self.heals):
-            self._ending.add(beat.close)
 
     def start_from(self, state: TrainState | None) -> None:
         """Go on from a state, which is whole, else from the one to resume, else anew; a collective call."""

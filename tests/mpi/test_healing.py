@@ -57,6 +57,22 @@ def test_a_rank_that_stands_still_is_named_and_ended(tmp_path: Path) -> None:
     assert_lost(done.stderr, ["1"])
 
 
+@pytest.mark.parametrize("time", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_rank_that_stands_still_while_nets_are_made(time: int, tmp_path: Path) -> None:
+    """Nobody watched then, once: neither at the start, where the job ends, nor where a run is bound after a loss."""
+    set_up(tmp_path)
+    script = Path(__file__).with_name("stopping_ranks.py")
+    argv = [sys.executable, str(script), str(time), str(tmp_path), "train", "--solver=solver.prototxt"]
+    argv += ["--set=parallel_param { fault_param { timeout: 4 } }"]
+    done = mpirun(3, argv, timeout=120, options=("--with-ft", "ulfm"))
+    assert (done.returncode == 0) == (time == 2), done.stderr
+    assert re.search(
+        r"error: rank 1 \(host .*\) stands still: nothing was heard of it for .*; it is killed", done.stderr
+    )
+    if time == 2:
+        assert "Lost: rank 1 (" in done.stderr and "Optimization Done." in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("exchange", "heals"), [("RING", True), ("ALLREDUCE", False)])
 def test_a_link_that_is_dead(exchange: str, heals: bool, tmp_path: Path) -> None:

@@ -188,6 +188,15 @@ def test_what_nobody_else_has_ends_the_run() -> None:
         solve(2, STAGES)
 
 
+def test_a_rank_that_is_lost_with_its_copy_ends_the_run() -> None:
+    """On one host the next rank has the copy: 1 has that of 0, which is the only one of its stage and shard."""
+    with (
+        injected(Kills([Kill(0, 5, "F"), Kill(1, 5, "F")])),
+        pytest.raises(LostRankError, match="nobody else has: the rank with its copy is lost, too; --snapshot auto"),
+    ):
+        solve(4, SHARDS, STAGES, COPIES)
+
+
 def test_too_few_ranks() -> None:
     few = "parallel_param { fault_param { min_ranks: 3 } }"
     told = r"^2 ranks are left, fewer than min_ranks: 3; wrote small_iter_7.solverstate$"
