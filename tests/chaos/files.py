@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bpt import state as snapshot
+from bpt.comm.base import Communicator
 from bpt.data.datum import encode_datum
 from bpt.data.hdf5_file import Hdf5Writer
 from bpt.data.lmdb_file import LmdbWriter
@@ -24,18 +25,26 @@ from bpt.plan.resolve import read_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.solver.solver import Solver
 from bpt.state.binary import read_state, read_weights
+from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up
 
 Run = tuple[int, str, Callable[[], None]]
 
+RANKS = (1, 3)
 OLDER, NEWER = "random_seed: 11 max_iter: 12", "random_seed: 12 max_iter: 9"
 ALWAYS = "snapshot: 1 test_interval: 100 test_initialization: false display: 0 iter_size: 1"
 
 
-def train(*overrides: str) -> None:
-    """A run that writes a snapshot every iteration, in the current folder."""
-    with Solver(read_plan("solver.prototxt", [ALWAYS, *overrides])) as solver:
-        solver.solve()
+def train(text: str, ranks: int = 1) -> None:
+    """A run that writes a snapshot every iteration, in the current folder; each rank has a slice of layers."""
+
+    def run(world: Communicator) -> None:
+        with Solver(
+            read_plan("solver.prototxt", [ALWAYS, text, f"parallel_param {{ num_shards: {ranks} }}"]), world=world
+        ) as solver:
+            solver.solve()
+
+    run_ranks(ranks, run)
 
 
 def weights_of(path: str) -> str:
@@ -56,11 +65,17 @@ def history_of(path: str) -> str:
 
 
 def kills(seed: int, first: int, runs: int) -> Iterator[Run]:
-    """Kills of a run that overwrites an older one, each in a process of its own, in the current folder."""
+    """Kills of a run that overwrites an older one, each in a process of its own, in the current folder.
+
+    Every other one is of three ranks, which are threads of that process.
+    """
     set_up(Path.cwd())
     known: dict[str, tuple[str, int]] = {}
-    for name, texts in (("newer", NEWER), ("older", OLDER)):
-        train(texts)
+    seconds: dict[int, float] = {}
+    for name, text, ranks in (*(("newer", NEWER, ranks) for ranks in RANKS), ("older", OLDER, 1)):
+        start = time.monotonic()
+        train(text, ranks)
+        seconds.setdefault(ranks, time.monotonic() - start)
         for path in Path().glob("small_iter_*.solverstate"):
             iteration = int(path.stem.split("_")[-1])
             known[weights_of(str(path.with_suffix(".caffemodel")))] = name, iteration
@@ -69,19 +84,13 @@ def kills(seed: int, first: int, runs: int) -> Iterator[Run]:
     kept.mkdir()
     for path in Path().glob("small_iter_*"):
         shutil.move(path, kept)
-    seconds = _seconds_of_a_run()
     for number in range(first, first + (runs or 1000)):
-        moment = random.Random(f"{seed} {number}").random() * seconds
-        yield number, f"killed after {moment * 1000:.1f} ms", partial(_kill, kept, moment, known)
+        ranks = RANKS[number % len(RANKS)]
+        moment = random.Random(f"{seed} {number}").random() * seconds[ranks]
+        yield number, f"{ranks} killed after {moment * 1000:.1f} ms", partial(_kill, kept, moment, known, ranks)
 
 
-def _seconds_of_a_run() -> float:
-    start = time.monotonic()
-    train(NEWER)
-    return time.monotonic() - start
-
-
-def _kill(kept: Path, moment: float, known: dict[str, tuple[str, int]]) -> None:
+def _kill(kept: Path, moment: float, known: dict[str, tuple[str, int]], ranks: int) -> None:
     for path in Path().glob("*small_iter_*"):
         path.unlink()
     for path in kept.iterdir():
@@ -91,7 +100,7 @@ def _kill(kept: Path, moment: float, known: dict[str, tuple[str, int]]) -> None:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         with snapshot.held_for(read_plan("solver.prototxt", [NEWER])):
-            train(NEWER)
+            train(NEWER, ranks)
         os._exit(0)
     time.sleep(moment)
     os.kill(process, signal.SIGKILL)
