@@ -53,8 +53,11 @@ def violations_of_spares(plan: RunPlan, ranks: int, tolerant: bool) -> Iterator[
 def unused(plan: RunPlan) -> Iterator[Unused]:
     """What is set of healing where nothing heals."""
     fault = plan.parallel_param.fault_param
-    if plan.is_outer and plan.given(PARALLEL, PARAM):
-        yield Unused((PARALLEL, PARAM), "with SGWU, AGWU and ASGD, which go on without a worker that is lost")
+    if plan.is_outer:
+        for field in ("on_loss", "min_ranks", "copies", "copy_interval", "memory_snapshot", "spares"):
+            if plan.given(PARALLEL, PARAM, field):
+                why = "with SGWU, AGWU and ASGD, which go on without a worker that is lost"
+                yield Unused((PARALLEL, PARAM, field), why)
         return
     for field in ("min_ranks", "copies", "copy_interval", "spares"):
         if not fault.heals and plan.given(PARALLEL, PARAM, field):

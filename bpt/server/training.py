@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,8 @@ from bpt.errors import PrototxtError
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse, violations, violations_of_ranks
 from bpt.runtime.agreement import check_content, check_same, data_facts, facts_of, outcome_of_first
+from bpt.runtime.crew import Crew, heartbeat_of
+from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.runtime import Runtime
 from bpt.server.assignment import Assignment
 from bpt.server.node_solvers import worker_runtime
@@ -75,7 +77,7 @@ def train(
     if not assignment.iterations:
         return Outcome(assignment.first, terminated=False)
     ranks = _ranks_of_worker(roles, world)
-    with ExitStack() as stack:
+    with _watched(plan, world), ExitStack() as stack:
         spools: dict[str, Spool] = {}
         if not roles.serves:
             spools = {name: stack.enter_context(Spool(header)) for name, header in assignment.headers.items()}
@@ -114,6 +116,25 @@ def train(
             keep = [partial(trainer.keep, layer) for layer in range(len(spools))]
         link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep, roles.holders)
         return Worker(roles.worker, trainer, link, assignment, asked).run()
+
+
+@contextmanager
+def _watched(plan: RunPlan, world: Communicator) -> Iterator[None]:
+    """Notice ranks that stand still meanwhile; a collective call.
+
+    A worker that is named is killed, and the others go on without it where they outlive it.
+    """
+    flight = world.events.flight
+    log = FlightLog(world, plan.snapshot_prefix, flight) if flight else None
+    # No rank begins the same instructions as another one.
+    beat = heartbeat_of(plan, Crew.all_of(world), log, world.rank, heals=False)
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        if beat:
+            beat.close(failed)
 
 
 def _trainer(

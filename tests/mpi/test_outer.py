@@ -217,6 +217,19 @@ def test_a_worker_that_is_killed() -> None:
     assert Path("digits_iter_500.caffemodel").exists()
 
 
+@pytest.mark.slow
+def test_a_worker_that_stands_still() -> None:
+    """It is named and ended; the server waited for it at the end, for ever, once."""
+    line = f"4 {TRAIN} --set 'max_iter: 500 parallel_param {{ fault_param {{ timeout: 4 }} }}'"
+    with running(4, line, options=("--with-ft", "ulfm")) as run:
+        run.until("Version 4:")
+        run.signal(2, signal.SIGSTOP)
+        assert run.end() == 0, "\n".join(run.log)
+    host = socket.gethostname()
+    for begin in (f"error: rank 2 (host {host}) stands still: ", "Lost: worker 1 (rank 2, ", "Optimization Done."):
+        assert any(begin in told for told in run.log), begin
+
+
 def test_data_that_the_server_ships(tmp_path: Path) -> None:
     """The workers are in a folder without data."""
     there = write(tmp_path / "there", data=False)
