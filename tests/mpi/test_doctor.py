@@ -55,6 +55,7 @@ def test_a_rank_whose_data_are_missing(folders: tuple[Path, Path]) -> None:
     assert list(good.glob(".bpt*")) == []
 
 
+@pytest.mark.slow
 def test_data_that_the_server_of_the_outer_layer_sends(folders: tuple[Path, Path]) -> None:
     """Only rank 0 reads any."""
     shutil.rmtree(folders[1] / "digits_test_lmdb")

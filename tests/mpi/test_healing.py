@@ -57,7 +57,8 @@ def test_a_rank_that_stands_still_is_named_and_ended(tmp_path: Path) -> None:
     assert_lost(done.stderr, ["1"])
 
 
-@pytest.mark.parametrize("time", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("time", [1, 2])
 def test_a_rank_that_stands_still_while_nets_are_made(time: int, tmp_path: Path) -> None:
     """Nobody watched then, once: neither at the start, where the job ends, nor where a run is bound after a loss."""
     set_up(tmp_path)

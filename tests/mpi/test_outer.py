@@ -258,6 +258,7 @@ def fail(there: Path | None = None) -> tuple[subprocess.CompletedProcess[str], s
     return done, error
 
 
+@pytest.mark.slow
 def test_data_that_the_server_misses() -> None:
     """Only it reads these. The workers learn so, and all leave in good order."""
     shutil.rmtree("digits_test_lmdb")

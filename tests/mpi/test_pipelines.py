@@ -53,6 +53,7 @@ ROWS: dict[int, list[Row]] = {
 }
 
 
+@pytest.mark.slow
 @needs_mpi
 @pytest.mark.parametrize(("ranks", "rows"), jobs(ROWS, (3,)))
 def test_a_pipeline_gives_the_weights_of_one_process(ranks: int, rows: list[Row], data: Path) -> None:

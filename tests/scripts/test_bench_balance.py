@@ -169,6 +169,7 @@ def test_the_largest_batch_is_profiled() -> None:
     assert nets.sorted_batches([64, 256, 64, 128]) == [256, 128, 64]
 
 
+@pytest.mark.slow
 def test_a_job_and_what_it_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

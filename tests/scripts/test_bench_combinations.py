@@ -76,6 +76,7 @@ def test_any_other_error_is_a_failure(folder: Path, monkeypatch: pytest.MonkeyPa
     assert words[6:] == ["FAILED:", "RunError:", "lost"]
 
 
+@pytest.mark.slow
 def test_the_table_and_the_exit_status(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("--exchange", "ALLREDUCE", "--layout", "plain", "--inner", "LIBRARY", "--only", "refused")
     combinations.run(parsed(*words))

@@ -122,6 +122,7 @@ def test_a_row() -> None:
     assert right.split() == ["500.0", "0.80", "6.67", "4.00", "-", "-", "-"]
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_the_table(solver: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -31,6 +31,7 @@ def test_both_sides_take_turns_and_all_ranks_agree_on_the_times(exchange: str, r
     assert others == [first] * 2
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
