@@ -230,6 +230,7 @@ def test_a_worker_that_stands_still() -> None:
         assert any(begin in told for told in run.log), begin
 
 
+@pytest.mark.slow
 def test_data_that_the_server_ships(tmp_path: Path) -> None:
     """The workers are in a folder without data."""
     there = write(tmp_path / "there", data=False)

@@ -39,6 +39,7 @@ def against_exact(seeds: range, generations: int) -> None:
         assert gabra <= exact * 1.01, seed
 
 
+@pytest.mark.slow
 def test_within_one_percent_of_exact() -> None:
     against_exact(range(100), generations=160)
 
@@ -81,6 +82,7 @@ def test_as_good_as_block_on_resnet152(link: Link) -> None:
     assert len(placement.convergence) == 2001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "micro_batches", "parts", "factor"),
     [

@@ -111,6 +111,7 @@ def test_hardly_ever_slower_than_block(allocator: int, rule: int) -> None:
     assert faster  # where the fast devices do not stand in the best order
 
 
+@pytest.mark.slow
 def test_resnet152_is_placed_quickly() -> None:
     graph = net("resnet152", 224)
     devices = [Device(f"d{j}", 1e11 * speed) for j, speed in enumerate([1, 2, 0.5, 1.5, 1, 3, 0.7, 1.2])]
