@@ -13,10 +13,9 @@ from bpt.data.annotation_files import KINDS, read_labels, read_objects
 from bpt.data.image import Pixels, import_pillow
 from bpt.data.image_source import read_image
 from bpt.data.imageset import COLOUR, GREY, Tell, Wanted, image_datum, labelled_datum, labelled_images, write_listed
-from bpt.data.source import Sample, slash_hint
+from bpt.data.source import Sample, read_list, slash_hint
 from bpt.errors import DataError, FileError, UsageError, excerpt
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.files import UnreadableError, read_bytes
 
 NO_LABEL = -1
 """The label of a Datum whose image has objects."""
@@ -100,11 +99,7 @@ class _AnnotatedFiles:
         self._root, self._wanted, self._written = root, wanted, annotations.written
         self._labels = read_labels(annotations.label_map, annotations.check_label) if annotations.label_map else {}
         self._entries: list[tuple[str, str, int]] = []
-        try:
-            lines = read_bytes(path).decode("utf-8-sig").splitlines()
-        except (UnreadableError, UnicodeDecodeError) as error:
-            raise FileError(path, str(error)) from None
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(read_list(path, "that lists images and their annotations"), 1):
             image, _, annotation = line.strip().rpartition(" ")
             if not line.strip():
                 continue

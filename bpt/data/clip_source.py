@@ -13,11 +13,10 @@ from bpt.data.image import import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import Draw, Sampler
-from bpt.data.source import Sample, a_few, ends_of, slash_hint
+from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
 from bpt.data.transform import Transform
 from bpt.errors import DataError, FileError, excerpt
 from bpt.graph.spec import Shape
-from bpt.proto.files import UnreadableError, read_bytes
 from bpt.share import Share
 
 FRAME = "{:06d}.jpg"
@@ -47,11 +46,7 @@ class ClipSource:
         self.path = path
         self._root, self._frames, self._rate, self._size, self._channels = root_folder, frames, rate, size, channels
         self._entries: list[tuple[str, int, int, int]] = []
-        try:
-            lines = read_bytes(path).decode("utf-8-sig").splitlines()
-        except (UnreadableError, UnicodeDecodeError) as error:
-            raise FileError(path, str(error)) from None
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(read_list(path, "that lists clips"), 1):
             words = line.rsplit(maxsplit=2)
             if not words:
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bpt.data.image import Pixels, decode_image, import_pillow, resize
-from bpt.data.source import Sample, a_few, ends_of, slash_hint
+from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto.files import UnreadableError, read_bytes
@@ -49,7 +49,7 @@ class ImageSource:
         self._channels = channels
         self._names: list[str] = []
         labels, numbers = [], []
-        for number, line in enumerate(_lines(path), 1):
+        for number, line in enumerate(read_list(path, "that lists images, each line a path and a label"), 1):
             if not line or line.isspace():
                 continue
             name, label = _entry(line, f"{path}:{number}")
@@ -97,15 +97,6 @@ def read_image(file: str, channels: int) -> Pixels:
         raise DataError(f"{file}: {error}{looked}") from None
     except DataError as error:
         raise DataError(f"{file}: {error}") from None
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return read_bytes(path).decode("utf-8-sig").splitlines()
-    except UnreadableError as error:
-        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file that lists images, each line a path and a label") from None
 
 
 def _entry(line: str, place: str) -> tuple[str, int]:

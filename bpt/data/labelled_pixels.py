@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +17,9 @@ from bpt.data.image import Pixels, import_pillow, resize
 from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import Draw, Sampler, below, hash_samples
-from bpt.data.source import a_few, ends_of, slash_hint
+from bpt.data.source import a_few, ends_of, read_list, slash_hint
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
-from bpt.proto.files import UnreadableError, read_bytes
 from bpt.share import Share
 
 
@@ -71,7 +69,7 @@ class LabelledSource:
         self._labels, self._root_folder, self._size, self._channels = labels, root_folder, size, channels
         self._nothing = nothing
         self._entries: list[tuple[str, str, int]] = []
-        for number, line in enumerate(_lines(path), 1):
+        for number, line in enumerate(read_list(path, "that lists images"), 1):
             words = line.split()
             if not words:
                 continue
@@ -237,12 +235,3 @@ class LabelledBatches(Batches):
     def close(self) -> None:
         self._workers.close()
         self._source.close()
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return read_bytes(path).decode("utf-8-sig").splitlines()
-    except UnreadableError as error:
-        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file that lists images") from None

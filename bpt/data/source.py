@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.errors import BptError
+from bpt.errors import BptError, FileError
 from bpt.graph.spec import Shape
+from bpt.proto.files import UnreadableError, read_bytes
 
 _END = 2**16  # bytes
 
@@ -25,6 +27,23 @@ class Sample(NamedTuple):
     key: str
     image: Image
     label: float
+
+
+def read_list(path: str, what: str) -> list[str]:
+    """The lines of the text file at ``path``.
+
+    Args:
+        what: it is, in the words after "is not a text file".
+
+    Raises:
+        FileError: it is missing, cannot be read, or is not text.
+    """
+    try:
+        return read_bytes(path).decode("utf-8-sig").splitlines()
+    except UnreadableError as error:
+        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
+    except UnicodeDecodeError:
+        raise FileError(path, f"is not a text file {what}") from None
 
 
 class Source(Protocol):

@@ -19,11 +19,10 @@ from bpt.context import derive_seed
 from bpt.data.batches import Batches, empty
 from bpt.data.nifti import Volume, import_nibabel, open_nifti, read_nifti
 from bpt.data.sampler import Draw, Sampler, below, hash_samples
-from bpt.data.source import a_few, ends_of
+from bpt.data.source import a_few, ends_of, read_list
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.files import UnreadableError, read_bytes
 from bpt.share import Share
 
 Intensity = pb.VolumeDataParameter.Intensity
@@ -217,12 +216,7 @@ def list_volumes(path: str, root_folder: str = "") -> list[Entry]:
     Raises:
         FileError: the list or a file is missing, a label is no integer up to 2²⁴, or nothing is listed.
     """
-    try:
-        lines = read_bytes(path).decode("utf-8-sig").splitlines()
-    except UnreadableError as error:
-        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file that lists volumes, each line a path and a label") from None
+    lines = read_list(path, "that lists volumes, each line a path and a label")
     folder = Path(root_folder) if root_folder else Path(path).parent
     entries = [_entry(line.strip(), folder, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not entries:

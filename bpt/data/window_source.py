@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpt.data.image import Pixels, decode_image, import_pillow
-from bpt.data.source import a_few, ends_of, slash_hint
+from bpt.data.source import a_few, ends_of, read_list, slash_hint
 from bpt.errors import DataError, FileError, excerpt
 from bpt.proto.files import UnreadableError, read_bytes
 
@@ -164,13 +164,8 @@ class WindowSource:
 
 def _lines(path: str) -> list[tuple[int, str]]:
     """The lines that are not empty, with their numbers."""
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-    except UnreadableError as error:
-        raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file of windows") from None
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    found = read_list(path, "of windows")
+    lines = [(number, line.strip()) for number, line in enumerate(found, 1) if line.strip()]
     if not lines:
         raise FileError(path, 'lists no images; the first one begins with "# 0"')
     return lines
