@@ -97,10 +97,8 @@ def compare(
         A line a trained parameter, on the first rank that is left, nothing on the others; and the ranks that are left.
     """
     plan = replace(plan.training_only(), asked_precision=precision)
-    codec = plan.parallel_param.compression_param.codec
-    if codec != pb.CompressionParameter.NONE:
-        name = pb.CompressionParameter.Codec.Name(codec)
-        LOG.info("Without codec: %s, which changes gradients on purpose: all else is compared", name)
+    if codec := plan.parallel_param.compression_param.name:
+        LOG.info("Without codec: %s, which changes gradients on purpose: all else is compared", codec)
         plan = plan.with_parallel(compression_param=CompressionSpec())
     stages = plan.parallel_param.num_stages if plan.parallel_param.is_delayed else 1
     rebind = partial(bind, device=device)

@@ -7,8 +7,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bpt.cli.options import Parser, check_backend, whole
+
+if TYPE_CHECKING:
+    from bpt.data.imageset import Wanted
 
 _OF_IMAGES = """\
 Exit status: 0 done; 1 failed, or images were left out; 2 the command line or LISTFILE is wrong, no image can
@@ -66,17 +70,16 @@ def _add_images(parser: Parser, line: str) -> None:
     parser.flag("encode_type", "with --encoded: png, jpg, ...; default: what each file is", metavar="END", default="")
 
 
-def _told_images(database: str, written: int, left_out: int) -> int:
-    note = f"; {left_out} could not be read" if left_out else ""
-    print(f"{database}: {written} image{'s' * (written != 1)}{note}")
-    return 1 if left_out else 0
+def _wanted(arguments: argparse.Namespace, **sides: int) -> Wanted:
+    """What the flags of ``_add_images`` say.
 
-
-def _imageset(arguments: argparse.Namespace) -> int:
-    from bpt.data.imageset import Wanted, convert_imageset
+    Args:
+        sides: ``min_dim`` and ``max_dim``, where there are such flags.
+    """
+    from bpt.data.imageset import Wanted
 
     check_backend(arguments.backend)
-    wanted = Wanted(
+    return Wanted(
         grey=arguments.gray,
         height=arguments.resize_height,
         width=arguments.resize_width,
@@ -84,7 +87,20 @@ def _imageset(arguments: argparse.Namespace) -> int:
         encode_type=arguments.encode_type,
         check_size=arguments.check_size,
         shuffle=arguments.shuffle,
+        **sides,
     )
+
+
+def _told_images(database: str, written: int, left_out: int) -> int:
+    note = f"; {left_out} could not be read" if left_out else ""
+    print(f"{database}: {written} image{'s' * (written != 1)}{note}")
+    return 1 if left_out else 0
+
+
+def _imageset(arguments: argparse.Namespace) -> int:
+    from bpt.data.imageset import convert_imageset
+
+    wanted = _wanted(arguments)
     counts = convert_imageset(arguments.root, arguments.list, arguments.database, wanted, _told)
     return _told_images(arguments.database, *counts)
 
@@ -127,20 +143,8 @@ def _add_annoset(parser: Parser) -> None:
 
 def _annoset(arguments: argparse.Namespace) -> int:
     from bpt.data.annoset import Annotations, convert_annoset
-    from bpt.data.imageset import Wanted
 
-    check_backend(arguments.backend)
-    wanted = Wanted(
-        grey=arguments.gray,
-        height=arguments.resize_height,
-        width=arguments.resize_width,
-        encoded=arguments.encoded,
-        encode_type=arguments.encode_type,
-        check_size=arguments.check_size,
-        shuffle=arguments.shuffle,
-        min_dim=arguments.min_dim,
-        max_dim=arguments.max_dim,
-    )
+    wanted = _wanted(arguments, min_dim=arguments.min_dim, max_dim=arguments.max_dim)
     annotations = Annotations(
         arguments.anno_type, arguments.label_type, arguments.label_map_file, arguments.check_label
     )

@@ -71,9 +71,12 @@ class Exchange:
             plain: sums it over all ranks at once, without a codec.
         """
         hierarchy = self._hierarchies.get(bucket.comm)
-        for place, (name, message) in enumerate(zip(bucket.names, bucket.pack_gradients(), strict=True)):
-            whole = partial(plain, bucket.comm, message)
-            yield name, partial(hierarchy, message, bucket.contents()[place]) if hierarchy else whole
+        messages = bucket.pack_gradients()
+        if hierarchy:
+            sums = [partial(hierarchy, *each) for each in zip(messages, bucket.contents(), strict=True)]
+        else:
+            sums = [partial(plain, bucket.comm, message) for message in messages]
+        return zip(bucket.names, sums, strict=True)
 
     def _group(self, buckets: Sequence[Sequence[Bucket]]) -> None:
         self.buckets = tuple(tuple(b for b in group if b.parameters and b.comm.size > 1) for group in buckets)

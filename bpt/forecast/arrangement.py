@@ -203,7 +203,7 @@ class Arrangement:
 
     def _coded(self, shapes: Sequence[Sequence[float]], itemsize: int) -> float | None:
         codec = self.plan.parallel_param.compression_param
-        if codec.codec == pb.CompressionParameter.NONE:
+        if not codec.name:
             return None
         return sum(coded_bytes(codec, shape, itemsize) for shape in shapes)
 

@@ -199,7 +199,7 @@ class _Search:
             return computing
         if parallel.balance == _Parallel.UNIFORM:
             computing = max(computing, batch // self._ranks / float(self._speeds.min()))
-        if parallel.compression_param.codec != pb.CompressionParameter.NONE:
+        if parallel.compression_param.name:
             return computing
         travelling = self._everybody.summed(parallel.exchange, self._gradients, 0)
         if parallel.exchange == _Parallel.TREE:

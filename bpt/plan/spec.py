@@ -79,6 +79,12 @@ class CompressionSpec:
     warm_up: int = 100
     links: int = pb.CompressionParameter.BETWEEN_HOSTS
 
+    @property
+    def name(self) -> str:
+        """Of the codec; "": there is none."""
+        is_none = self.codec == pb.CompressionParameter.NONE
+        return "" if is_none else pb.CompressionParameter.Codec.Name(self.codec)
+
 
 @dataclass(frozen=True)
 class FaultSpec:

@@ -118,8 +118,7 @@ class Spare:
         self.crew = crew
         self.graph = plan.train.graph()
         check_same(crew.everyone, facts_of(plan, self.graph, *(test.graph() for test in plan.tests)))
-        flight = crew.everyone.events.flight
-        self._log = FlightLog(crew.everyone, plan.snapshot_prefix, flight) if flight else None
+        self._log = FlightLog.of(crew.everyone, plan.snapshot_prefix)
         self._ending = Ending()  # without the communicator of those that wait: some may be lost, and nobody asks
         if beat := heartbeat_of(plan, crew, self._log, SPARE):
             self._ending.add(beat.close)

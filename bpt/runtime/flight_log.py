@@ -37,6 +37,12 @@ class FlightLog:
             os.path.join(tempfile.gettempdir(), f"bpt_{os.getpid()}_flight_recorder_rank_{self._rank}.txt"),
         )
 
+    @classmethod
+    def of(cls, world: Communicator, prefix: str) -> FlightLog | None:
+        """That of this rank of ``world``; ``None``: it has no flight recorder."""
+        flight = world.events.flight
+        return cls(world, prefix, flight) if flight else None
+
     def failed(self, error: BaseException) -> None:
         """A run has ended with an error: write, unless it is a user's mistake, he has ended it, or it has diverged.
 

@@ -11,7 +11,6 @@ from bpt.errors import PrototxtError
 from bpt.optim.loss_scale import FIRST, LossScale
 from bpt.plan.spec import RunPlan
 from bpt.precision import Precision
-from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.parallel import Parallel
 from bpt.violation import PARALLEL
 
@@ -30,10 +29,10 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
         where = source.origin("global_grad_scale")
         raise PrototxtError(f"global_grad_scale is {scale:g}; it must be finite and above 0", where)
     dynamic = source.param.global_grad_scale_adaptive or (not given and precision.half == torch.float16)
-    codec = plan.parallel_param.compression_param.codec
-    if dynamic and codec != pb.CompressionParameter.NONE:
+    codec = plan.parallel_param.compression_param.name
+    if dynamic and codec:
         raise PrototxtError(
-            f"codec: {pb.CompressionParameter.Codec.Name(codec)} keeps what it leaves out of a gradient for the next "
+            f"codec: {codec} keeps what it leaves out of a gradient for the next "
             "ones, and a dynamic loss scale would change its size meanwhile; set global_grad_scale in the net, which "
             "stays, or precision: BFLOAT16, which needs no scale",
             plan.origin(PARALLEL, "compression_param", "codec"),

@@ -213,10 +213,8 @@ class Parallel:
     @cached_property
     def codec(self) -> Codec | None:
         """What gradients go through: one for all that exchange them, since it remembers what it has left out."""
-        codec = self.param.compression_param.codec
-        if codec == pb.CompressionParameter.NONE:
-            return None
-        return CODECS[pb.CompressionParameter.Codec.Name(codec)](self.param.compression_param)
+        param = self.param.compression_param
+        return CODECS[param.name](param) if param.name else None
 
     def groups(self, net: Net, segments: Sequence[Segment]) -> list[list[Bucket]]:
         """The parameters of ``net`` whose gradients each of ``segments`` completes."""
@@ -354,8 +352,7 @@ class Parallel:
         names = [pb.ParallelParameter.Exchange.Name(self.param.exchange)]
         if self.codec:
             between = self.param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS
-            codec = pb.CompressionParameter.Codec.Name(self.param.compression_param.codec)
-            names.append(f"codec {codec}{' between hosts' * between}")
+            names.append(f"codec {self.param.compression_param.name}{' between hosts' * between}")
         names.append(f"balance {pb.ParallelParameter.Balance.Name(self.param.balance)}")
         if self.grid.shards > 1:
             names.append(f"model-parallel layers {pb.FcParameter.Scheme.Name(self.param.fc_param.scheme)}")

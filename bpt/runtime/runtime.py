@@ -229,8 +229,8 @@ class Runtime:
     def _watch(self) -> None:
         """From now on notice ranks that stand still; a collective call of the crew."""
         self.heals = tolerates(self.crew.everyone) and self.plan.parallel_param.fault_param.heals
-        flight, lane = self.world.events.flight, self.parallel.grid.stage
-        self.flight_log = FlightLog(self.world, self.plan.snapshot_prefix, flight) if flight else None
+        self.flight_log = FlightLog.of(self.world, self.plan.snapshot_prefix)
+        lane = self.parallel.grid.stage
         if beat := heartbeat_of(self.plan, self.crew, self.flight_log, lane, self._has_settled, self.heals):
             self._ending.add(beat.close)
 

@@ -124,8 +124,7 @@ def _watched(plan: RunPlan, world: Communicator) -> Iterator[None]:
 
     A worker that is named is killed, and the others go on without it where they outlive it.
     """
-    flight = world.events.flight
-    log = FlightLog(world, plan.snapshot_prefix, flight) if flight else None
+    log = FlightLog.of(world, plan.snapshot_prefix)
     # No rank begins the same instructions as another one.
     beat = heartbeat_of(plan, Crew.all_of(world), log, world.rank, heals=False)
     failed = True

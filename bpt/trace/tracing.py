@@ -87,7 +87,7 @@ def tracing(path: str, world: Communicator) -> Iterator[None]:
                         path, [_own(recorder, hosts[0], 0)], start, {"ranks missing": _others(world, "the run failed")}
                     )
             raise
-        living = comm.Shrink() if comm.describe()["fault tolerance"] == "on" else comm
+        living = comm.Shrink()
         left = [comm.world_ranks.index(rank) for rank in living.world_ranks]
         if living.rank:
             _send(living, recorder)

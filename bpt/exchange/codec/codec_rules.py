@@ -20,11 +20,11 @@ _READ = {"ratio": _Codec.TOPK, "rank": _Codec.POWERSGD, "warm_up": _Codec.POWERS
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Why gradients cannot travel as ``plan`` says."""
     param = plan.parallel_param.compression_param
-    if plan.is_outer and param.codec != _Codec.NONE:
+    if plan.is_outer and param.name:
         exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
         yield Violation(
             (PARALLEL, PARAM, "codec"),
-            f"codec: {_Codec.Codec.Name(param.codec)} is for gradients that all ranks sum in each iteration, but under "
+            f"codec: {param.name} is for gradients that all ranks sum in each iteration, but under "
             f"exchange: {{exchange}} what travels is for a server that each worker asks in its own time",
             "leave it out, or train in step (ALLREDUCE, TREE, RING or CGDP)",
             exchange=exchange,
