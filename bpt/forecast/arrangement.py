@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from bpt.balance.speed import SpeedFunction
 from bpt.errors import PrototxtError
 from bpt.exchange.codec.sizes import coded_bytes
 from bpt.graph import model_parallel
-from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import Segment, trained_layers
 from bpt.graph.transfers import Transfer, transfers
@@ -186,9 +187,12 @@ class Arrangement:
         last = last_segments(self.graph, self.segments)
         split = {node.index for node in model_parallel.split_layers(self.graph)} if self.shards > 1 else set()
         itemsize, found = self.plan.precision.wire.itemsize, {}
-        trained = [p for p in self.graph.learnable if p.lr_mult]
+        own_of: defaultdict[int, list[Param]] = defaultdict(list)
+        for param in self.graph.learnable:
+            if param.lr_mult:
+                own_of[last[param.index]].append(param)
         for segment in self.segments:
-            own = [p for p in trained if last[p.index] == segment.index]
+            own = own_of[segment.index]
             whole = [p.shape for p in own if p.layer not in split]
             slices = [(p.shape[0] / self.slices, *p.shape[1:]) for p in own if p.layer in split]
             if own:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bpt.forecast.arrangement import Arrangement, Floats, arranged
+from bpt.forecast.earliest import earliest
 from bpt.forecast.links import Group, Links
-from bpt.graph.autocast import blob_itemsizes
+from bpt.forecast.sharer_times import SharerTimes
 from bpt.graph.spec import count
 from bpt.plan.spec import RunPlan
 from bpt.predict.costs import Costs
@@ -32,6 +33,11 @@ from bpt.schedule.schedulers import Synchronous
 _Exchange, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 STATUS = 40  # bytes of what all ranks must know of an iteration: loss, signals
 SHOWN_RANKS = 64  # whose events are kept
+ROUNDING = 1e-9  # relative
+
+
+Issued = Sequence[tuple[int, Floats]]
+"""Segments whose gradients are to be summed, in this order, and when each sharer has them."""
 
 
 class Bar(NamedTuple):
@@ -105,52 +111,66 @@ def forecast(plan: RunPlan, costs: Costs, cluster: Cluster, bars: bool = False) 
 
 def forecast_of(arrangement: Arrangement, bars: bool = False) -> Forecast:
     """The same of ranks that are arranged already."""
-    return _Play(arrangement).result(bars)
+    return Iteration(arrangement).forecast(bars)
 
 
-class _Play:
-    """Plays an iteration."""
+class Iteration:
+    """An iteration of ranks that are arranged: how long it takes at least, and what playing it shows."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self._a = a = arrangement
         self._exchange = a.plan.parallel_param.exchange
         self._links = Links(a.cluster)
         self._passes = max(a.plan.optim.iter_size, 1)
-        self._times = _Times(a, self._links)
-        delayed = a.plan.parallel_param.is_delayed
-        self._stages, _ = play(self._streams(delayed), self._times, np.maximum)
-        # Of DELAYED, an iteration once the pipeline is full: the mean of the later half.
-        self._from = len(self._stages[0].updates) // 2 if delayed else 0
+        self._times = SharerTimes(a, self._links)
+        self._delayed = a.plan.parallel_param.is_delayed
 
-    def _streams(self, delayed: bool) -> Sequence[Sequence[Instruction]]:
-        a, broadcasts = self._a, self._exchange == _Exchange.TREE
+    @cached_property
+    def least(self) -> float:
+        """Seconds that no play of it is faster than; 0: not known."""
+        if self._delayed:
+            return 0.0
+        a = self._a
+        rule = a.staging.rule if a.staging else _Pipeline.GPIPE
+        found = earliest(self._pipeline, rule, self._times)
+        summed, _ = self._summed(found.ready, found.issued, 0.0)  # moments that are too early could meet a sleeper
+        least = self._together(found.ready, summed) + self._updating + self._broadcast
+        return least * (1 - ROUNDING)
+
+    @cached_property
+    def _pipeline(self) -> Pipeline:
+        """The stages; or all segments on one, which takes the batch whole."""
+        a = self._a
+        broadcasts = self._exchange == _Exchange.TREE
+        return Pipeline(a.stage_of, a.flows, self._passes, a.micro_batches, broadcasts, gathers=self._times.gathers)
+
+    @cached_property
+    def _stages(self) -> Sequence[PlayedStage]:
+        return play(self._streams(), self._times, np.maximum)[0]
+
+    @cached_property
+    def _from(self) -> int:
+        """Of DELAYED, the first iteration that counts, once the pipeline is full: the mean of the later half does."""
+        return len(self._stages[0].updates) // 2 if self._delayed else 0
+
+    def _streams(self) -> Sequence[Sequence[Instruction]]:
+        a, pipeline = self._a, self._pipeline
         if not a.staging:
-            return [list(Synchronous(len(a.segments), self._passes, broadcasts).training(0, 0))]
-        pipeline = Pipeline(
-            a.stage_of,
-            a.flows,
-            self._passes,
-            a.micro_batches,
-            broadcasts,
-            gathers=frozenset(s.index for s in a.segments if s.start in a.staging.gathers),
-        )
-        return streams(a.staging.rule, pipeline, 2 * WARM * len(pipeline.blocks) if delayed else 1)
+            return [list(Synchronous(len(a.segments), self._passes, pipeline.broadcast).training(0, 0))]
+        return streams(a.staging.rule, pipeline, 2 * WARM * len(pipeline.blocks) if self._delayed else 1)
 
-    def result(self, bars: bool) -> Forecast:
-        """All that follows."""
+    def forecast(self, bars: bool = False) -> Forecast:
+        """All that follows of a play."""
         a = self._a
         number = len(self._stages[0].updates) - self._from
         ready = [np.broadcast_to(stage.waited[-1], a.shares.shape) for stage in self._stages]
-        last = max(float(each.max()) for each in ready)
-        summed, spent = self._summed(ready)
-        status = self._links.group(range(a.size)).summed(_Exchange.ALLREDUCE, STATUS)
-        together = max(summed, last + (a.cluster.waking + status if a.size > 1 else 0.0))
-        updating = max(float(np.max(self._times.update(stage))) for stage in range(a.stages))
-        seconds = together + updating
+        last = _latest(ready)
+        summed, spent = self._summed(ready, [self._issued(stage) for stage in self._stages], a.cluster.waking)
+        together = self._together(ready, summed)
+        seconds = together + self._updating
         if self._from:  # the exchange and the updates come again each iteration
             first = float(np.max(self._stages[-1].updates[self._from - 1]))
-            seconds = max((last - first) / number + updating, spent)
-        broadcast = self._broadcast() if self._exchange == _Exchange.TREE else 0.0
+            seconds = max((last - first) / number + self._updating, spent)
         computing = np.zeros(a.size)
         for stage, played in enumerate(self._stages):
             iterations = len(played.updates) if self._from else 1
@@ -158,16 +178,26 @@ class _Play:
         within, between = self._travelling()
         return Forecast(
             a.plan,
-            seconds + broadcast,
+            seconds + self._broadcast,
             computing,
-            max(together - last, 0.0) + broadcast,
+            max(together - last, 0.0) + self._broadcast,
             within,
             between,
             self._held(),
             np.array([a.cluster.nodes[host].memory / a.cluster.nodes[host].ranks for host in a.cluster.hosts]),
             tuple(a.shares.tolist()),
-            tuple(self._bars(broadcast)) if bars else (),
+            tuple(self._bars(ready)) if bars else (),
         )
+
+    def _together(self, ready: Sequence[Floats], summed: float) -> float:
+        """When all gradients are summed, and all ranks know of each other."""
+        a = self._a
+        status = self._links.group(range(a.size)).summed(_Exchange.ALLREDUCE, STATUS)
+        return max(summed, _latest(ready) + (a.cluster.waking + status if a.size > 1 else 0.0))
+
+    @cached_property
+    def _updating(self) -> float:
+        return max(float(np.max(self._times.update(stage))) for stage in range(self._a.stages))
 
     @cached_property
     def _groups(self) -> tuple[tuple[Group, Group], ...]:
@@ -191,8 +221,11 @@ class _Play:
     def _everywhere(self) -> bool:
         return self._a.plan.parallel_param.compression_param.links == pb.CompressionParameter.ALL
 
+    @cached_property
     def _broadcast(self) -> float:
         """Seconds in which the weights of the largest stage come back along a tree, as they are."""
+        if self._exchange != _Exchange.TREE:
+            return 0.0
         spent = [0.0] * self._a.stages
         for segment, what in self._a.exchanged.items():
             stage = self._a.stage_of[segment]
@@ -200,30 +233,36 @@ class _Play:
             spent[stage] += whole.spread(what.whole, what.messages) + slices.spread(what.slices, what.slice_messages)
         return max(spent)
 
-    def _summed(self, ready: Sequence[Floats]) -> tuple[float, float]:
-        """When all gradients of the last iteration are summed, and for how long the busiest stage sums."""
+    def _summed(self, ready: Sequence[Floats], issued: Sequence[Issued], waking: float) -> tuple[float, float]:
+        """When all gradients of the last iteration are summed, and for how long the busiest stage sums.
+
+        Args:
+            ready: of each stage, when its backward passes are over.
+            issued: of each stage, what is to be summed.
+            waking: of who sends.
+        """
         end, most = 0.0, 0.0
-        for stage, played in enumerate(self._stages):
-            issued = self._issued(played, float(ready[stage].max()), stage)
-            free = spent = 0.0
-            for segment, moment in issued:
-                took = self._took(stage, segment)
-                free = self._begun(free, moment, took) + took
-                spent += took
-            end, most = max(end, free), max(most, spent)
+        for stage, own in enumerate(issued):
+            exchanges = list(self._exchanges(stage, own, float(ready[stage].max()), waking))
+            end = max([end, *(free for _, _, free in exchanges)])
+            most = max(most, sum(self._took(stage, segment) for segment, _, _ in exchanges))
         return end, most
 
-    def _begun(self, free: float, moment: float, took: float) -> float:
-        """When an exchange begins that is issued at ``moment``: who sends is asleep then, or ``free`` later."""
-        return free if free > moment else moment + (self._a.cluster.waking if took else 0.0)
+    def _exchanges(self, stage: int, issued: Issued, done: float, waking: float) -> Iterator[tuple[int, float, float]]:
+        """The segments whose gradients a stage sums, and from when until when: who sends is asleep before the first, or
+        still sends what came before."""
+        free, overlaps = 0.0, self._overlaps(stage)
+        for segment, moments in issued:
+            moment, took = float(np.max(moments)) if overlaps else done, self._took(stage, segment)
+            start = free if free > moment else moment + (waking if took else 0.0)
+            free = start + took
+            yield segment, start, free
 
-    def _issued(self, played: PlayedStage, done: float, stage: int) -> Iterator[tuple[int, float]]:
-        """The segments whose gradients are to be summed, and when the last rank has them."""
+    def _issued(self, played: PlayedStage) -> Issued:
         events = [event for event in played.events if event.stream == EXCHANGE]
         each = len(events) // len(played.updates) if self._from else len(events)
-        for event in events[len(events) - each :]:
-            segment = event.instruction.segment  # type: ignore[union-attr]
-            yield segment, float(np.max(event.start)) if self._overlaps(stage) else done
+        own = events[len(events) - each :]
+        return [(event.instruction.segment, np.asarray(event.start)) for event in own]  # type: ignore[union-attr]
 
     def _overlaps(self, stage: int) -> bool:
         """Whether gradients travel beside computing: not by a tree, nor on a host whose cores all compute, since there
@@ -242,7 +281,7 @@ class _Play:
             found += whole.travelling(self._exchange, what.whole, what.coded, self._everywhere)
             of_slices = slices.travelling(self._exchange, what.slices, what.coded_slices, self._everywhere)
             found += np.array(of_slices) * a.slices
-        itemsizes = blob_itemsizes(a.graph, a.plan.precision)
+        itemsizes = self._times.itemsizes
         for flow in a.flows:
             size = count(flow.shape) * itemsizes[flow.edges[0]] / a.costs.batch * self._passes * (1 + flow.diff)
             senders, receivers = a.sharers[flow.from_stage], a.sharers[flow.to_stage]
@@ -265,18 +304,14 @@ class _Play:
             found[a.sharers[stage]] += blobs * a.shares
         return found
 
-    def _bars(self, broadcast: float) -> Iterator[Bar]:
-        a = self._a
+    def _bars(self, ready: Sequence[Floats]) -> Iterator[Bar]:
+        a, broadcast = self._a, self._broadcast
         if broadcast:
             yield from (Bar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
         for stage, played in enumerate(self._stages):
-            ready = float(np.max(played.waited[-1]))
-            free = 0.0
-            exchanges = {}
-            for segment, moment in self._issued(played, ready, stage):
-                start = self._begun(free, moment, self._took(stage, segment))
-                free = start + self._took(stage, segment)
-                exchanges[segment] = start, free
+            done = float(ready[stage].max())
+            own = self._exchanges(stage, self._issued(played), done, a.cluster.waking)
+            exchanges = {segment: (start, end) for segment, start, end in own}
             for place, rank in enumerate(a.sharers[stage].tolist()):
                 if rank < SHOWN_RANKS:
                     yield from self._of_rank(rank, place, played.events, exchanges, broadcast)
@@ -301,81 +336,5 @@ class _Play:
                 yield Bar(rank, EXCHANGE, f"X{segment}", start + shift, end + shift)
 
 
-class _Times:
-    """What segments and messages take, for all sharers at once: see ``schedule.pipeline.simulation.Times``."""
-
-    def __init__(self, arrangement: Arrangement, links: Links) -> None:
-        self._a = a = arrangement
-        self._links = links
-        self._share = a.shares.astype(np.float64)
-        micro = self._share / a.micro_batches
-        # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one.
-        speeds, overheads = a.speeds[a.sharers], a.overheads[a.sharers]
-        self._micro = np.where(micro > 0, overheads + micro / speeds, 0.0)
-        self._whole = np.where(micro > 0, overheads + self._share / speeds, 0.0)
-        self._itemsizes = blob_itemsizes(a.graph, a.plan.precision)
-        gathers = a.staging.gathers if a.staging else frozenset()
-        self._gathers = {segment.index for segment in a.segments if segment.start in gathers}
-
-    def forward(self, stage: int, segment: int) -> Floats:
-        """See Times."""
-        return self._pass(stage, segment, self._a.costs.forward)
-
-    def backward(self, stage: int, segment: int) -> Floats:
-        """See Times."""
-        return self._pass(stage, segment, self._a.costs.backward)
-
-    def transfer(self, flow: int, diff: bool) -> Floats:
-        """See Times."""
-        a, what = self._a, self._a.flows[flow]
-        each = count(what.shape) * self._itemsizes[what.edges[0]] / a.costs.batch / a.micro_batches
-        ends = a.sharers[what.from_stage], a.sharers[what.to_stage]
-        return self._links.seconds(*(ends[::-1] if diff else ends), each * self._share)
-
-    def exchange(self, stage: int, segment: int) -> float:
-        """See Times; here replicas meet, which no clock of a pipeline knows."""
-        return 0.0
-
-    def update(self, stage: int) -> Floats:
-        """See Times."""
-        a = self._a
-        passes = max(a.plan.optim.iter_size, 1)
-        whole = passes * a.costs.update / a.costs.work * a.costs.batch / a.speeds[a.sharers[stage]]
-        found: Floats = whole * (a.held[stage] / (sum(a.held) or 1.0))
-        return found
-
-    def _pass(self, stage: int, segment: int, parts: Floats) -> Floats:
-        a, span = self._a, self._a.segments[segment]
-        part = float(parts[span.start : span.end].sum())
-        share = self._whole if segment in self._gathers else self._micro
-        block = a.blocks.get(segment)
-        own: Floats = part * share[stage]
-        if block is None:
-            return own
-        return self._split(stage, own) + self._traded(stage, segment)
-
-    def _split(self, stage: int, own: Floats) -> Floats:
-        """Split layers: among peers each does a slice for all of its group's samples, as much as if it did its own
-        whole; slaves do them in the master's place."""
-        a = self._a
-        if a.is_peer:
-            return own
-        slaves = a.speeds[a.ranks[stage, 1:]].min(axis=0)
-        found: Floats = own * a.speeds[a.sharers[stage]] / slaves / (a.shards - 1)
-        return found
-
-    def _traded(self, stage: int, segment: int) -> Floats:
-        """What shards send each other of a block's bottom and top, one way."""
-        a, block = self._a, self._a.blocks[segment]
-        bottom = count(a.graph.edges[block.bottom].shape[1:]) * (not block.takes_slices)
-        top = block.features * (not block.keeps_slices)
-        itemsize = self._itemsizes[block.bottom]
-        group = self._links.group(a.ranks[stage, :, 0])
-        samples = self._share / a.micro_batches
-        if a.is_peer:
-            each = samples * (bottom + top) * itemsize * (a.shards - 1)
-        else:
-            each = samples * (bottom * (a.shards - 1) + top) * itemsize
-        latency, bandwidth = max(group.across[0], group.within[0]), min(group.across[1], group.within[1])
-        found: Floats = 2 * latency + each / bandwidth
-        return found
+def _latest(moments: Sequence[Floats]) -> float:
+    return max(float(each.max()) for each in moments)

@@ -3,7 +3,7 @@
 All candidates go in step and give the curve that one process gives, up to rounding; delayed gradients and the outer
 layer, which give others, are for whoever asks for them. What the text sets stands. A candidate whose bound is beyond
 what has been found is not played: no plan is done before its work, divided over all speeds, nor before its gradients
-have travelled.
+have travelled; nor, once it is known which stage runs what, before its micro-batches have gone through (``earliest``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 
 from bpt.errors import PrototxtError, UserError
 from bpt.forecast.arrangement import Arrangement
-from bpt.forecast.forecast import Forecast, forecast_of
+from bpt.forecast.forecast import Forecast, Iteration
 from bpt.forecast.links import Links
 from bpt.graph.layer_graph import LayerGraph
 from bpt.layers import LAYERS
-from bpt.plan.dividing import is_dividable
+from bpt.plan.dividing import gathering, is_dividable
 from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import stage
 from bpt.plan.staging import Staging
@@ -68,57 +68,91 @@ def search(plan: RunPlan, costs: Costs, cluster: Cluster, top: int = 5, tests: S
     Raises:
         UserError: none is allowed, or none fits into memory; it says why.
     """
-    return _Search(plan, costs, cluster, top, tests).run()
+    return Search(plan, costs, tests).on(cluster, top)
 
 
-class _Search:
-    def __init__(self, plan: RunPlan, costs: Costs, cluster: Cluster, top: int, tests: Sequence[LayerGraph]) -> None:
+class Search:
+    """The same for several clusters. What is allowed does not depend on links, nor do stages on speeds: both are found
+    once.
+
+    Args:
+        plan, costs, tests: as of ``search``.
+    """
+
+    def __init__(self, plan: RunPlan, costs: Costs, tests: Sequence[LayerGraph] = ()) -> None:
+        self._plan, self._costs, self._tests = plan, costs, tests
+        self._stagings: dict[tuple[object, ...], Staging | None] = {}
+        self._allowed: dict[tuple[tuple[int, ...], tuple[float, ...]], list[RunPlan]] = {}
+
+    def on(self, cluster: Cluster, top: int = 5) -> Found:
+        """See ``search``."""
+        here = _OnCluster(self._plan, self._costs, cluster, self._tests, self._stagings)
+        ranks = cluster.hosts, tuple(node.speed for node in cluster.nodes)
+        if ranks not in self._allowed:
+            self._allowed[ranks] = list(here.allowed())
+        return here.run(self._allowed[ranks], top)
+
+
+class _OnCluster:
+    def __init__(
+        self,
+        plan: RunPlan,
+        costs: Costs,
+        cluster: Cluster,
+        tests: Sequence[LayerGraph],
+        stagings: dict[tuple[object, ...], Staging | None],
+    ) -> None:
         self._plan = replace(plan, asked_precision=plan.precision)  # no candidate need read the net's text for it
-        self._costs, self._cluster, self._top, self._tests = costs, cluster, top, tests
+        self._costs, self._cluster, self._tests, self._stagings = costs, cluster, tests, stagings
         self._ranks = len(cluster.hosts)
         self._speeds = np.array([cluster.nodes[host].speed for host in cluster.hosts])
-        self._stagings: dict[tuple[object, ...], Staging | None] = {}
         gradients = sum(cost.trained for cost in costs.layers) * plan.precision.wire.itemsize
         self._gradients = gradients / plan.precision.master.itemsize
         self._everybody = Links(cluster).group(range(self._ranks))
 
-    def run(self) -> Found:
-        """See ``search``."""
-        allowed = list(self._allowed())
+    def run(self, allowed: Sequence[RunPlan], top: int) -> Found:
+        """Look at what is allowed, the least bound first. The first bound of a plan knows nothing of stages, the second
+        all but the order in which these work; it is played if both are below what was found."""
         if not allowed:
             raise UserError(self._why_none())
-        queue = [(self._bound(each), number, each) for number, each in enumerate(allowed)]
+        queue: list[tuple[float, int, Iteration | None]] = [
+            (self._bound(each), number, None) for number, each in enumerate(allowed)
+        ]
         heapq.heapify(queue)
-        best: list[Forecast] = []
+        best: list[tuple[float, int, Forecast]] = []
         plain: Forecast | None = None
         played = short = 0
         while queue:
-            bound, _, candidate = heapq.heappop(queue)
-            is_plain = _is_plain(candidate)
-            if len(best) >= self._top and bound >= best[-1].seconds and not (is_plain and plain is None):
+            bound, number, iteration = heapq.heappop(queue)
+            is_plain = _is_plain(allowed[number])
+            # Of plans that take as long, the first counts, in whatever order they are played.
+            if len(best) >= top and (bound, number) > best[-1][:2] and not (is_plain and plain is None):
                 continue
-            made = self._forecast(candidate)
-            if made is None:
+            if iteration is None:
+                if iteration := self._iteration(allowed[number]):
+                    heapq.heappush(queue, (max(bound, iteration.least), number, iteration))
                 continue
+            made = iteration.forecast()
             played += 1
             if not made.fits:
                 short += 1
                 continue
             plain = made if is_plain else plain
-            best = sorted([*best, made], key=lambda each: each.seconds)[: self._top]
+            best = sorted([*best, (made.seconds, number, made)], key=lambda each: each[:2])[:top]
         if not best:
             raise UserError(
                 f"no plan fits into the memory of {self._ranks} ranks, of {played} that were looked at; take smaller "
                 "batches, more ranks, or nodes with more memory"
             )
         alone = self._batch / float(self._speeds.max()) * max(self._plan.optim.iter_size, 1)
-        return Found(tuple(best), plain, len(allowed), played, short, alone)
+        return Found(tuple(made for _, _, made in best), plain, len(allowed), played, short, alone)
 
     @property
     def _batch(self) -> int:
         return self._costs.batch
 
-    def _allowed(self) -> Iterator[RunPlan]:
+    def allowed(self) -> Iterator[RunPlan]:
+        """The candidates that the strategies' own rules let pass; links do not matter."""
         for candidate in self._candidates():
             graph = self._costs.graph
             if violations_in_step(candidate) or violations_of_ranks(candidate, self._ranks):
@@ -170,9 +204,13 @@ class _Search:
         by_batch = any(LAYERS[node.type].normalises_by_batch(node.spec) for node in graph.nodes)
         over = _Pipeline.BATCH if by_batch and not self._given("batch_norm_over") else param.batch_norm_over
         schedules = SCHEDULES if not self._given("schedule") else (param.schedule,)
+        if gathering(graph, replace(param, schedule=schedules[0], micro_batches=2, batch_norm_over=over)):
+            schedules = schedules[:1]  # all micro-batches go forward before one goes backward, whatever is set
         micros: Sequence[int] = MICRO_BATCHES[1::2] if self._ranks >= MANY else MICRO_BATCHES
+        if self._given("micro_batches") or param.schedule == _Pipeline.DELAYED:
+            micros = (param.micro_batches,)
         for schedule in schedules:
-            for micro in micros if not self._given("micro_batches") else (param.micro_batches,):
+            for micro in micros:
                 yield plan.with_pipeline(schedule=schedule, micro_batches=micro, batch_norm_over=over)
 
     def _either(self, field: str, values: Sequence[int]) -> Sequence[int]:
@@ -185,20 +223,21 @@ class _Search:
         return self._plan.given("parallel_param", "pipeline_param", field)
 
     def _bound(self, plan: RunPlan) -> float:
-        """Seconds that an iteration of a plan takes at least."""
+        """Seconds that an iteration of a plan takes at least, wherever its stages are."""
         parallel, passes = plan.parallel_param, max(plan.optim.iter_size, 1)
         multiplies = parallel.batch_scope == _Parallel.REPLICA
-        batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1) * passes
-        computing = batch / float(self._speeds.sum())
+        batch = self._batch * (self._ranks // parallel.replica_ranks if multiplies else 1)
+        computing = passes * batch / float(self._speeds.sum())
         if parallel.num_stages > 1:
+            param = parallel.pipeline_param
             # The first micro-batch goes through all stages before the slowest has done the others.
-            micro = parallel.pipeline_param.micro_batches
+            micro = param.micro_batches * (1 if param.schedule == _Pipeline.GPIPE else passes)
             fill = parallel.num_stages * float(self._speeds.mean() / self._speeds.max())
-            return computing * (micro - 1 + max(fill, 1.0)) / micro
+            return computing * (1.0 if parallel.is_delayed else (micro - 1 + max(fill, 1.0)) / micro)
         if parallel.num_shards > 1:
             return computing
         if parallel.balance == _Parallel.UNIFORM:
-            computing = max(computing, batch // self._ranks / float(self._speeds.min()))
+            computing = max(computing, passes * (batch // self._ranks) / float(self._speeds.min()))
         if parallel.compression_param.name:
             return computing
         travelling = self._everybody.summed(parallel.exchange, self._gradients, 0)
@@ -206,17 +245,20 @@ class _Search:
             return computing + 2 * travelling
         return max(computing, travelling)
 
-    def _forecast(self, plan: RunPlan) -> Forecast | None:
+    def _iteration(self, plan: RunPlan) -> Iteration | None:
         """``None``: the net cannot be placed so."""
         parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
         replicas = self._ranks // parallel.replica_ranks
-        key = (parallel.num_stages, parallel.num_shards, param)
+        key = (parallel.num_stages, parallel.num_shards, replicas, param)
         if key not in self._stagings:
             try:
                 self._stagings[key] = stage(plan, self._costs.graph, replicas, warn=False)
             except PrototxtError:
-                return None
-        return forecast_of(Arrangement(plan, self._costs, self._cluster, self._stagings[key]))
+                self._stagings[key] = None
+        staging = self._stagings[key]
+        if staging is None and parallel.num_stages > 1:
+            return None
+        return Iteration(Arrangement(plan, self._costs, self._cluster, staging))
 
 
 def _divisors(number: int, most: int) -> list[int]:

@@ -101,11 +101,8 @@ def starts_by_chunks(graph: LayerGraph, lengths: Sequence[int]) -> list[int]:
 def _segment(graph: LayerGraph, index: int, start: int, end: int, sources_apart: bool) -> Segment:
     inside = {layer for layer in range(start, end) if graph.nodes[layer].bottoms or not sources_apart}
     inputs = {edge for node in graph.nodes[start:end] for edge in node.bottoms}
-    outputs = [
-        edge.index
-        for edge in graph.edges
-        if edge.producer in inside and (edge.consumer not in inside or edge.loss_weight)
-    ]
+    tops = sorted(edge for layer in inside for edge in graph.nodes[layer].tops)
+    outputs = [e for e in tops if graph.edges[e].consumer not in inside or graph.edges[e].loss_weight]
     return Segment(
         index, start, end, tuple(sorted(e for e in inputs if graph.edges[e].producer not in inside)), tuple(outputs)
     )

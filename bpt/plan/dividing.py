@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bpt.graph.layer_graph import LayerGraph, Node
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def is_dividable(graph: LayerGraph) -> bool:
     """Whether the samples of a batch (axis 0 of blobs) may be on different ranks."""
-    return next(_mixing(graph), None) is None
+    return not _mixing(graph)
 
 
 def samples_together(graph: LayerGraph) -> int:
@@ -139,9 +140,12 @@ def _of_layer(node: Node, why: str, remedy: str = "") -> Violation:
     return Violation((PARALLEL,), why, remedy, node.name, node.spec.origin())
 
 
-def _mixing(graph: LayerGraph) -> Iterator[tuple[Node, str]]:
+@lru_cache(maxsize=8)  # a search for a plan asks for each of hundreds of candidates
+def _mixing(graph: LayerGraph) -> tuple[tuple[Node, str], ...]:
     """The layers that want whole batches, and why."""
+    found = []
     for node in graph.nodes:
         shapes = [graph.edges[edge].shape for edge in node.bottoms]
         if reason := LAYERS[node.type].mixes_samples(node.spec, shapes):
-            yield node, reason
+            found.append((node, reason))
+    return tuple(found)

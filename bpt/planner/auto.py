@@ -10,7 +10,7 @@ import numpy as np
 
 from bpt.errors import UsageError
 from bpt.forecast.forecast import Forecast, forecast
-from bpt.forecast.search import Found, search
+from bpt.forecast.search import Found, Search
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.spec import Shape
 from bpt.plan.chosen import text_of
@@ -75,8 +75,9 @@ def auto_lines(what: Subject, top: int) -> tuple[Found, list[str]]:
     Raises:
         UserError: there is no plan.
     """
-    found = search(what.plan, what.costs, what.cluster, top)
-    return found, list(_auto_lines(what, found))
+    search = Search(what.plan, what.costs)
+    found = search.on(what.cluster, top)
+    return found, list(_auto_lines(what, search, found))
 
 
 def dry_run(what: Subject) -> Forecast:
@@ -91,7 +92,7 @@ def dry_run(what: Subject) -> Forecast:
     return forecast(what.plan, what.costs, what.cluster, bars=True)
 
 
-def _auto_lines(what: Subject, found: Found) -> Iterator[str]:
+def _auto_lines(what: Subject, search: Search, found: Found) -> Iterator[str]:
     best = found.best[0]
     yield from _title(what)
     yield (
@@ -106,7 +107,7 @@ def _auto_lines(what: Subject, found: Found) -> Iterator[str]:
     yield from columns(list(_table(found)), left=2)
     yield ""
     if len(what.cluster.hosts) <= ASKED_AGAIN:
-        yield from _other_links(what, best)
+        yield from _other_links(what, search, best)
     if not what.described:
         yield "Nothing is known of the ranks: they count as alike, on links of 10 Gbit/s. --cluster FILE says more."
 
@@ -154,12 +155,12 @@ def _by(other: Forecast, best: Forecast) -> str:
     return f"{other.seconds / best.seconds:.2f} times as long"
 
 
-def _other_links(what: Subject, best: Forecast) -> Iterator[str]:
+def _other_links(what: Subject, search: Search, best: Forecast) -> Iterator[str]:
     """What would change the choice."""
     if len(what.cluster.nodes) == 1 or not np.isfinite([node.bandwidth for node in what.cluster.nodes]).all():
         return
     for factor, words in LINKS:
-        other = search(what.plan, what.costs, what.cluster.faster(factor), 1).best[0]
+        other = search.on(what.cluster.faster(factor), 1).best[0]
         same = text_of(other.plan) == text_of(best.plan)
         choice = "the same plan" if same else text_of(other.plan)
         yield f"With links {words}: {choice}, {milliseconds(other.seconds)} ms"

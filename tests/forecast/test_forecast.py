@@ -134,4 +134,7 @@ def test_shards_hold_and_send_slices(tmp_path: Path) -> None:
 def test_the_timeline_is_that_of_the_forecast(tmp_path: Path) -> None:
     made = forecast(*small(tmp_path), nodes(2, 2, bandwidth=BYTES), bars=True)
     assert max(bar.end for bar in made.bars) == pytest.approx(made.seconds)  # no update takes time here
-    assert {bar.label for bar in made.bars if bar.rank == 1} >= {"F0", "B0", "X0"}
+    bars = {bar.label: bar for bar in made.bars if bar.rank == 1}
+    assert bars.keys() >= {"F0", "B0", "X0"}
+    assert [bars[label].end - bars[label].start for label in ("F0", "B0")] == pytest.approx([2 / 3, 4 / 3])
+    assert bars["B0"].start == bars["F0"].end

@@ -8,9 +8,11 @@ import pytest
 
 from bpt.errors import UserError
 from bpt.forecast import search as module
+from bpt.forecast.forecast import Iteration
 from bpt.forecast.search import search
 from bpt.proto import bpt_pb2 as pb
-from tests.forecast.small import BYTES, nodes, small
+from bpt.schedule.cluster import Cluster
+from tests.forecast.small import BYTES, NORM, branches, nodes, small
 
 CLUSTERS = [
     nodes(3, 1, 2, 2, latency=0.001, bandwidth=BYTES * 4),
@@ -20,14 +22,29 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_nothing_better_is_passed_over(tmp_path: Path, cluster: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, costs = small(tmp_path)
-    found = search(plan, costs, cluster, top=2)  # type: ignore[arg-type]
-    monkeypatch.setattr(module._Search, "_bound", lambda self, candidate: 0.0)
-    everything = search(plan, costs, cluster, top=1000)  # type: ignore[arg-type]
-    assert found.played <= everything.played
-    assert [each.seconds for each in found.best] == pytest.approx([each.seconds for each in everything.best[:2]])
+@pytest.mark.parametrize("norm", [None, "", NORM], ids=["small", "branches", "norm"])
+def test_nothing_better_is_passed_over(
+    tmp_path: Path, cluster: Cluster, norm: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same plans in the same order as if all were played."""
+    plan, costs = small(tmp_path) if norm is None else branches(tmp_path, norm)
+    found = search(plan, costs, cluster, top=4)
+    monkeypatch.setattr(module._OnCluster, "_bound", lambda self, candidate: 0.0)
+    monkeypatch.setattr(Iteration, "least", 0.0)
+    everything = search(plan, costs, cluster, top=1000)
+    assert found.played < everything.played
+    assert [(each.plan.parallel_param, each.seconds) for each in found.best] == [
+        (each.plan.parallel_param, each.seconds) for each in everything.best[:4]
+    ]
     assert found.plain is not None and found.best[0].seconds <= found.plain.seconds
+
+
+def test_other_links_do_not_look_for_stages_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, costs = small(tmp_path, "parallel_param { num_stages: 2 }")
+    seeker = module.Search(plan, costs)
+    first = seeker.on(CLUSTERS[0])
+    monkeypatch.setattr(module, "stage", None)
+    assert seeker.on(CLUSTERS[0].faster(10.0)).best[0].seconds < first.best[0].seconds
 
 
 def test_unlike_ranks_get_unlike_shares(tmp_path: Path) -> None:

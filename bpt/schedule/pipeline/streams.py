@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.instructions import (
@@ -125,7 +126,7 @@ def instructions(rule: int, pipeline: Pipeline, stage: int) -> list[Instruction]
     Args:
         rule: ``SEQUENTIAL``, ``GPIPE`` or ``ONE_F_ONE_B`` of the schema's ``PipelineParameter``.
     """
-    return _of_stage(pipeline, stage, orders(RULES[rule], pipeline)[stage])
+    return _of_stage(pipeline, stage, _ordered(rule, pipeline)[stage])
 
 
 def streams(rule: int, pipeline: Pipeline, iterations: int = 1) -> list[list[Instruction]]:
@@ -133,8 +134,13 @@ def streams(rule: int, pipeline: Pipeline, iterations: int = 1) -> list[list[Ins
     stages = range(pipeline.depth)
     if rule == pb.PipelineParameter.DELAYED:
         return [[step for number in range(iterations) for step in delayed(pipeline, stage, number)] for stage in stages]
-    ordered = orders(RULES[rule], pipeline)
+    ordered = _ordered(rule, pipeline)
     return [_of_stage(pipeline, stage, ordered[stage]) * iterations for stage in stages]
+
+
+@lru_cache(maxsize=16)  # each stage asks for them, and so do plans that differ in links
+def _ordered(rule: int, pipeline: Pipeline) -> list[Order]:
+    return orders(RULES[rule], pipeline)
 
 
 def _of_stage(pipeline: Pipeline, stage: int, order: Order) -> list[Instruction]:

@@ -293,9 +293,9 @@ class PlayedStage:
         self._note(f"to {self._network.reader(send)}", send, start, end)
 
     def _compute(self, instruction: Instruction, seconds: float) -> None:
-        self._note(COMPUTE, instruction, self.now, self.now + seconds)
-        self.now += seconds
-        self.busy += seconds
+        end = self.now + seconds
+        self._note(COMPUTE, instruction, self.now, end)
+        self.now, self.busy = end, self.busy + seconds  # arrays are not changed: events hold them
 
     def _wait_until(self, moment: float) -> None:
         self.waiting += self._later(moment - self.now, 0.0)

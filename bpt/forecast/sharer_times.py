@@ -1,0 +1,106 @@
+"""What segments and messages take on the ranks of a plan, for all sharers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bpt.forecast.arrangement import Arrangement, Floats
+from bpt.forecast.links import Links
+from bpt.graph.autocast import blob_itemsizes
+from bpt.graph.spec import count
+
+
+class SharerTimes:
+    """As ``schedule.pipeline.simulation.Times``, with a place for each sharer; each is worked out once.
+
+    Attributes:
+        itemsizes: bytes of an element of each edge's blob.
+        gathers: the segments that run once for all micro-batches.
+    """
+
+    def __init__(self, arrangement: Arrangement, links: Links) -> None:
+        self._a = a = arrangement
+        self._links = links
+        self._known: dict[tuple[object, ...], Floats] = {}
+        self._share = a.shares.astype(np.float64)
+        micro = self._share / a.micro_batches
+        # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one.
+        speeds, overheads = a.speeds[a.sharers], a.overheads[a.sharers]
+        self._micro = np.where(micro > 0, overheads + micro / speeds, 0.0)
+        self._whole = np.where(micro > 0, overheads + self._share / speeds, 0.0)
+        self.itemsizes = blob_itemsizes(a.graph, a.plan.precision)
+        gathers = a.staging.gathers if a.staging else frozenset()
+        self.gathers = frozenset(segment.index for segment in a.segments if segment.start in gathers)
+
+    def forward(self, stage: int, segment: int) -> Floats:
+        """See Times."""
+        return self._once(("F", segment), lambda: self._pass(stage, segment, self._a.costs.forward))
+
+    def backward(self, stage: int, segment: int) -> Floats:
+        """See Times."""
+        return self._once(("B", segment), lambda: self._pass(stage, segment, self._a.costs.backward))
+
+    def transfer(self, flow: int, diff: bool) -> Floats:
+        """See Times."""
+        return self._once((flow, diff), lambda: self._message(flow, diff))
+
+    def exchange(self, stage: int, segment: int) -> float:
+        """See Times; here replicas meet, which no clock of a pipeline knows."""
+        return 0.0
+
+    def update(self, stage: int) -> Floats:
+        """See Times."""
+        a = self._a
+        passes = max(a.plan.optim.iter_size, 1)
+        whole = passes * a.costs.update / a.costs.work * a.costs.batch / a.speeds[a.sharers[stage]]
+        found: Floats = whole * (a.held[stage] / (sum(a.held) or 1.0))
+        return found
+
+    def _once(self, key: tuple[object, ...], made: Callable[[], Floats]) -> Floats:
+        if key not in self._known:
+            self._known[key] = made()
+        return self._known[key]
+
+    def _message(self, flow: int, diff: bool) -> Floats:
+        a, what = self._a, self._a.flows[flow]
+        each = count(what.shape) * self.itemsizes[what.edges[0]] / a.costs.batch / a.micro_batches
+        ends = a.sharers[what.from_stage], a.sharers[what.to_stage]
+        return self._links.seconds(*(ends[::-1] if diff else ends), each * self._share)
+
+    def _pass(self, stage: int, segment: int, parts: Floats) -> Floats:
+        a, span = self._a, self._a.segments[segment]
+        part = float(parts[span.start : span.end].sum())
+        share = self._whole if segment in self.gathers else self._micro
+        block = a.blocks.get(segment)
+        own: Floats = part * share[stage]
+        if block is None:
+            return own
+        return self._split(stage, own) + self._traded(stage, segment)
+
+    def _split(self, stage: int, own: Floats) -> Floats:
+        """Split layers: among peers each does a slice for all of its group's samples, as much as if it did its own
+        whole; slaves do them in the master's place."""
+        a = self._a
+        if a.is_peer:
+            return own
+        slaves = a.speeds[a.ranks[stage, 1:]].min(axis=0)
+        found: Floats = own * a.speeds[a.sharers[stage]] / slaves / (a.shards - 1)
+        return found
+
+    def _traded(self, stage: int, segment: int) -> Floats:
+        """What shards send each other of a block's bottom and top, one way."""
+        a, block = self._a, self._a.blocks[segment]
+        bottom = count(a.graph.edges[block.bottom].shape[1:]) * (not block.takes_slices)
+        top = block.features * (not block.keeps_slices)
+        itemsize = self.itemsizes[block.bottom]
+        group = self._links.group(a.ranks[stage, :, 0])
+        samples = self._share / a.micro_batches
+        if a.is_peer:
+            each = samples * (bottom + top) * itemsize * (a.shards - 1)
+        else:
+            each = samples * (bottom * (a.shards - 1) + top) * itemsize
+        latency, bandwidth = max(group.across[0], group.within[0]), min(group.across[1], group.within[1])
+        found: Floats = 2 * latency + each / bandwidth
+        return found

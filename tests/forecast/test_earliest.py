@@ -1,0 +1,79 @@
+"""Nothing is played faster than its bounds say, whatever the plan; and where nothing is left out, they are the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bpt.forecast.forecast import Forecast
+from bpt.forecast.search import Search, _OnCluster
+from bpt.plan.spec import RunPlan
+from bpt.predict.costs import Costs
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.cluster import Cluster, Within
+from tests.forecast.small import BYTES, NORM, branches, nodes, small
+
+UNLIKE = nodes(3, 1, 2, 2, 1, 4, 2, 5, overhead=0.05, latency=0.01, bandwidth=BYTES * 4)
+SLOW = replace(nodes(2, 2, 1, 2, bandwidth=BYTES / 3, cores=2, ranks=2), within=Within(0.001, BYTES), waking=0.3)
+
+
+def looked_at(plan: RunPlan, costs: Costs, cluster: Cluster) -> Iterator[tuple[RunPlan, float, float, Forecast]]:
+    """Every candidate, both its bounds, and what playing it shows."""
+    search = _OnCluster(plan, costs, cluster, (), {})
+    for candidate in search.allowed():
+        if iteration := search._iteration(candidate):
+            yield candidate, search._bound(candidate), iteration.least, iteration.forecast()
+
+
+@pytest.mark.parametrize("cluster", [UNLIKE, SLOW], ids=["unlike", "slow"])
+@pytest.mark.parametrize("norm", ["", NORM], ids=["without norm", "norm"])
+@pytest.mark.parametrize("passes", [1, 3])
+def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, passes: int) -> None:
+    plan, costs = branches(tmp_path, norm, f"iter_size: {passes}")
+    found = list(looked_at(plan, costs, cluster))
+    staged = [(least, made) for each, _, least, made in found if each.parallel_param.num_stages > 1]
+    assert len(staged) > 8
+    for _, rough, least, made in found:
+        assert rough <= made.seconds * (1 + 1e-9), made.plan.parallel_param
+        assert least <= made.seconds, made.plan.parallel_param
+    for least, made in staged:  # far nearer than the work divided by all speeds
+        assert least > 0.6 * made.seconds, made.plan.parallel_param
+
+
+def test_of_one_stage_it_is_the_time(tmp_path: Path) -> None:
+    plan, costs = small(tmp_path, "iter_size: 2", "parallel_param { num_stages: 1 }")
+    for candidate, _, least, made in looked_at(plan, costs, UNLIKE):
+        if candidate.parallel_param.num_shards == 1:
+            assert least == pytest.approx(made.seconds)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "micros", "seconds"),
+    [
+        # Each stage takes 0.25 s forward and 0.5 s backward for a micro-batch of 2; the second has what the first
+        # sends after 0.25 s, is through after 4 x 0.75 s, and the first ends 0.5 s later. GPIPE as well as 1F1B.
+        ("GPIPE", 4, 0.25 + 3.0 + 0.5),
+        ("ONE_F_ONE_B", 4, 0.25 + 3.0 + 0.5),
+        ("GPIPE", 1, 6.0),  # nothing overlaps
+    ],
+)
+def test_by_hand(tmp_path: Path, schedule: str, micros: int, seconds: float) -> None:
+    """Half of the work on each of two nodes, that would take 6 s for all of it: a third of that forward."""
+    text = f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: {micros} schedule: {schedule} }} }}"
+    plan, costs = small(tmp_path, text)
+    found = list(looked_at(plan, costs, nodes(4 / 3, 4 / 3)))
+    assert found
+    for _, _, least, made in found:
+        assert made.plan.parallel_param.pipeline_param.schedule == pb.PipelineParameter.Schedule.Value(schedule)
+        assert least == pytest.approx(seconds)
+        assert made.seconds == pytest.approx(seconds)
+
+
+def test_gathered_micro_batches_have_one_schedule(tmp_path: Path) -> None:
+    """All of them go forward before one goes backward, so that schedules would differ in nothing."""
+    plan, costs = branches(tmp_path, NORM, "parallel_param { num_stages: 2 }")
+    found = Search(plan, costs).on(UNLIKE, top=100)
+    assert {each.plan.parallel_param.pipeline_param.schedule for each in found.best} == {pb.PipelineParameter.GPIPE}
