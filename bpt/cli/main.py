@@ -171,6 +171,10 @@ def _run(arguments: argparse.Namespace) -> int:
     # To look for other devices' packages torch would read what is said of each package that is installed.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     with importing():  # only now, so that --help does not wait for numpy and torch
+        from bpt.comm.neighbours import CpuTime, give_way
+
+        give_way()
+        started = CpuTime.now()
         from bpt.comm import failure
         from bpt.commands.job import Job
         from bpt.report.log import check_log
@@ -180,7 +184,7 @@ def _run(arguments: argparse.Namespace) -> int:
         os.environ[NO_PYTHON_LAYERS] = "1"
 
     def command(world: Communicator) -> None:
-        COMMANDS[arguments.command].run(arguments, Job.enter(world))
+        COMMANDS[arguments.command].run(arguments, Job.enter(world, started))
         check_log()
 
     return failure.run(command)

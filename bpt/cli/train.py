@@ -93,6 +93,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     plan = plan_of(arguments)
     device = job.begin(plan, arguments.gpu)
+    job.tell_of_neighbours()
     signals = SignalActions(Action(arguments.sigint_effect), Action(arguments.sighup_effect))
     train(
         plan,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -10,23 +11,31 @@ from bpt.collector import keep_what_is_there
 from bpt.comm import launch
 from bpt.comm.base import Communicator
 from bpt.comm.cores import share_cores
+from bpt.comm.neighbours import CpuTime, Load, load_since, remarks
 from bpt.device import choose_device
 from bpt.plan.spec import RunPlan
 from bpt.report.log import start_logging
 
+LOG = logging.getLogger("bpt")
+
 
 @dataclass(frozen=True)
 class Job:
-    """All ranks, and this one's place among those on its machine."""
+    """All ranks, and this one's place among those on its machine.
+
+    Attributes:
+        started: the CPU time of this machine as the process began; ``None``: not known.
+    """
 
     world: Communicator
     local_rank: int
     local_size: int
+    started: CpuTime | None = None
 
     @classmethod
-    def enter(cls, world: Communicator) -> Job:
+    def enter(cls, world: Communicator, started: CpuTime | None = None) -> Job:
         """The job of all ranks of ``world``; a collective call."""
-        return cls(world, *launch.local_ranks(world))
+        return cls(world, *launch.local_ranks(world), started)
 
     @property
     def is_first(self) -> bool:
@@ -47,3 +56,12 @@ class Job:
         if threads > 0:
             torch.set_num_threads(threads)
         return choose_device(plan, gpu, self.local_rank, self.local_size)
+
+    def loads(self) -> list[Load]:
+        """What each rank needs of its host, and how busy that was since the process began; a collective call."""
+        return self.world.allgather(load_since(self.started, self.world.host, torch.get_num_threads()))
+
+    def tell_of_neighbours(self) -> None:
+        """Let the first rank log where ranks have too few cores, or others take them; a collective call."""
+        for remark in remarks(self.loads()):
+            LOG.warning("%s", remark)

@@ -171,7 +171,7 @@ class _Examination:
         with self._patience.during("Hosts"):
             device = self._device(texts)
             solver = texts.solver.value if texts else None
-            self._add(check_hosts(ranks, device, bool(solver and solver.is_outer)))
+            self._add(check_hosts(ranks, device, bool(solver and solver.is_outer), self._job.loads()))
         with self._patience.during("Connections"):
             measured = measure(ranks.world, ranks.hosts)
             self._add(check_links(ranks, measured))

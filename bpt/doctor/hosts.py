@@ -11,6 +11,7 @@ import torch
 
 from bpt.comm.cores import allowed, cpu_time, physical
 from bpt.comm.launch import launched
+from bpt.comm.neighbours import Load, host_loads
 from bpt.device.memory_use import available, installed
 from bpt.doctor.findings import Attempt, Finding, Ranks, Section, grouped, note, ok, problem, spans, warning
 from bpt.report.log import columns
@@ -79,15 +80,25 @@ def place_here(device: Attempt[torch.device]) -> Place:
     )
 
 
-def check_hosts(ranks: Ranks, device: Attempt[torch.device], outer: bool = False) -> Section:
+def check_hosts(
+    ranks: Ranks, device: Attempt[torch.device], outer: bool = False, loads: Sequence[Load] = ()
+) -> Section:
     """What each host has and gives; a collective call.
 
     Args:
         device: what this rank is to compute on, or why it cannot.
         outer: whether the ranks do not go in step; the same on all ranks.
+        loads: of all ranks; none: how busy hosts are is not looked at.
     """
     places = ranks.world.allgather(place_here(device))
-    return Section("Hosts", tuple(findings(ranks, places, outer)), tuple(columns(list(_rows(ranks, places)), left=2)))
+    found = (*findings(ranks, places, outer), *_busy_hosts(loads))
+    return Section("Hosts", found, tuple(columns(list(_rows(ranks, places)), left=2)))
+
+
+def _busy_hosts(loads: Sequence[Load]) -> Iterator[Finding]:
+    for load in host_loads(loads):
+        if load.is_busy:
+            yield warning(load.described, "see whose they are (top); start when they are done, or with fewer threads")
 
 
 def usable(places: Sequence[Place]) -> float:

@@ -24,6 +24,7 @@ LOG = logging.getLogger("bpt")
 WARM_UP = 2  # iterations that do not count: memory and kernels are made ready, data are read ahead
 FEWEST = 3  # runs that there are at least, however long they take
 REFINEMENTS = 5  # times at most that the division found is measured, and corrected
+LATEST = 2  # of Limits.whole, when the last correction begins
 SHOWN = 8  # ranks in a log line
 WORTH_A_WORD = 2  # so many times as uncertain as it should be, a time is remarked on
 TOLERANCE = 0.03  # a measured time may be so far from the one that was interpolated, or as it is uncertain
@@ -38,17 +39,20 @@ class Limits:
         run: seconds of a run of iterations, whose mean is one repeat, at least.
         repeats: runs that an interval is believed from.
         seconds: after so many, and ``FEWEST`` runs, it is taken as it is, and the log says how well it is known.
+        whole: after so many seconds of all sizes together, ``repeats`` runs are enough however uneven they are; after
+            LATEST times as many the division is not corrected any more. Small nets are done before that.
     """
 
     precision: float = 0.025
     run: float = 0.2
     repeats: int = 8
     seconds: float = 10.0
+    whole: float = 7.0
 
     @property
     def rough(self) -> Limits:
         """For sizes that only lead the way to the shares."""
-        return replace(self, precision=2 * self.precision, seconds=self.seconds / 4)
+        return replace(self, precision=2 * self.precision, repeats=self.repeats // 2, seconds=self.seconds / 10)
 
 
 class Work(Protocol):
@@ -115,6 +119,7 @@ class _Survey:
         self._has_enough = False  # measured, so that no larger size is worth it
         self._layout = LayoutChoice(engine)
         self._settled = False  # whether that is kept for larger sizes
+        self._spent = 0.0
 
     @property
     def result(self) -> RankSpeed:
@@ -161,7 +166,8 @@ class _Survey:
             self._step(mine, self._limits)
             found = self._points[mine] if mine else None
             missed = abs(found.seconds / predicted - 1) - max(TOLERANCE, found.relative) if found else 0.0
-            if max(self._comm.allgather(missed)) <= 0:
+            seen = self._comm.allgather((missed, self._spent))
+            if max(missed for missed, _ in seen) <= 0 or max(spent for _, spent in seen) >= LATEST * self._limits.whole:
                 return
 
     def _fits(self, size: int) -> bool:
@@ -188,14 +194,18 @@ class _Survey:
     def _repeat(self, size: int, slowest: float, limits: Limits) -> _Runs:
         """Run iterations until all ranks know their time well enough.
 
-        In rounds of equal length, so that all ranks are busy all the time: a rank that is done goes on.
+        In rounds that are as long on all ranks, so that these are busy all the time: a rank that is done goes on.
         """
         runs = _Runs(self._work, limits.run)
+        seconds = max(limits.repeats * limits.run, FEWEST * slowest)
         done = False
         while not done:
             if size:
-                runs.extend(max(limits.repeats * limits.run, FEWEST * slowest))
-            done = all(self._comm.allgather(not size or runs.are_enough(limits)))
+                runs.extend(seconds)
+            seconds = max(limits.repeats * limits.run / 2, slowest)
+            late = self._spent + runs.spent >= limits.whole
+            done = all(self._comm.allgather(not size or runs.are_enough(limits, late)))
+        self._spent += runs.spent
         return runs
 
     def _tell(self, size: int, found: Estimate | None, seconds: float, limits: Limits) -> None:
@@ -230,9 +240,11 @@ class _Runs:
         self.means: list[float] = []
         self.spent = 0.0
 
-    def are_enough(self, limits: Limits) -> bool:
-        """Whether ``limits`` are met."""
+    def are_enough(self, limits: Limits, late: bool) -> bool:
+        """Whether ``limits`` are met, or the runs must do because it is ``late``."""
         count = len(self.means)
+        if late and count >= limits.repeats:
+            return True
         precise = count >= limits.repeats and estimate_runs(self.means).relative <= limits.precision
         return precise or (count >= FEWEST and self.spent >= limits.seconds)
 

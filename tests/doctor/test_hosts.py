@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from bpt.comm.neighbours import Load
 from bpt.doctor import hosts
 from bpt.doctor.findings import Attempt, Kind, Section, attempt
 from bpt.doctor.hosts import Place, check_hosts, place_here
@@ -137,3 +138,10 @@ def test_this_process() -> None:
     assert (place.device, place.device_error, place.folder) == ("cuda:1", "", os.getcwd())
     assert 0 < place.free <= place.memory
     assert place_here(attempt(refuse)).device_error == "no"
+
+
+def test_a_host_on_which_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "place_here", lambda device: PLACE)
+    busy = [Load("a", "m", 4, 4.0, 2, busy=3.5, own=0.5)]
+    section = same(on_hosts("a", lambda ranks: check_hosts(ranks, CPU, loads=busy)))
+    assert texts_of(section, Kind.WARNING) == ["host a is busy: other programs keep 3 of its 4 CPUs at work"]

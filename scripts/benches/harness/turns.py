@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median, quantiles
 from typing import IO, Any, TypeVar
 
@@ -40,11 +41,16 @@ class Side:
         self.last: dict[str, Any] = {}
 
     @classmethod
-    def alone(cls, module: str, *words: object) -> Side:
-        """A side of one process, which calls ``serve`` of the module with these words."""
+    def alone(cls, module: str, *words: object, variables: Mapping[str, str] | None = None) -> Side:
+        """A side of one process, which calls ``serve`` of the module with these words.
+
+        Args:
+            variables: of its environment, beside those of this process.
+        """
         process = subprocess.Popen(
-            worker(module, *map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+            worker(module, *map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **(variables or {})},
+        )  # fmt: skip
         assert process.stdin
         return cls([process], [process.stdin])
 
