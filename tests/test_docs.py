@@ -20,18 +20,8 @@ import bpt
 from bpt.cli.main import make_parser
 from bpt.errors import UserError
 from tests.golden_cases import GOLDEN
-
-ROOT = Path(__file__).parents[1]
-GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def blocks(guide: Path) -> list[str]:
-    """The blocks marked ``python``, with their line numbers kept by empty lines before them."""
-    text = guide.read_text()
-    return [
-        "\n" * text[: found.start(1)].count("\n") + found[1]
-        for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    ]
+from tests.guides.bed import lay_pictures
+from tests.guides.blocks import GUIDES, ROOT, Block, blocks_of
 
 
 @pytest.fixture
@@ -41,25 +31,33 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     (tmp_path / "data" / "digits").mkdir(parents=True)
     for part in ("train_lmdb", "test_lmdb"):
         (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
+    lay_pictures(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])  # a guide may install bpt.caffe as caffe
     monkeypatch.setattr(logging.getLogger("bpt"), "level", logging.WARNING)  # a guide may set it
     with bpt.get_solver("prototxt/lenet/solver.prototxt", "test_initialization: false random_seed: 1") as solver:
         solver.step(30)
-        (tmp_path / "snapshots" / "lenet").mkdir(parents=True)
-        solver.net.save("snapshots/lenet/lenet_iter_1000.caffemodel")
+        weights = Path(solver.snapshot()).with_suffix(".caffemodel")
+    weights.rename("snapshots/lenet/lenet_iter_1000.caffemodel")
     yield
     for name in [name for name in sys.modules if name.split(".")[0] == "caffe"]:
         del sys.modules[name]
 
 
+def is_run_here(block: Block) -> bool:
+    """Python that takes no other process."""
+    return block.language == "python" and not (block.file or block.not_run or block.is_slow)
+
+
 @pytest.mark.usefixtures("repository")
-@pytest.mark.parametrize("guide", [guide for guide in GUIDES if blocks(guide)], ids=lambda guide: guide.name)
+@pytest.mark.parametrize(
+    "guide", [guide for guide in GUIDES if any(map(is_run_here, blocks_of(guide)))], ids=lambda guide: guide.name
+)
 def test_what_the_guide_says(guide: Path) -> None:
     names: dict[str, object] = {"__name__": "guide"}
     lines = guide.read_text().splitlines()
-    for block in blocks(guide):
-        for statement in ast.parse(block, guide.name).body:
+    for block in filter(is_run_here, blocks_of(guide)):
+        for statement in ast.parse("\n" * (block.line - 1) + block.text, guide.name).body:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(compile(ast.Module([statement], []), guide.name, "exec"), names)
@@ -71,9 +69,9 @@ def test_what_the_guide_says(guide: Path) -> None:
 def bpt_commands(guide: Path) -> list[list[str]]:
     """What stands behind ``bpt`` in the guide's blocks of commands, with or without a launcher before it."""
     found = []
-    for block in re.findall(r"^```(?:sh)?\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            if re.match(r"(\w+=\S+ )*(\S*/)?(bpt|mpirun|srun) ", line) and not re.search(r"…|\.\.\.", line):
+    for block in blocks_of(guide):
+        for line in block.text.replace("\\\n", " ").splitlines() if block.language == "sh" else ():
+            if re.match(r"(\w+=\S+ )*(\S*/)?(bpt|mpirun|srun) ", line):
                 words = shlex.split(line, comments=True)
                 start = next((n for n, word in enumerate(words) if Path(word).name == "bpt"), len(words))
                 end = next((n for n, word in enumerate(words) if re.match(r"\d?[|<>&;]", word)), len(words))

@@ -1,0 +1,1 @@
+"""What the guides tell a reader to type, done as they say it."""
