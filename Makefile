@@ -4,6 +4,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Under pytest every worker gets one thread: the machine's cores are shared out by -n.
 WORKERS ?= auto
+# Tests start hundreds of processes, which are not to compile the same modules each; empty: Python writes bytecode.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help env demo test test-all check lint types contract bench proto combinations docs dist clean
 help:  ## show this list

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bpt.proto import bpt_pb2 as pb
+from tests.marks import slow
 from tests.net_cases import RecordedNet, check_structure, read_net, with_inputs
 from tests.recorded_nets import small_resnet
 
@@ -37,7 +38,7 @@ def test_structure(name: str) -> None:
     check_structure(name, net_of(name, pb.TRAIN))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [slow(name) if name in ("alexnet", "caffenet") else name for name in ALL])
 def test_forward_and_backward(name: str) -> None:
     phase = pb.TEST if name in ("alexnet", "caffenet", "googlenet") else pb.TRAIN  # as recorded
     recorded = RecordedNet(name, net_of(name, phase))

@@ -144,10 +144,9 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     device = job.begin(plan, arguments.gpu)
     precision = FLOAT64 if arguments.precision == "double" else FLOAT32
     world = job.world
-    tolerant = world.describe()["fault tolerance"] == "on"
     faults = [*arguments.kill, *arguments.stop, *arguments.slow, *arguments.drop_link]
-    check(faults, world.size, arguments.iterations, tolerant, plan.parallel_param.fault_param)
-    if tolerant:
+    check(faults, world.size, arguments.iterations, world.tolerant, plan.parallel_param.fault_param)
+    if world.tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
     plan = choose(plan, world, device).plan
     compared, world = compare(plan, device, world, arguments.iterations, precision, faults)

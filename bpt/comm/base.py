@@ -132,6 +132,11 @@ class Communicator(ABC):
             "device memory": "none",
         }
 
+    @property
+    def tolerant(self) -> bool:
+        """Whether there are others, and they go on when a rank is lost."""
+        return self.size > 1 and self.describe()["fault tolerance"] == "on"
+
     # A collective of the ranks that live
 
     def Agree(self, flag: int) -> int:

@@ -141,7 +141,7 @@ def _together(
     sinks: Sequence[Sink],
     basis: Basis | None,
 ) -> Outcome:
-    if world.size > 1 and world.describe()["fault tolerance"] == "on":
+    if world.tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
     with Telemetry(plan, sinks, _drift(basis)) as telemetry:
         listeners = [telemetry]

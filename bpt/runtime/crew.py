@@ -48,7 +48,7 @@ class Crew:
         fault = plan.parallel_param.fault_param
         spares = fault.spares if everyone.size > 1 and fault.heals else 0
         if spares:
-            refuse(plan, violations_of_spares(plan, everyone.size, tolerates(everyone)))
+            refuse(plan, violations_of_spares(plan, everyone.size, everyone.tolerant))
         return cls._made(everyone, everyone.size - spares, everyone.size - spares)
 
     @classmethod
@@ -94,11 +94,6 @@ def heartbeat_of(
     if log is None or not apart or not timeout:
         return None
     return Heartbeat(everyone, timeout, log, lane=lane, settled=settled, heals=heals)
-
-
-def tolerates(world: Communicator) -> bool:
-    """Whether the others go on when a rank of ``world`` is lost."""
-    return world.size > 1 and world.describe()["fault tolerance"] == "on"
 
 
 class Spare:

@@ -12,13 +12,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import prod
 from typing import Protocol
 
 from bpt.comm.base import Communicator
 from bpt.comm.connectivity import name_of
-from bpt.comm.grid import arrangement, indivisible
+from bpt.comm.grid import arrangement
 from bpt.errors import LostRankError
+from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.spec import RunPlan
+from bpt.plan.violations import violations_of_net, violations_of_ranks
 from bpt.report.log import take_over_logging
 from bpt.runtime.crew import Crew, Spare
 from bpt.runtime.recovery import Record, recovered
@@ -131,7 +135,7 @@ def heal(
             records = [*records, Record.whole(state)]
             lost = [rank for rank in before if rank not in everyone.world_ranks]
             crew = run.crew.left(plan, everyone)
-            arranged = _arranged(plan, crew.size)
+            arranged = _arranged(plan, graph, crew.size)
             if everyone.rank == 0:
                 take_over_logging()
                 _tell(arranged, lost, hosts, state.iteration, crew)
@@ -166,13 +170,17 @@ def _tell(plan: RunPlan, lost: Sequence[int], hosts: Mapping[int, str], iteratio
     LOG.warning("Lost: %s; going on after iteration %d on %s%s", names, iteration, grid, rest)
 
 
-def _arranged(plan: RunPlan, ranks: int) -> RunPlan:
-    """The plan on as many ranks as there are: with fewer stages or shards, where they do not divide into its own."""
+def _arranged(plan: RunPlan, graph: LayerGraph, ranks: int) -> RunPlan:
+    """The plan on as many ranks as there are: in the largest grid into which they divide, none of its sides longer.
+
+    What a rank has to hold grows as little as can be. Layers that name their stages cannot have others: then the net is
+    not cut.
+    """
     parallel = plan.parallel_param
-    stages, shards = parallel.num_stages, parallel.num_shards
-    for some_stages, some_shards in ((stages, shards), (stages, 1), (1, shards), (1, 1)):
-        if not indivisible(ranks, some_stages, some_shards):
-            if (some_stages, some_shards) == (stages, shards):
-                return plan
-            return plan.with_parallel(num_stages=some_stages, num_shards=some_shards)
+    grids = product(range(parallel.num_stages, 0, -1), range(parallel.num_shards, 0, -1))
+    for stages, shards in sorted(grids, key=prod, reverse=True):
+        smaller = (stages, shards) != (parallel.num_stages, parallel.num_shards)
+        arranged = plan.with_parallel(num_stages=stages, num_shards=shards) if smaller else plan
+        if not violations_of_ranks(arranged, ranks) and not violations_of_net(arranged, graph, (), ranks):
+            return arranged
     return plan

@@ -8,7 +8,9 @@ ranks held comes from copies in the memory of others, and all go back to where t
 
 from __future__ import annotations
 
+import logging
 import pickle
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +25,8 @@ from bpt.optim.rates import Plateau
 from bpt.state.best import Best
 from bpt.state.train_state import Blob, TrainState, blob_of
 
+LOG = logging.getLogger("bpt")
+_TOLD = 3  # the copy whose cost is told: memory is made ready in the first ones
 _KEPT = 2  # copies of a rank: another rank may be one ahead, never more
 
 
@@ -81,6 +85,7 @@ class Copies:
     def __init__(self, comm: Communicator, interval: int) -> None:
         self.interval = interval
         self.records: list[Record] = []
+        self._taken = 0
         self._comm = comm
         self._to, self._source = neighbours(comm.allgather(comm.host), comm.rank)
 
@@ -90,10 +95,20 @@ class Copies:
         Args:
             own: its tensors may change afterwards.
         """
+        start = time.perf_counter()
         kept = own.in_memory()
         self.records += [kept, self._exchanged(kept)]
+        self._taken += 1
+        if self._taken == _TOLD:
+            self._tell(sum(part.nbytes for part in _contents(kept)), time.perf_counter() - start)
         newest = sorted({record.known.iteration for record in self.records})[-_KEPT:]
         self.records = [record for record in self.records if record.known.iteration in newest]
+
+    def _tell(self, nbytes: int, seconds: float) -> None:
+        most, longest = (max(of) for of in zip(*self._comm.allgather((nbytes, seconds)), strict=True))
+        when = "every iteration" if self.interval == 1 else f"every {self.interval} iterations"
+        if self._comm.rank == 0:
+            LOG.info("Copies: a rank sends up to %.3g MB to another %s, in %.3g ms", most / 1e6, when, longest * 1e3)
 
     def close(self, failed: bool = False) -> None:
         """Give the communicator back; a collective call, unless something ``failed``."""

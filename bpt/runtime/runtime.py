@@ -44,7 +44,7 @@ from bpt.runtime.balancing import division_of
 from bpt.runtime.built_nets import Builder, Built, MakeOperator
 from bpt.runtime.checkpoint import Checkpoint
 from bpt.runtime.chunks.tuner import Chunks
-from bpt.runtime.crew import Crew, heartbeat_of, tolerates
+from bpt.runtime.crew import Crew, heartbeat_of
 from bpt.runtime.divergence import check_loss, check_weights
 from bpt.runtime.ending import Ending
 from bpt.runtime.flight_log import FlightLog
@@ -228,7 +228,7 @@ class Runtime:
 
     def _watch(self) -> None:
         """From now on notice ranks that stand still; a collective call of the crew."""
-        self.heals = tolerates(self.crew.everyone) and self.plan.parallel_param.fault_param.heals
+        self.heals = self.crew.everyone.tolerant and self.plan.parallel_param.fault_param.heals
         self.flight_log = FlightLog.of(self.world, self.plan.snapshot_prefix)
         lane = self.parallel.grid.stage
         if beat := heartbeat_of(self.plan, self.crew, self.flight_log, lane, self._has_settled, self.heals):

@@ -79,7 +79,7 @@ def find_newest(*prefixes: str) -> str | None:
         try:
             state = read_state(path)
         except BptError as error:
-            LOG.warning("Skipping snapshot %s: %s", path, error)
+            _skip(path, error)
         else:
             told.append((state.run, state.written or os.path.getmtime(path), iteration, path))
     last = {run: max(written for other, written, *_ in told if other == run) for run, *_ in told}
@@ -87,7 +87,7 @@ def find_newest(*prefixes: str) -> str | None:
         try:
             verify(path)
         except BptError as error:
-            LOG.warning("Skipping snapshot %s: %s", path, error)
+            _skip(path, error)
         else:
             others = len(last) - 1
             if others:
@@ -95,6 +95,12 @@ def find_newest(*prefixes: str) -> str | None:
                 LOG.info("%s is of %s; there are snapshots of %d other%s", path, which, others, "s" * (others > 1))
             return path
     return None
+
+
+def _skip(path: str, error: BptError) -> None:
+    """Say why a snapshot is not taken, and its path once."""
+    why = error.reason if isinstance(error, FileError) and error.path == path else error
+    LOG.warning("Skipping snapshot %s: %s", path, why)
 
 
 def _states_under(prefix: str) -> Iterator[tuple[int, str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow
 from tests.solver.spread_runs import set_up
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
@@ -55,7 +56,7 @@ def test_a_log_that_nobody_reads(folder: Path) -> None:
     assert (folder / "small_iter_2.caffemodel").exists()
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [slow("2>&-"), slow(">&- 2>&-"), "<&- >&- 2>&-"])
 def test_closed_streams(closed: str, folder: Path) -> None:
     """No file of the run takes a closed stream's place."""
     run = bpt(folder, closed)

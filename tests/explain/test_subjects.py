@@ -23,6 +23,7 @@ from bpt.explain.grad_cam import spread
 from bpt.explain.model_input import Preprocessing
 from bpt.explain.subjects import Panel, Picture, Scan, draw
 from bpt.proto import bpt_pb2 as pb
+from tests.marks import slow
 
 RAW = Preprocessing(pb.VolumeDataParameter.RAW)
 AFFINE = np.array([[2, 0, 0, -6], [0, 3, 0, -9], [0, 0, 4, -8], [0, 0, 0, 1.0]])
@@ -49,7 +50,7 @@ def test_the_net_sees_what_volume_data_gives_it(tmp_path: Path, axes: str) -> No
 
 
 @pytest.mark.parametrize("axes", AXES)
-@pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])
+@pytest.mark.parametrize("kind", [nibabel.Nifti1Image, slow(nibabel.Nifti2Image)])
 def test_the_map_lies_on_the_scan(tmp_path: Path, axes: str, kind: type[Any]) -> None:
     path = write_scan(tmp_path / "scan.nii", axes, kind)
     scan = Scan(str(path), (1, 6, 6, 6), RAW)

@@ -62,7 +62,7 @@ def check(case: Case, fast: bool) -> None:
 
 
 @every_type
-@settings(drawn, max_examples=12)
+@settings(drawn, max_examples=8)
 @given(data=some.data())
 def test_few_cases(kind: str, data: some.DataObject) -> None:
     check(data.draw(CASES[kind]), fast=True)

@@ -32,6 +32,7 @@ from tests.integration.testbed import (
     started,
     up,
 )
+from tests.marks import slow
 
 pytestmark = needs_testbed
 
@@ -163,7 +164,7 @@ def test_a_killed_rank_ends_the_job() -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
 def test_a_signal_ends_the_job(number: signal.Signals) -> None:
     up()
     with started("--", "python", "-c", LOOP) as job:

@@ -12,6 +12,7 @@ import pytest
 import bpt
 from tests.golden_cases import GOLDEN
 from tests.integration.testbed import ROOT, ended, needs_mpi, needs_testbed, program, rank_on, started, up
+from tests.marks import slow
 
 pytestmark = [*needs_testbed, needs_mpi]
 
@@ -62,7 +63,7 @@ def test_train_and_resume_on_other_numbers_of_ranks() -> None:
     [
         # Either mpirun on a hears of it first, or rank 0, whose connection breaks: Open MPI then ends the job by
         # itself, in words that may not name the killed rank. Only fault tolerance leaves the naming to us.
-        ([], "", r"rank 1 .*on node b exited on signal 9|Peer host: b|An error occurred in Socket closed"),
+        slow([], "", r"rank 1 .*on node b exited on signal 9|Peer host: b|An error occurred in Socket closed"),
         (["--with-ft", "ulfm"], STOP, r"rank 0 \(host a\): rank 1 \(host b\) is gone"),
     ],
     ids=["plain", "fault tolerance"],

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bpt.layers import Layer
 from tests.golden_cases import GOLDEN
+from tests.marks import few
 from tests.one_layer import one_layer, tops_of
 
 SHAPE = (6, 4, 3, 2)
@@ -107,7 +108,7 @@ def test_exports_for_any_batch_size(case: Case) -> None:
     torch.testing.assert_close(program.module()(*larger), layer(*larger))
 
 
-@every_case
+@pytest.mark.parametrize("case", few(CASES.values(), every=3), ids=CASES.keys())
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of a Function
 def test_compiles(case: Case) -> None:
     expected = run(case, case.layer(), case.bottoms())

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bpt.layers import Layer
 from bpt.proto import bpt_pb2 as pb
+from tests.marks import few
 from tests.one_layer import one_layer, randomise, tops_of
 
 SHAPE = (3, 4, 7, 6)
@@ -105,7 +106,7 @@ def test_exports_for_any_batch_size(body: str) -> None:
     torch.testing.assert_close(program.module()(larger), layer(larger))
 
 
-@every_layer
+@pytest.mark.parametrize("body", few(LAYERS.values(), every=3), ids=LAYERS.keys())
 def test_compiles(body: str) -> None:
     x = torch.rand(SHAPE, generator=torch.Generator().manual_seed(0))
     plain, plain_grads = run(randomise(one_layer(body, SHAPE)), x.clone())

@@ -35,7 +35,7 @@ every_type = pytest.mark.parametrize("kind", sorted(ALL))
 drawn = settings(
     deadline=None,
     derandomize=True,
-    max_examples=12,
+    max_examples=6,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 

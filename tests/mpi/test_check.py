@@ -109,7 +109,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-QUICK = frozenset({"lenet", "resnet20"})
+QUICK = frozenset({"lenet"})
 
 
 def jobs(rows: dict[int, list[Row]], quick_ranks: Collection[int]) -> list[Any]:

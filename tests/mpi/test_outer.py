@@ -195,6 +195,7 @@ def test_signals() -> None:
     assert len(list(Path().glob("run?_iter_*.solverstate"))) == 3
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed() -> None:
     """Its samples go to the other two, and the run to its end."""
     with running(4, f"4 {TRAIN} --set 'max_iter: 500'", options=("--with-ft", "ulfm")) as run:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.comm import ring_checks, tree_checks
+from tests.marks import slow
 from tests.mpi.mpirun import mpirun, needs_mpi
 
 pytestmark = needs_mpi
@@ -18,7 +19,7 @@ LITTLE_IS_EAGER = {"OMPI_MCA_btl_sm_eager_limit": "128"}
 
 @pytest.mark.parametrize(
     ("options", "environment"),
-    [((), {}), (("--patient",), LITTLE_IS_EAGER), (("--chunks",), {})],
+    [slow((), {}), (("--patient",), LITTLE_IS_EAGER), slow(("--chunks",), {})],
     ids=["as usual", "patient, little is eager", "chunks"],
 )
 def test_ring(options: tuple[str, ...], environment: Mapping[str, str]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.mpi.mpirun import mpirun, needs_mpi
 from tests.trace.read_trace import read_chrome
 
@@ -45,6 +47,7 @@ def test_three_ranks(tmp_path: Path) -> None:
         assert max(bar.start for bar in calls) <= min(bar.end for bar in calls) + errors
 
 
+@pytest.mark.slow
 def test_a_name_that_says_no_format_is_refused_once(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text(NET)
     (tmp_path / "solver.prototxt").write_text(SOLVER)

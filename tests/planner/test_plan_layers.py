@@ -13,6 +13,7 @@ from bpt.planner.given_devices import choose_devices
 from bpt.planner.plan_layers import plan_solver, rehearse
 from bpt.planner.plan_tables import lines as tables
 from bpt.proto import bpt_pb2 as pb
+from tests.marks import slow
 from tests.planner.plans import two_unlike
 from tests.solver.small_solver import NET
 
@@ -208,7 +209,7 @@ def test_the_schedules_names_are_those_of_the_schema(tmp_path: Path) -> None:
 RESATTNET = [("18_3d/solver_small", 32), ("18_3d/solver", 112), ("34_3d/solver", 112)]
 
 
-@pytest.mark.parametrize(("solver", "size"), RESATTNET)
+@pytest.mark.parametrize(("solver", "size"), [RESATTNET[0], *(slow(*more) for more in RESATTNET[1:])])
 def test_3d_resattnet_gains_from_stages(solver: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As shipped, on the eight devices that are, which all together are 5 times as fast as the first of them."""
     monkeypatch.chdir(ROOT)  # the nets' names start there

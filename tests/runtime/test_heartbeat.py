@@ -16,6 +16,7 @@ from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.heartbeat import SPARE, Heartbeat, _Alarm, end_it, watched_by
 from bpt.schedule.instructions import Exchange, Forward
 from tests.doubles.thread_ranks import Killed, run_ranks
+from tests.marks import slow
 
 TIMEOUT = 3.0
 
@@ -43,7 +44,7 @@ class Silenced(FlightRecorder):
         return Position(3, 1, "X1 (conv)", False, -1, 0.0, 1.0, False)
 
 
-@pytest.mark.parametrize("hosts", [["a", "a", "a"], ["a", "b", "b"]])
+@pytest.mark.parametrize("hosts", [slow(["a", "a", "a"]), ["a", "b", "b"]])
 def test_a_silent_rank_is_named(
     hosts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

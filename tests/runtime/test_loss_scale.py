@@ -22,6 +22,7 @@ from bpt.runtime import half_precision
 from bpt.server import train as train_outer
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
+from tests.marks import slow
 from tests.solver.spread_runs import NET, read_model, read_state, remove_snapshots, set_up, train
 
 CUDA = torch.device("cuda", 0)
@@ -30,14 +31,14 @@ DELAYED = "num_stages: 2 pipeline_param { schedule: DELAYED }"
 WAYS = [
     (1, ""),
     (1, "inner_param { engine: TASK_DAG num_threads: 2 }"),
-    (2, ""),
+    slow(2, ""),
     (2, "exchange: TREE"),
-    (2, "exchange: RING"),
+    slow(2, "exchange: RING"),
     (2, "exchange: CGDP cgdp_param { chunk_size: 1 }"),
-    (2, "num_shards: 2"),
+    slow(2, "num_shards: 2"),
     (3, "num_shards: 3 fc_param { scheme: MASTER_SLAVE }"),
     (2, GPIPE),
-    (2, DELAYED),
+    slow(2, DELAYED),
     (4, f"num_shards: 2 {DELAYED}"),
 ]
 
@@ -205,7 +206,7 @@ def test_whoever_looks_at_diffs_sees_true_ones(caplog: pytest.LogCaptureFixture)
         np.testing.assert_array_equal(scaled_params[name], values, err_msg=name)
 
 
-@pytest.mark.parametrize("exchange", ["ASGD", "AGWU", "SGWU"])
+@pytest.mark.parametrize("exchange", ["ASGD", slow("AGWU"), slow("SGWU")])
 def test_workers_submit_true_gradients(exchange: str) -> None:
     def weights() -> dict[str, np.ndarray]:
         overrides = "parallel_param { sync_batch_norm: false }", f"parallel_param {{ exchange: {exchange} }}"

@@ -18,6 +18,7 @@ from bpt.runtime.rank_facts import facts
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import ThreadCommunicator, run_ranks
 from tests.exchange.cgdp.delays import delay_streams
+from tests.marks import slow
 from tests.solver.spread_runs import Line, Run, Saved, assert_same_lines, read_model, remove_snapshots, set_up, train
 
 PEERS = "parallel_param { num_shards: 2 }"
@@ -62,19 +63,19 @@ def write_speeds(*seconds: float, caps: int = 1000) -> None:
     [
         (2, [""]),
         (3, [TREE]),
-        (3, [LIBRARY]),
+        slow(3, [LIBRARY]),
         (3, [STATIC]),
         (2, [PEERS]),
         (2, [MASTERS]),
-        (4, [TREE, PEERS]),
+        slow(4, [TREE, PEERS]),
         (4, [TREE, MASTERS]),
-        (2, [CGDP.format(1)]),
+        slow(2, [CGDP.format(1)]),
         (3, [CGDP.format(2), STATIC]),
-        (4, [CGDP.format(1), PEERS]),
-        (4, [CGDP.format(9), MASTERS]),
+        slow(4, [CGDP.format(1), PEERS]),
+        slow(4, [CGDP.format(9), MASTERS]),
         (3, [SEARCHED]),
-        (7, [CGDP.format(1)]),
-        (1, [TASKS]),
+        slow(7, [CGDP.format(1)]),
+        slow(1, [TASKS]),
         (2, [TASKS]),
         (2, [TASKS, CGDP.format(1)]),
         (7, [""]),  # a rank without samples, and two in tests

@@ -10,6 +10,7 @@ import pytest
 from bpt.proto import bpt_pb2 as pb
 from bpt.signals import Action, SignalActions
 from bpt.solver.solver import Solver
+from tests.marks import slow
 from tests.solver.spread_runs import Run, Saved, assert_same_lines, remove_snapshots, set_up, train
 
 TREE = "parallel_param { exchange: TREE }"
@@ -87,8 +88,8 @@ def test_a_snapshot(rank: int, overrides: str) -> None:
     assert_same_lines(resumed.lines, expected.since(6))
 
 
-@pytest.mark.parametrize("overrides", ["", TREE, MASTERS])
-@pytest.mark.parametrize("term", [False, True])
+@pytest.mark.parametrize("overrides", ["", slow(TREE), MASTERS])
+@pytest.mark.parametrize("term", [False, slow(True)])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_stop(rank: int, term: bool, overrides: str) -> None:
     straight = train(1, UNTESTED)

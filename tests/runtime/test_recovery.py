@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,20 @@ def test_a_copy_is_the_other_ranks_state_as_it_was() -> None:
         copies.close()
 
     run_ranks(3, run, hosts=["a", "b", "c"])
+
+
+def test_what_copies_cost_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Weights and moments of every blob, each as large."""
+
+    def run(comm: Communicator) -> int:
+        own = record(4, 1.0)
+        copies = Copies(comm.Dup(), 5)
+        for _ in range(4):
+            copies.take(own)
+        copies.close()
+        return 2 * sum(value.nbytes for value in own.state.weights.values())
+
+    with caplog.at_level(logging.INFO, "bpt"):
+        nbytes, *_ = run_ranks(2, run)
+    (told,) = [message for message in caplog.messages if message.startswith("Copies")]
+    assert f"a rank sends up to {nbytes / 1e6:.3g} MB to another every 5 iterations, in " in told

@@ -25,6 +25,7 @@ from bpt.solver.solver import Solver
 from bpt.speeds.profiling import profile
 from tests.doubles.thread_ranks import run_ranks
 from tests.layers.test_hdf5_data import write
+from tests.marks import slow
 from tests.solver.spread_runs import Line, Saved, assert_same_lines, remove_snapshots, train
 
 STEPS, STREAMS, BATCHES = 3, 2, 5
@@ -110,7 +111,7 @@ STAGES = "parallel_param {{ num_stages: {} pipeline_param {{ schedule: {} micro_
 MASTER = "parallel_param { num_shards: 3 fc_param { scheme: MASTER_SLAVE } }"
 
 
-@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("begin", [0, slow(1)])
 @pytest.mark.parametrize(
     ("ranks", "more"),
     [

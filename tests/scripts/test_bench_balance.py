@@ -32,6 +32,7 @@ from scripts.benches.balance.results import (
 )
 from scripts.benches.harness.replicas import unlike_shares
 from tests.doubles.thread_ranks import run_ranks
+from tests.marks import slow
 
 
 def test_ideal_seconds() -> None:
@@ -133,7 +134,7 @@ def test_unlike_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers"), [("resnet20", 271_117), ("staticlb_cifar10", 176_034), ("staticlb_mnist", 21_840)]
+    ("name", "numbers"), [slow("resnet20", 271_117), slow("staticlb_cifar10", 176_034), ("staticlb_mnist", 21_840)]
 )
 def test_solvers(name: str, numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nets of prototxt/, all of their layers, on images of the right shape."""

@@ -57,6 +57,7 @@ def synthetic(folder: Path, *more: str) -> dict[str, bytes]:
     return files(folder)
 
 
+@pytest.mark.slow
 def test_synthetic_images_can_be_learned_and_are_the_same_every_time(tmp_path: Path) -> None:
     first = synthetic(tmp_path / "a")
     assert synthetic(tmp_path / "b") == first

@@ -18,6 +18,7 @@ from bpt.report.outer import read_csv
 from bpt.server import train, worker
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
+from tests.marks import slow
 from tests.runtime.test_whole_batches import BATCHES, NET, ROWS, folder, loss_by_hand, put
 from tests.solver.spread_runs import read_model
 
@@ -44,7 +45,7 @@ def outer(ranks: int, parallel: str, *overrides: str) -> None:
     run_ranks(ranks, run) if ranks > 1 else run(SerialCommunicator())
 
 
-@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("begin", [slow(0), 1])
 @pytest.mark.parametrize(
     ("ranks", "parallel", "tolerance"),
     [
@@ -95,7 +96,7 @@ def test_sgwu_is_the_mean_of_workers_that_train_their_own_batches() -> None:
 
 
 @pytest.mark.parametrize("exchange", ["SGWU", "AGWU", "ASGD"])
-@pytest.mark.parametrize("balance", ["UNIFORM", "IDPA balance_param { num_batches: 3 }"])
+@pytest.mark.parametrize("balance", [slow("UNIFORM"), "IDPA balance_param { num_batches: 3 }"])
 def test_workers_get_whole_batches(exchange: str, balance: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
 

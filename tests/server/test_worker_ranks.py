@@ -25,6 +25,7 @@ from bpt.server import train, worker_ranks
 from bpt.signals import Action, SignalActions
 from bpt.solver.solver import Outcome, Solver
 from tests.doubles.thread_ranks import Killed, ThreadCommunicator, run_ranks
+from tests.marks import slow
 from tests.solver.spread_runs import NET, ROWS, set_up
 
 Weights = dict[str, list[NDArray[np.float32]]]
@@ -182,18 +183,22 @@ def test_a_server_that_computes_with_others_takes_threads_that_communicate(monke
     [
         (2, "AGWU", f"num_shards: 2 {SYNC} agwu_param {{ {UNWEIGHED} }}"),
         (2, "ASGD", f"num_shards: 2 {SYNC}"),
-        (2, "ASGD", f"num_shards: 2 {SYNC} agwu_param {{ worker_exchange: TREE }}"),
-        (2, "AGWU", f"num_shards: 2 {MASTER} agwu_param {{ {UNWEIGHED} }}"),
+        slow(2, "ASGD", f"num_shards: 2 {SYNC} agwu_param {{ worker_exchange: TREE }}"),
+        slow(2, "AGWU", f"num_shards: 2 {MASTER} agwu_param {{ {UNWEIGHED} }}"),
         (4, "ASGD", f"num_shards: 2 {SYNC} {MASTER} agwu_param {{ ranks: 4 worker_exchange: RING }}"),
         (4, "SGWU", f"num_shards: 2 {SYNC} agwu_param {{ {UNWEIGHED} ranks: 4 {CHUNKS} }}"),
         (4, "AGWU", f"{TWO} {SYNC} agwu_param {{ {UNWEIGHED} ranks: 4 worker_exchange: TREE }}"),
-        (4, "ASGD", f"{TWO} {SYNC} agwu_param {{ ranks: 4 {CHUNKS} }}"),
-        (4, "AGWU", f"{TWO} {SYNC} num_shards: 2 agwu_param {{ {UNWEIGHED} }}"),
+        slow(4, "ASGD", f"{TWO} {SYNC} agwu_param {{ ranks: 4 {CHUNKS} }}"),
+        slow(4, "AGWU", f"{TWO} {SYNC} num_shards: 2 agwu_param {{ {UNWEIGHED} }}"),
         (4, "ASGD", f"{TWO} {SYNC} num_shards: 2 {MASTER} agwu_param {{ worker_exchange: RING }}"),
         *(
-            (2, exchange, f"{SYNC} agwu_param {{ {UNWEIGHED} ranks: 2 {inside} }}")
+            slow(2, exchange, f"{SYNC} agwu_param {{ {UNWEIGHED} ranks: 2 {inside} }}")
             for exchange in ("AGWU", "ASGD")
-            for inside in ("worker_exchange: ALLREDUCE", "worker_exchange: TREE", "worker_exchange: RING", CHUNKS)
+            for inside in ("worker_exchange: TREE", "worker_exchange: RING", CHUNKS)
+        ),
+        *(
+            (2, exchange, f"{SYNC} agwu_param {{ {UNWEIGHED} ranks: 2 worker_exchange: ALLREDUCE }}")
+            for exchange in ("AGWU", "ASGD")
         ),
     ],
 )
@@ -282,6 +287,7 @@ def test_two_pipelines_are_two_computing_nodes(caplog: pytest.LogCaptureFixture)
     assert "worker 1 (ranks 3 to 4, host " in log
 
 
+@pytest.mark.slow
 def test_two_pipelines_learn() -> None:
     """Dropout left out: the loss of the last pushes is far below log 3, that of guessing."""
     put(re.sub(r'layer \{ name: "drop".*\n', "", PLAIN), "fc")
@@ -312,7 +318,9 @@ def test_a_signal_to_any_rank_stops_the_run(rank: int, arrangement: str) -> None
 
 
 @pytest.mark.parametrize("rank", [3, 4])  # a leader, and one that follows
-@pytest.mark.parametrize("arrangement", [TWO, "num_shards: 2", "agwu_param { ranks: 2 worker_exchange: RING }"])
+@pytest.mark.parametrize(
+    "arrangement", [TWO, slow("num_shards: 2"), slow("agwu_param { ranks: 2 worker_exchange: RING }")]
+)
 def test_a_worker_that_misses_a_rank_is_lost(
     rank: int, arrangement: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

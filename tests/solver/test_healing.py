@@ -156,6 +156,13 @@ def test_what_does_not_fill_a_replica_waits(caplog: pytest.LogCaptureFixture) ->
     assert "on 2 ranks = 1 replica × 2 stages; 1 spare" in caplog.text
 
 
+def test_four_stages_become_three(caplog: pytest.LogCaptureFixture) -> None:
+    """Not three replicas, each with the whole net, as once: a rank may not have room for that."""
+    with caplog.at_level(logging.WARNING, "bpt"):
+        check([Kill(1, 5, "F")], 4, "parallel_param { num_stages: 4 pipeline_param { micro_batches: 1 } }", COPIES)
+    assert "on 3 ranks = 1 replica × 3 stages" in caplog.text
+
+
 def test_a_run_at_its_end_keeps_no_spare_waiting() -> None:
     def again(world: Communicator) -> int:
         with Solver(read_plan("solver.prototxt", [losses.ALONE, spare(1)]), world=world, resume="auto") as solver:

@@ -163,8 +163,12 @@ def test_newest_skips_what_is_damaged(text: str, suffix: str, caplog: pytest.Log
         assert snapshot.find_newest("snap") == f"snap_iter_1.solverstate{suffix}"
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
     starts = [
-        f"Skipping snapshot snap_iter_{n}.solverstate{suffix}: snap_iter_{n}.{part}{suffix}: "
-        for n, part in ((4, "solverstate"), (3, "caffemodel"), (2, "caffemodel"))
+        f"Skipping snapshot snap_iter_{n}.solverstate{suffix}: {why}"
+        for n, why in (
+            (4, "is a"),  # its path is told once
+            (3, f"snap_iter_3.caffemodel{suffix}: is a"),
+            (2, f"snap_iter_2.caffemodel{suffix}: no such file"),
+        )
     ]
     assert all(message.startswith(start) for message, start in zip(caplog.messages, starts, strict=True))
     os.truncate(f"snap_iter_1.caffemodel{suffix}", 0)

@@ -56,6 +56,7 @@ def test_trains(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, mon
     assert sum(losses[-5:]) < REMAINS.get(name, 0.7) * sum(losses[:5]), losses  # noise is new in every iteration
 
 
+@pytest.mark.slow
 def test_googlenet_with_its_three_losses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = (PROTOTXT / "googlenet" / "train_val.prototxt").read_text()
     body = re.sub(r'layer \{\n  name: "data".*?\n\}\n', "", text, flags=re.DOTALL)

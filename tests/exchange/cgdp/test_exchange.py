@@ -18,6 +18,7 @@ from tests.doubles.seen import Seen
 from tests.doubles.thread_ranks import run_ranks
 from tests.exchange.cgdp.delays import delay_streams
 from tests.exchange.groups import Rank
+from tests.marks import slow
 
 CGDP = EXCHANGES["CGDP"]
 
@@ -105,7 +106,7 @@ def test_what_goes_wrong_in_a_stream_is_raised_by_wait(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["", "streams apart"])
-@pytest.mark.parametrize("hosts", [None, ["a", "a", "b"]], ids=["one host", "two hosts"])
+@pytest.mark.parametrize("hosts", [slow(None), ["a", "a", "b"]], ids=["one host", "two hosts"])
 def test_delays_change_nothing(hosts: list[str] | None, apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """300 iterations of 3 ranks, every stage of every stream delayed at random: always the numbers of one process.
 

@@ -22,6 +22,7 @@ from bpt.schedule.chunks import CandidateSearch, ChunkSearch
 from bpt.schedule.cost_model import LayerCost, candidates
 from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
+from tests.marks import slow
 from tests.solver.spread_runs import assert_same_lines, set_up, train
 
 CGDP = "parallel_param {{ exchange: CGDP cgdp_param {{ {} }} }}"
@@ -163,10 +164,10 @@ def test_a_proposal_without_alternatives(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("ranks", "overrides"),
     [
-        (2, [MODEL]),
+        slow(2, [MODEL]),
         (3, [CGDP.format("interval: 2 chunking: MODEL")]),
-        (3, [CGDP.format("interval: 2")]),
-        (4, [MODEL, "parallel_param { num_shards: 2 }"]),
+        slow(3, [CGDP.format("interval: 2")]),
+        slow(4, [MODEL, "parallel_param { num_shards: 2 }"]),
         (4, [MODEL, "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"]),
     ],
 )

@@ -38,6 +38,7 @@ snapshot_after_train: false
 """
 
 
+@pytest.mark.slow
 def test_within_a_point_of_synchronous_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     images, labels = datasets.load_digits(return_X_y=True)

@@ -11,6 +11,7 @@ from bpt.execute import task_dag
 from bpt.execute.task_dag import TaskDagCompute
 from bpt.solver.solver import Solver
 from tests.execute.task_dag.nets import TINY, tasks_of
+from tests.marks import slow
 from tests.solver import spread_runs
 from tests.solver.pipelines import branched
 from tests.solver.pipelines.test_whole_runs import BRANCHED, CGDP, NORMALISED, RING, TREE, place_all
@@ -61,14 +62,14 @@ def assert_same_run(ranks: int, *overrides: str, alone: tuple[str, ...] = (DOUBL
 @pytest.mark.parametrize(
     ("ranks", "shape", "scheme", "exchange"),
     [
-        (4, (2, 2, "SEQUENTIAL", 1), PEER, ""),
+        slow(4, (2, 2, "SEQUENTIAL", 1), PEER, ""),
         (4, (2, 2, "GPIPE", 3), MASTER, TREE),
         # Of a replica's 3 samples the peers have 2 and 1, in 2 micro-batches.
         pytest.param(8, (2, 2, "GPIPE", 2), PEER, RING, marks=pytest.mark.slow),
         pytest.param(8, (2, 2, "ONE_F_ONE_B", 2), MASTER, "", marks=pytest.mark.slow),
         pytest.param(8, (4, 2, "ONE_F_ONE_B", 3), PEER, "", marks=pytest.mark.slow),
         (6, (3, 2, "ONE_F_ONE_B", 2), PEER, CGDP),  # the first stage has no layer that is split
-        (6, (3, 2, "GPIPE", 2), MASTER, ""),  # nothing to do for a slave there
+        slow(6, (3, 2, "GPIPE", 2), MASTER, ""),  # nothing to do for a slave there
         # Slices without features, micro-batches without samples.
         pytest.param(8, (2, 4, "GPIPE", 3), PEER, "", marks=pytest.mark.slow),
     ],
@@ -110,9 +111,9 @@ def set_grain(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("ranks", "shape", "scheme"),
     [
-        (3, (1, 3), PEER),
+        slow(3, (1, 3), PEER),
         (2, (1, 2), MASTER),
-        (4, (2, 2, "ONE_F_ONE_B", 2), MASTER),
+        slow(4, (2, 2, "ONE_F_ONE_B", 2), MASTER),
         pytest.param(8, (2, 2, "GPIPE", 3), PEER, marks=pytest.mark.slow),
     ],
     ids=str,
@@ -132,8 +133,8 @@ ONCE = "iter_size: 1 clip_gradients: -1 base_lr: 0.01"
     ("ranks", "shape", "more"),
     [
         (4, (2, 2), PEER),
-        (4, (2, 2), MASTER),
-        (6, (3, 2), CGDP),
+        slow(4, (2, 2), MASTER),
+        slow(6, (3, 2), CGDP),
         (3, (3, 1), TASKS),
         pytest.param(8, (2, 2), TASKS, marks=pytest.mark.slow),
     ],

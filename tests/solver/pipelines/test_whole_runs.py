@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bpt.signals import Action
+from tests.marks import slow
 from tests.runtime.test_ranks_signalled import UNTESTED, Noted, on
 from tests.solver import spread_runs
 from tests.solver.pipelines import branched
@@ -84,13 +85,13 @@ def assert_same_run(ranks: int, *overrides: str) -> None:
 @pytest.mark.parametrize(
     ("ranks", "stages", "schedule", "exchange"),
     [
-        (2, 2, "SEQUENTIAL", ""),
+        slow(2, 2, "SEQUENTIAL", ""),
         (3, 3, "GPIPE", ""),
         (4, 4, "ONE_F_ONE_B", ""),
-        (4, 2, "SEQUENTIAL", ""),
-        (4, 2, "GPIPE", TREE),
-        (4, 2, "GPIPE", RING),
-        (6, 3, "SEQUENTIAL", CGDP),
+        slow(4, 2, "SEQUENTIAL", ""),
+        slow(4, 2, "GPIPE", TREE),
+        slow(4, 2, "GPIPE", RING),
+        slow(6, 3, "SEQUENTIAL", CGDP),
         (4, 2, "ONE_F_ONE_B", SEARCHED),
     ],
 )
@@ -106,12 +107,12 @@ OVER_BATCH = "parallel_param { pipeline_param { batch_norm_over: BATCH } }"
 @pytest.mark.parametrize(
     ("ranks", "stages", "schedule", "micro_batches", "exchange"),
     [
-        (2, 2, "GPIPE", 3, ""),
+        slow(2, 2, "GPIPE", 3, ""),
         (3, 3, "ONE_F_ONE_B", 2, ""),
-        (4, 4, "SEQUENTIAL", 4, ""),
-        (2, 2, "GPIPE", 8, ""),  # micro-batches without samples
+        slow(4, 4, "SEQUENTIAL", 4, ""),
+        slow(2, 2, "GPIPE", 8, ""),  # micro-batches without samples
         (4, 2, "GPIPE", 2, RING),
-        (6, 3, "ONE_F_ONE_B", 3, CGDP),
+        slow(6, 3, "ONE_F_ONE_B", 3, CGDP),
         (4, 2, "GPIPE", 2, "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"),
     ],
 )
@@ -155,13 +156,13 @@ def test_losses_that_count_labels_wait_for_all_micro_batches(ranks: int, schedul
 @pytest.mark.parametrize(
     ("ranks", "stages", "schedule", "micro_batches", "exchange"),
     [
-        (2, 2, "GPIPE", 2, ""),
+        slow(2, 2, "GPIPE", 2, ""),
         (3, 3, "GPIPE", 3, ""),
         pytest.param(4, 4, "ONE_F_ONE_B", 6, "", marks=pytest.mark.slow),
-        (2, 2, "ONE_F_ONE_B", 8, ""),  # micro-batches without samples
+        slow(2, 2, "ONE_F_ONE_B", 8, ""),  # micro-batches without samples
         (4, 2, "GPIPE", 4, TREE),  # a rank has 3 samples, and a micro-batch none
         pytest.param(4, 2, "ONE_F_ONE_B", 3, RING, marks=pytest.mark.slow),
-        (6, 3, "ONE_F_ONE_B", 2, CGDP),
+        slow(6, 3, "ONE_F_ONE_B", 2, CGDP),
         pytest.param(3, 3, "SEQUENTIAL", 4, "", marks=pytest.mark.slow),
     ],
 )
@@ -237,7 +238,7 @@ def test_two_test_nets_that_are_unlike_the_training_net() -> None:
 @pytest.mark.usefixtures("branched")
 @pytest.mark.parametrize(
     ("first", "then"),
-    [((2, TWO), (3, THREE)), ((6, THREE), (1, "")), ((1, ""), (4, TWO)), ((4, FOUR), (2, ""))],
+    [slow((2, TWO), (3, THREE)), ((6, THREE), (1, "")), ((1, ""), (4, TWO)), slow((4, FOUR), (2, ""))],
 )
 def test_the_curve_goes_on(first: tuple[int, str], then: tuple[int, str]) -> None:
     """Whatever the number of stages."""
