@@ -143,10 +143,10 @@ class OnnxNet:
         assert [value.name for value in model.graph.input] == case.module.inputs
         assert [value.name for value in model.graph.output] == case.module.outputs
         assert {entry.domain: entry.version for entry in model.opset_import}[""] == OPSET
-        self.run = runner_of_onnx(path, case.module.inputs).run
+        self.runner = runner_of_onnx(path, case.module.inputs)
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, ...]:
-        return self.run(*batch)
+        return self.runner.run(*batch)
 
 
 @pytest.mark.parametrize("name", cases(AS_ONNX))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -13,7 +12,7 @@ import numpy as np
 
 from bpt.data.annotated import COLUMNS, Objects
 from bpt.data.image_source import LARGEST_LABEL
-from bpt.errors import DataError, FileError, did_you_mean
+from bpt.errors import DataError, FileError, did_you_mean, excerpt
 from bpt.graph.spec import Shape
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.files import UnreadableError, read_bytes
@@ -21,6 +20,7 @@ from bpt.proto.text import read_text
 
 Labels = Mapping[str, int]
 """Name of a class → its label."""
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class _Object(NamedTuple):
@@ -38,7 +38,7 @@ class _Contents(NamedTuple):
     """What a file says. ``size``: (height, width) that its boxes are of; ``()``: the image's."""
 
     objects: list[_Object]
-    size: Shape = ()
+    size: tuple[float, ...] = ()
 
 
 def read_labels(path: str, check: bool = False) -> dict[str, int]:
@@ -86,11 +86,12 @@ def read_objects(path: str, kind: str, labels: Labels, size: Shape) -> Objects:
     for one in contents.objects:
         label = one.kind if isinstance(one.kind, int) else labels.get(one.kind)
         if label is None:
-            near = did_you_mean(str(one.kind), labels)
-            raise FileError(path, f'has an object "{one.kind}", which the label map does not name{near}')
+            name = excerpt(str(one.kind))
+            near = did_you_mean(name, labels)
+            raise FileError(path, f'has an object "{name}", which the label map does not name{near}')
         corners = (one.xmin / width, one.ymin / height, one.xmax / width, one.ymax / height)
-        if not all(map(math.isfinite, corners)):
-            raise DataError(f"{path}: has a box with a corner that is not finite")
+        if not all(abs(corner) <= _LARGEST for corner in corners):
+            raise DataError(f"{path}: has a box with a corner that is not finite, or beyond float32")
         rows.append((label, numbers[label], *corners, one.difficult))
         numbers[label] += 1
     return np.array(rows, np.float32).reshape(-1, COLUMNS)
@@ -100,7 +101,7 @@ _WRONG = (ElementTree.ParseError, ValueError, KeyError, TypeError, AttributeErro
 
 
 def _in_words(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    return f"{error} is missing" if isinstance(error, KeyError) else excerpt(str(error))
 
 
 def _of_xml(content: bytes) -> _Contents:
@@ -114,7 +115,7 @@ def _of_xml(content: bytes) -> _Contents:
         difficult = (found.findtext("difficult") or "").strip() == "1"
         objects.append(_Object(_text(found, "name"), xmin, ymin, xmax, ymax, difficult))
     size = root.find("size")
-    sides = () if size is None else (int(_text(size, "height")), int(_text(size, "width")))
+    sides = () if size is None else (float(int(_text(size, "height"))), float(int(_text(size, "width"))))
     return _Contents(objects, sides if all(sides) else ())
 
 
@@ -136,7 +137,7 @@ def _of_json(content: bytes) -> _Contents:
         crowd = bool(found.get("iscrowd", 0))
         objects.append(_Object(str(found["category_id"]), x, y, x + width, y + height, crowd))
     image = whole.get("image", {})
-    sides = (int(image.get("height", 0)), int(image.get("width", 0)))
+    sides = (float(int(image.get("height", 0))), float(int(image.get("width", 0))))
     return _Contents(objects, sides if all(sides) else ())
 
 

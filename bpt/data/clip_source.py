@@ -1,4 +1,4 @@
-"""Clips: frames of videos, as image files in a folder, that a list names (C3D's), and batches of them."""
+"""Clips: frames of videos that a list names (C3D's), and batches of them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from torch import Tensor
 
 from bpt.data.batches import ImageBatches
 from bpt.data.image import import_pillow, resize
-from bpt.data.image_source import read_image
+from bpt.data.image_source import LARGEST_LABEL
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import Draw, Sampler
 from bpt.data.source import Sample, a_few, ends_of, read_list, slash_hint
 from bpt.data.transform import Transform
+from bpt.data.video_frames import Frames
 from bpt.errors import DataError, FileError, excerpt
 from bpt.graph.spec import Shape
 from bpt.share import Share
 
-FRAME = "{:06d}.jpg"
-"""The name of a frame's file in the folder of its video."""
-
 
 class ClipSource:
-    """The clips that ``path`` lists: a line has the folder of a video, the number of the first frame, and the label.
+    """The clips that ``path`` lists: a line has a video, the number of the first frame, and the label.
 
     A sample is the frames of a clip, one below the other in each channel: (channels · frames, H, W).
 
@@ -34,15 +32,25 @@ class ClipSource:
         rate: every so many-th frame of the video is one of the clip.
         size: (height, width) that frames are resized to; ``()`` leaves them.
         channels: 1 or 3.
+        videos: how they are stored.
 
     Raises:
         FileError: the list is missing, or a line is not as above.
     """
 
     def __init__(
-        self, path: str, *, root_folder: str = "", frames: int, rate: int = 1, size: Shape = (), channels: int = 3
+        self,
+        path: str,
+        videos: Frames,
+        *,
+        root_folder: str = "",
+        frames: int,
+        rate: int = 1,
+        size: Shape = (),
+        channels: int = 3,
     ) -> None:
         import_pillow()
+        self._videos = videos
         self.path = path
         self._root, self._frames, self._rate, self._size, self._channels = root_folder, frames, rate, size, channels
         self._entries: list[tuple[str, int, int, int]] = []
@@ -50,31 +58,33 @@ class ClipSource:
             words = line.rsplit(maxsplit=2)
             if not words:
                 continue
-            if len(words) < 3 or not all(word.isascii() and word.isdecimal() for word in words[1:]):
-                problem = "needs the folder of a video, the number of the clip's first frame, and a label"
+            if len(words) < 3 or not all(map(_is_number, words[1:])):
+                problem = (
+                    "needs a video, the number of the clip's first frame, and a label, integers of at "
+                    f"most {LARGEST_LABEL}"
+                )
                 raise FileError(f"{path}:{number}", f'"{excerpt(line.strip())}" {problem}')
             self._entries.append((words[0].strip(), int(words[1]), int(words[2]), number))
         if not self._entries:
-            raise FileError(path, "lists no clips; write a line for each: folder, first frame, label")
+            raise FileError(path, "lists no clips; write a line for each: video, first frame, label")
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def read(self, index: int) -> Sample:
         """Clip ``index``; a DataError names the list, the line and the file if it cannot be used. For any thread."""
-        folder, first, label, number = self._entries[index]
-        frames = []
-        for frame in range(first, first + self._frames * self._rate, self._rate):
-            name = self._frame(folder, frame)
-            try:
-                image = read_image(self._root + name, self._channels)
-            except DataError as error:
-                raise DataError(f"{self.path}:{number}: {error}{slash_hint(self._root, name)}") from None
-            frames.append(resize(image, *self._size) if self._size else image)
-            if frames[-1].shape != frames[0].shape:
-                raise DataError(f"{self.path}:{number}: {self._root}{name} is not of the size of the first frame")
+        video, first, label, number = self._entries[index]
+        numbers = range(first, first + self._frames * self._rate, self._rate)
+        try:
+            frames = self._videos.read(self._root + video, numbers, self._channels)
+        except DataError as error:
+            raise DataError(f"{self.path}:{number}: {error}{slash_hint(self._root, video)}") from None
+        if self._size:
+            frames = [resize(frame, *self._size) for frame in frames]
+        if len({frame.shape for frame in frames}) > 1:
+            raise DataError(f"{self.path}:{number}: {self._root}{video}: its frames are not of one size")
         clip = np.stack(frames, 1)
-        return Sample(f"{folder} {first}", clip.reshape(-1, *clip.shape[2:]), float(label))
+        return Sample(f"{video} {first}", clip.reshape(-1, *clip.shape[2:]), float(label))
 
     def begin(self, index: int) -> Callable[[], Sample]:
         return partial(self.read, index)
@@ -82,14 +92,15 @@ class ClipSource:
     def glance(self) -> Iterator[bytes]:
         yield repr([entry[1:3] for entry in self._entries]).encode()
         for index in a_few(len(self)):
-            folder, first, *_ = self._entries[index]
-            yield ends_of(self._root + self._frame(folder, first))
+            video, first, *_ = self._entries[index]
+            yield ends_of(self._videos.first_file(self._root + video, first))
 
     def close(self) -> None:
         """No file stays open."""
 
-    def _frame(self, folder: str, number: int) -> str:
-        return f"{folder.rstrip('/')}/{FRAME.format(number)}"
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 12 and int(word) <= LARGEST_LABEL
 
 
 class ClipBatches(ImageBatches):

@@ -18,6 +18,7 @@ from bpt.data.image_source import read_image
 from bpt.data.prefetch import Workers
 from bpt.data.sampler import Draw, Sampler, below, hash_samples
 from bpt.data.source import a_few, ends_of, read_list, slash_hint
+from bpt.data.transform import check_mean, read_mean
 from bpt.errors import DataError, FileError, UserError, excerpt
 from bpt.graph.spec import Shape
 from bpt.share import Share
@@ -76,7 +77,7 @@ class LabelledSource:
             wanted = 1 if labels is LabelsOf.NOTHING else 2
             if len(words) < wanted:
                 raise FileError(f"{path}:{number}", f'"{excerpt(line)}" needs the path of an image and {labels.value}')
-            if labels is LabelsOf.IMAGE and not (words[1].isdecimal() and int(words[1]) < 256):
+            if labels is LabelsOf.IMAGE and not (words[1].isdecimal() and len(words[1]) < 4 and int(words[1]) < 256):
                 raise FileError(f"{path}:{number}", f'the label "{excerpt(words[1])}" is not an integer in 0 ... 255')
             self._entries.append((words[0], words[1] if wanted == 2 else "", number))
         if not self._entries:
@@ -136,6 +137,7 @@ class PixelTransform:
         pad: images smaller than the crop get means at the right and below, and labels this number; ``None``: they are
             refused.
         mirror: half of them are flipped left to right.
+        mean_file: of the mean image, instead of values, of the size of the images; "": none.
     """
 
     def __init__(
@@ -148,20 +150,26 @@ class PixelTransform:
         mirror: bool,
         seed: int,
         pad: int | None = None,
+        mean_file: str = "",
     ) -> None:
         if not np.isfinite([scale, *mean_values]).all():
             raise UserError("scale and mean_value must be finite")
+        if mean_file and mean_values:
+            raise UserError("give mean_file or mean_value, not both")
         self._means = np.array(mean_values or [0], np.float32)[:, np.newaxis, np.newaxis]
+        self._mean, self._mean_file = read_mean(mean_file) if mean_file else None, mean_file
         self._scale = np.float32(scale)
         self._crop, self._at_random, self._mirror, self._seed, self._pad = crop, at_random, mirror, seed, pad
 
     def infer(self, image: Shape) -> Shape:
-        """The shape (C, h, w) that an image (C, H, W) gets; a UserError if it cannot be cropped."""
+        """The shape (C, h, w) that an image (C, H, W) gets; a UserError if it does not fit the crop or the mean."""
+        if self._mean is not None:
+            check_mean(self._mean, image, self._mean_file)
         if len(self._means) not in (1, image[0]):
             raise UserError(f"give mean_value once, or once for each of the {image[0]} channels")
         if not self._crop:
             return image
-        if self._pad is None and (self._crop[0] > image[1] or self._crop[1] > image[2]):
+        if (self._pad is None or self._mean is not None) and (self._crop[0] > image[1] or self._crop[1] > image[2]):
             raise UserError(
                 f"the crop, {self._crop[1]} × {self._crop[0]}, is larger than the image, {image[2]} × {image[1]}"
             )
@@ -182,7 +190,7 @@ class PixelTransform:
         inside = np.s_[:, : min(height, sample.image.shape[1]), : min(width, sample.image.shape[2])]
         data[...] = self._means
         data[inside] = sample.image[window]
-        data -= self._means
+        data -= self._means if self._mean is None else self._mean[window]
         if self._scale != 1:
             data *= self._scale
         labels[...] = self._pad or 0

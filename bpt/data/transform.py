@@ -21,11 +21,15 @@ from bpt.proto.blobs import array_to_blob, blob_to_array
 from bpt.proto.fields import without
 
 
-def read_mean(path: str) -> NDArray[np.float32]:
+def read_mean(path: str, frames: int = 0) -> NDArray[np.float32]:
     """The mean image (C, H, W) in the file ``path``, as Caffe's compute_image_mean writes it.
 
+    Args:
+        frames: of a clip, to each of which an image belongs: (C · frames, H, W), as of the file of a clip's mean, (1,
+            C, frames, H, W); 0: there are pictures.
+
     Raises:
-        FileError: missing, not a BlobProto, or not one image.
+        FileError: missing, not a BlobProto, or not one image, nor one clip.
     """
     try:
         mean = blob_to_array(read_binary(path, pb.BlobProto))
@@ -33,13 +37,24 @@ def read_mean(path: str) -> NDArray[np.float32]:
         raise
     except BptError as error:
         raise FileError(path, str(error)) from None
-    if mean.ndim == 4 and mean.shape[0] == 1:
-        mean = mean[0]
+    if mean.ndim == 5 and mean.shape[0] == 1:
+        mean = mean.reshape(-1, *mean.shape[3:])
+    elif mean.ndim == 4 and mean.shape[0] == 1:
+        mean = mean[0].repeat(frames, axis=0) if frames else mean[0]
     if mean.ndim != 3:
         raise FileError(path, f"holds a blob of shape {mean.shape}, not one image (1, C, H, W)")
     if not all_finite(mean):
         raise FileError(path, "holds NaN or infinity: no pixel that it is subtracted from would be finite")
     return mean
+
+
+def check_mean(mean: NDArray[np.float32], image: Shape, path: str) -> None:
+    """Raise a UserError unless the ``mean`` in the file ``path`` is of the shape of an ``image`` (C, H, W)."""
+    if mean.shape != image:
+        raise UserError(
+            f"the mean image is {_show(mean.shape)}, the image {_show(image)}: compute "
+            f'"{path}" of these data (bpt convert mean), or give mean_value instead'
+        )
 
 
 def write_mean(path: str | os.PathLike[str], mean: NDArray[np.float32]) -> None:
@@ -70,12 +85,15 @@ class Transform:
     the same place. ``mirror`` flips at random in both phases. Random choices depend only on
     (``seed``, epoch, sample).
 
+    Args:
+        frames: images are clips, with so many frames of each colour one below the other; 0: they are pictures.
+
     Raises:
         UserError: settings that contradict each other.
         FileError: ``mean_file`` cannot be used.
     """
 
-    def __init__(self, param: pb.TransformationParameter, phase: int, seed: int = 0) -> None:
+    def __init__(self, param: pb.TransformationParameter, phase: int, seed: int = 0, frames: int = 0) -> None:
         if param.HasField("mean_file") and param.mean_value:
             raise UserError("give mean_file or mean_value, not both")
         if param.force_color and param.force_gray:
@@ -90,8 +108,10 @@ class Transform:
         self._mirror = param.mirror
         self._scale = np.float32(param.scale)
         self._mean_values = np.array(param.mean_value, np.float32)
+        if frames and len(self._mean_values) > 1:
+            self._mean_values = self._mean_values.repeat(frames)
         self._mean_file = param.mean_file
-        self._mean = read_mean(param.mean_file) if param.HasField("mean_file") else None
+        self._mean = read_mean(param.mean_file, frames) if param.HasField("mean_file") else None
         self._seed = seed
 
     def with_seed(self, seed: int) -> Transform:
@@ -124,11 +144,8 @@ class Transform:
         if self._crop[0] > height or self._crop[1] > width:
             crop = f"crop_size {self._crop[0]}" if self._crop[0] == self._crop[1] else f"the crop {_show(self._crop)}"
             raise UserError(f"{crop} is larger than the image {_show(image)}")
-        if self._mean is not None and self._mean.shape != image:
-            raise UserError(
-                f"the mean image is {_show(self._mean.shape)}, the image {_show(image)}: compute "
-                f'"{self._mean_file}" of these data (bpt convert mean), or give mean_value instead'
-            )
+        if self._mean is not None:
+            check_mean(self._mean, image, self._mean_file)
         if len(self._mean_values) not in (0, 1, channels):
             times = (
                 f"once, or once for each of the {channels} channels" if channels != 1 else "once for the one channel"

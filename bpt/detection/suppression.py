@@ -87,3 +87,28 @@ def detect(boxes: Tensor, scores: Tensor, background: int, least: float, nms: Su
         best = all_rows[:, 1].argsort(descending=True, stable=True)[:keep]
         all_rows = all_rows[best.sort().values]
     return all_rows
+
+
+def best_of_equals_last(scores: Tensor) -> Tensor:
+    """The places of the ``scores`` (K,) above -inf, the best first; of equal ones the last first, as Caffe's Proposal,
+    which sorts pairs of score and place."""
+    found = (scores > -torch.inf).nonzero().squeeze(1)
+    own = scores[found]
+    return found[len(own) - 1 - own.flip(0).argsort(descending=True, stable=True)]
+
+
+def apart(boxes: Tensor, overlap: float, most: int) -> Tensor:
+    """Of boxes (K, 4), the best first, at most ``most`` that overlap no better one by more (intersection over union).
+
+    Corners are pixels, both of which are in. Returns ascending indices.
+    """
+    kept: list[int] = []
+    areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(1)
+    left = torch.arange(len(boxes), device=boxes.device)
+    while len(left) and len(kept) < most:
+        best, left = int(left[0]), left[1:]
+        kept.append(best)
+        upper, lower = boxes[left, :2].maximum(boxes[best, :2]), boxes[left, 2:].minimum(boxes[best, 2:])
+        common = (lower - upper + 1).clamp(min=0).prod(1)
+        left = left[common / (areas[left] + areas[best] - common) <= overlap]
+    return torch.tensor(kept, dtype=torch.long, device=boxes.device)

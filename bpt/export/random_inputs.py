@@ -37,6 +37,13 @@ def _regions(shape: Shape, times: int, reader: Node, generator: torch.Generator)
     return torch.cat((torch.zeros(len(corners), 1), corners), 1).reshape(shape)
 
 
+def _image_sizes(shape: Shape, times: int, reader: Node, generator: torch.Generator) -> Tensor:
+    """Height, width and scales of images with 12 × 16 places for anchors."""
+    stride = reader.spec.param.proposal_param.feat_stride
+    sizes = torch.tensor([12.0 * stride, 16.0 * stride, 1, 1])
+    return sizes[: math.prod(shape) // shape[0]].expand(shape[0], -1).reshape(shape)
+
+
 def _scale_of(reader: Node) -> float:
     """``spatial_scale`` of a layer that looks at regions."""
     param = reader.spec.param
@@ -51,6 +58,7 @@ _DRAWS: Mapping[tuple[str, int], Draw] = {
     ("LSTMUnit", 2): _markers,
     ("Embed", 0): _indices,
     ("BatchReindex", 1): _indices,  # 0, which any batch has
+    ("Proposal", 2): _image_sizes,
     **{(kind, 1): _regions for kind in ("ROIPooling", "PSROIPooling", "ROIAlign")},
 }
 

@@ -9,16 +9,15 @@ from torch import Tensor
 
 from bpt.context import PassContext
 from bpt.detection.boxes import BoxCode, decode
-from bpt.detection.suppression import ADAPTS_ABOVE, ALL, Suppression, detect
+from bpt.detection.suppression import ADAPTS_ABOVE, ALL, Suppression
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
-from bpt.layers.detection_operators import detect_in_one
+from bpt.layers.detection_operators import COLUMNS, detect_in_one, detected
 from bpt.layers.tracing import is_exported
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "detection_output_param"
-COLUMNS = 7
 
 
 @LAYERS.register("DetectionOutput")
@@ -86,27 +85,15 @@ class DetectionOutput(Layer):
         scores = bottoms[1].reshape(images, len(priors), self.classes)
         if is_exported():
             return self._in_one(boxes, scores)
-        found = [self._rows(image, boxes[image], scores[image]) for image in range(images)]
-        rows = torch.cat(found) if found else boxes.new_empty((0, COLUMNS))
-        if not len(rows):
-            rows = boxes.new_full((images, COLUMNS), -1)
-            rows[:, 0] = torch.arange(images)
-        return rows[None, None]
+        return detected(boxes, scores, self.background, self.least, self.suppression, self.keep)
 
     def _in_one(self, boxes: Tensor, scores: Tensor) -> Tensor:
-        """As one operator of a program, for one image."""
+        """As one operator of a program."""
         nms = self.suppression
-        if boxes.dim() != 3 or (nms.eta < 1 and nms.threshold > ADAPTS_ABOVE):
-            raise self.spec.error("can be exported with share_location: true and without eta", FIELD)
-        if len(boxes) != 1:
-            raise self.spec.error("can be exported for one image: write a batch of 1 in the net's input", "bottom")
+        if nms.eta < 1 and nms.threshold > ADAPTS_ABOVE:
+            raise self.spec.error("can be exported without eta: NonMaxSuppression of ONNX has one threshold", FIELD)
         least = max(self.least, torch.finfo(torch.float32).min)
-        numbers = (self.background, least, nms.threshold, nms.top_k, self.keep)
-        return detect_in_one(boxes[0], scores[0], *numbers)
-
-    def _rows(self, image: int, boxes: Tensor, scores: Tensor) -> Tensor:
-        found = detect(boxes, scores, self.background, self.least, self.suppression, self.keep)
-        return torch.cat((found.new_full((len(found), 1), image), found), 1)
+        return detect_in_one(boxes, scores, self.background, least, nms.threshold, nms.top_k, self.keep)
 
 
 def check_predictions(spec: LayerSpec, bottoms: Sequence[Shape], field: str, classes: int, shared: bool) -> int:

@@ -17,7 +17,7 @@ from bpt.layers.transform_param import check_workers, notice_old_fields, workers
 from bpt.proto import bpt_pb2 as pb
 
 # What transform_param may say: all else would change images, and not their labels.
-_KNOWN = ("scale", "mirror", "crop_size", "mean_value", "num_workers")
+_KNOWN = ("scale", "mirror", "crop_size", "mean_value", "mean_file", "num_workers")
 
 
 class LabelledImages(PrefetchingDataLayer):
@@ -25,8 +25,9 @@ class LabelledImages(PrefetchingDataLayer):
 
     Tops: images (B, C, h, w), their channels blue, green, red, or gray with ``is_color: false``; and labels (B, 1, h,
     w). Both are resized to ``new_height`` × ``new_width``, if given (labels take the nearest pixel), cropped at the
-    same place and flipped alike; ``transform_param`` has ``crop_size``, ``mirror``, ``scale`` and ``mean_value``,
-    the latter two for images. Order, ``shuffle``, ``rand_skip``, threads and ``prefetch`` are as for ImageData.
+    same place and flipped alike; ``transform_param`` has ``crop_size``, ``mirror``, ``scale``, ``mean_value`` and
+    ``mean_file``, the latter three for images. Order, ``shuffle``, ``rand_skip``, threads and ``prefetch`` are as for
+    ImageData.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
@@ -61,10 +62,6 @@ class LabelledImages(PrefetchingDataLayer):
         if bool(param.new_height) != bool(param.new_width):
             raise spec.error("give new_height and new_width, or neither", cls.field)
         check_workers(spec)
-        if spec.param.transform_param.HasField("mean_file"):
-            raise spec.error(
-                f"{spec.type} does not subtract a mean image; give mean_value", "transform_param", "mean_file"
-            )
         for setting, _ in spec.param.transform_param.ListFields():
             if setting.name not in _KNOWN:
                 why = f"{setting.name} is not for {spec.type}, which knows {', '.join(_KNOWN)}"
@@ -108,6 +105,7 @@ class LabelledImages(PrefetchingDataLayer):
                 mirror=cls.mirrors(spec),
                 seed=seed,
                 pad=cls.padding(spec),
+                mean_file=param.mean_file,
             )
         except UserError as error:
             raise spec.error(str(error), "transform_param") from None

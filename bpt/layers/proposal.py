@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from bpt.context import PassContext
+from bpt.detection.suppression import apart, best_of_equals_last
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Family, Layer
+from bpt.layers.detection_operators import propose_in_one
+from bpt.layers.tracing import is_exported
 
 FIELD = "proposal_param"
 FIRST = ("anchor_base_size", "anchor_scale", "anchor_ratio", "max_rois", "rpn_min_size", "rpn_nms_thresh")
@@ -36,7 +39,8 @@ class Proposal(Layer):
     ``max_rois``, which go on behind the ``pre_nms_topn`` best, not sorted, if too few boxes are apart; or
     ``base_size``, ``scale`` and ``ratio`` (lists), ``min_size``, ``nms_thresh``, ``post_nms_topn``.
 
-    The graph knows the largest number of rows; a pass makes as many as there are.
+    The graph knows the largest number of rows; a pass makes as many as there are. An exported program of the first
+    family does not go on behind the ``pre_nms_topn`` best.
     """
 
     arity = Arity(bottoms=(3, 3), tops=(1, 2))
@@ -74,32 +78,37 @@ class Proposal(Layer):
 
     @torch.no_grad()
     def forward(self, *bottoms: Tensor) -> Tensor | tuple[Tensor, ...]:
-        sizes = bottoms[2].reshape(len(bottoms[0]), -1)
-        found = [
-            self._of_image(image, *arguments)
-            for image, arguments in enumerate(zip(bottoms[0], bottoms[1], sizes, strict=True))
-        ]
-        tops = tuple(torch.cat(parts) for parts in zip(*found, strict=True))
-        return tops if len(self.spec.tops) == 2 else tops[0]
+        boxes, scores = self._candidates(*bottoms)
+        if is_exported():
+            image, place = propose_in_one(boxes, scores, self.rules.before, self.rules.overlap, self.rules.most).unbind(
+                1
+            )
+        else:
+            chosen = [self._chosen(*candidates) for candidates in zip(boxes, scores, strict=True)]
+            numbers = torch.tensor([len(own) for own in chosen], device=boxes.device)
+            image, place = torch.arange(len(chosen), device=boxes.device).repeat_interleave(numbers), torch.cat(chosen)
+        rows = torch.cat((image.to(boxes).unsqueeze(1), boxes[image, place]), 1)
+        return (rows, scores[image, place].unsqueeze(1)) if len(self.spec.tops) == 2 else rows
 
-    def _of_image(self, image: int, scores: Tensor, moves: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and scores, the best first."""
-        rules, number = self.rules, len(self.anchors)
-        boxes = _moved(self._anchors_of(scores), moves.view(number, 4, *moves.shape[1:]).movedim(1, 3).reshape(-1, 4))
-        limit = (size[:2].flip(0) - 1).repeat(2)
-        boxes = boxes.minimum(limit).clamp(min=0)
-        extent = boxes[:, 2:] - boxes[:, :2] + 1
-        least = rules.least * (size[2:4].flip(0) if len(size) == 4 else size[2])
-        large = (extent >= least).all(1).nonzero().squeeze(1)
-        own = scores[number:].reshape(-1)[large]
-        # Of equal scores the last one first, as in Caffe, which sorts pairs of score and place.
-        order = len(own) - 1 - own.flip(0).argsort(descending=True, stable=True)
-        order = torch.cat((order[: rules.before], self._rest(own, order)))
-        kept = order[apart(boxes[large][order], rules.overlap, rules.most)]
-        chosen = boxes[large][kept]
-        return torch.cat((torch.full_like(chosen[:, :1], image), chosen), 1), own[kept].unsqueeze(1)
+    def _candidates(self, scores: Tensor, moves: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """All boxes (N, K, 4), clipped, and their scores (N, K); -inf for boxes that are too small."""
+        images, number = scores.shape[0], len(self.anchors)
+        moves = moves.reshape(images, number, 4, *moves.shape[2:]).movedim(2, 4).reshape(images, -1, 4)
+        sizes = sizes.reshape(images, -1)
+        limits = (sizes[:, :2].flip(1) - 1).repeat(1, 2).unsqueeze(1)
+        boxes = _moved(self._anchors_of(scores), moves).minimum(limits).clamp(min=0)
+        least = self.rules.least * (sizes[:, 2:4].flip(1) if sizes.shape[1] == 4 else sizes[:, 2:3])
+        large = (boxes[..., 2:] - boxes[..., :2] + 1 >= least.unsqueeze(1)).all(2)
+        return boxes, torch.where(large, scores[:, number:].reshape(images, -1), -math.inf)
 
-    def _rest(self, scores: Tensor, order: Tensor) -> Tensor:
+    def _chosen(self, boxes: Tensor, scores: Tensor) -> Tensor:
+        """Which boxes of one image are proposed, the best first."""
+        rules = self.rules
+        order = best_of_equals_last(scores)
+        order = torch.cat((order[: rules.before], self._rest(order)))
+        return order[apart(boxes[order], rules.overlap, rules.most)]
+
+    def _rest(self, order: Tensor) -> Tensor:
         """What the first family's Caffe goes on with: what its partial sort leaves, each time the least so far."""
         number = self.rules.before
         if not self.rules.goes_on or len(order) <= number:
@@ -111,34 +120,20 @@ class Proposal(Layer):
 
     def _anchors_of(self, scores: Tensor) -> Tensor:
         """Of all places of a feature map: (anchors · H · W, 4)."""
-        rows, columns = (torch.arange(cells, device=scores.device) * self.rules.stride for cells in scores.shape[1:])
+        rows, columns = (torch.arange(cells, device=scores.device) * self.rules.stride for cells in scores.shape[2:])
         shifts = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), 2).repeat(1, 1, 2)
         return (self.anchors.to(scores)[:, None, None] + shifts).reshape(-1, 4)
 
 
 def _moved(boxes: Tensor, moves: Tensor) -> Tensor:
-    """Boxes (K, 4) moved in units of their sizes and scaled by powers of e (Girshick et al., *R-CNN*, 2014, C)."""
-    sizes = boxes[:, 2:] - boxes[:, :2] + 1
-    centres = boxes[:, :2] + sizes / 2 + moves[:, :2] * sizes
-    half = moves[:, 2:].exp() * sizes / 2
-    return torch.cat((centres - half, centres + half), 1)
+    """Boxes (K, 4), for each image moved in units of their sizes and scaled by powers of e, (N, K, 4).
 
-
-def apart(boxes: Tensor, overlap: float, most: int) -> Tensor:
-    """Of boxes (K, 4), the best first, at most ``most`` that overlap no better one by more (intersection over union).
-
-    Corners are pixels, both of which are in. Returns ascending indices.
+    (Girshick et al., *R-CNN*, 2014, C.)
     """
-    kept: list[int] = []
-    areas = (boxes[:, 2:] - boxes[:, :2] + 1).prod(1)
-    left = torch.arange(len(boxes), device=boxes.device)
-    while len(left) and len(kept) < most:
-        best, left = int(left[0]), left[1:]
-        kept.append(best)
-        upper, lower = boxes[left, :2].maximum(boxes[best, :2]), boxes[left, 2:].minimum(boxes[best, 2:])
-        common = (lower - upper + 1).clamp(min=0).prod(1)
-        left = left[common / (areas[left] + areas[best] - common) <= overlap]
-    return torch.tensor(kept, dtype=torch.long, device=boxes.device)
+    sizes = boxes[:, 2:] - boxes[:, :2] + 1
+    centres = boxes[:, :2] + sizes / 2 + moves[..., :2] * sizes
+    half = moves[..., 2:].exp() * sizes / 2
+    return torch.cat((centres - half, centres + half), 2)
 
 
 class _Rules(NamedTuple):

@@ -40,10 +40,10 @@ class RegionLoss(Loss):
     width, ``(N, 5 · rows)``. Anchors' ``biases`` are widths and heights in cells. An object belongs to the cell that
     its centre is in, and there to the anchor whose shape overlaps it best (``bias_match``; else the box): the box b is
     drawn to it, the confidence c to their overlap (``rescore``; else to 1), of which no diff goes back, and a softmax
-    to its class. Of two objects of one anchor the last one counts. All other confidences are drawn to 0, but where a
-    box overlaps an object by more than ``thresh``. In the first 12,800 samples of training boxes without an object are
-    drawn to their anchors, by 0.01. (Redmon, Farhadi, *YOLO9000*, 2017, 2.) The diffs are those of the fork; what it
-    shows as the loss is Σ diff².
+    to its class (``softmax: 0``: a sigmoid for each class, as in darknet). Of two objects of one anchor the last one
+    counts. All other confidences are drawn to 0, but where a box overlaps an object by more than ``thresh``. In the
+    first 12,800 samples of training boxes without an object are drawn to their anchors, by 0.01. (Redmon, Farhadi,
+    *YOLO9000*, 2017, 2.) The diffs are those of the fork; what it shows as the loss is Σ diff².
 
     Raises:
         DataError: in ``forward``, for a label that is not a class.
@@ -92,9 +92,17 @@ class RegionLoss(Loss):
             goal = self._targets(box, found, bottoms[1].reshape(images, count(bottoms[1].shape[1:]) // ROW, ROW))
         boxes = goal.box_scale * (box - goal.box).square().sum(2)
         confidences = goal.found_scale * (found - goal.found).square()
-        classes = functional.cross_entropy(scores.transpose(1, 2), goal.label, reduction="sum", ignore_index=-1)
+        classes = self._of_classes(scores.transpose(1, 2), goal.label)
         total = (boxes.sum() + confidences.sum()) / 2 + self.param.class_scale * classes
         return total / self.divisor(images)
+
+    def _of_classes(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Of scores (N, classes, …), where there is a label (N, …)."""
+        if self.param.softmax:
+            return functional.cross_entropy(scores, labels, reduction="sum", ignore_index=-1)
+        own = scores.movedim(1, -1)[labels >= 0]
+        wanted = functional.one_hot(labels[labels >= 0], self.param.num_class).to(own)
+        return functional.binary_cross_entropy_with_logits(own, wanted, reduction="sum")
 
     def _targets(self, box: Tensor, found: Tensor, labels: Tensor) -> _Targets:
         param, (images, number, _, height, width) = self.param, box.shape

@@ -25,8 +25,9 @@ class SmoothL1Loss(Loss):
     """``1 / N · Σ w_out · f(w_in · (x - target))``.
 
     ``f(d)`` is ``(σ d)² / 2`` where ``|d| < 1 / σ²``, else ``|d| - 1 / 2σ²``. Bottoms: predictions and targets, of N
-    samples and one shape, and perhaps both weights, inside and outside, which are 1 otherwise and get no diff. ``σ`` is
-    ``sigma`` (1). (Girshick, *Fast R-CNN*, 2015, eq. 3; the weights are of Ren et al., *Faster R-CNN*, 2015.)
+    samples and one shape, and perhaps weights, which are 1 otherwise and get no diff: the third bottom is the inside
+    ones (Fast R-CNN's), the fourth the outside ones. ``σ`` is ``sigma`` (1). (Girshick, *Fast R-CNN*, 2015, eq. 3; both
+    weights are of Ren et al., *Faster R-CNN*, 2015.)
     """
 
     arity = Arity(bottoms=(2, 4), auto_tops=True)
@@ -40,8 +41,6 @@ class SmoothL1Loss(Loss):
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         if not spec.param.smooth_l1_loss_param.sigma > 0:
             raise spec.error("sigma must be above 0", "smooth_l1_loss_param", "sigma")
-        if len(bottoms) == 3:
-            raise spec.error("takes both weights, inside and outside, or none: 2 or 4 bottoms, not 3", "bottom")
         _check_equal(spec, bottoms)
         return super().infer(spec, bottoms)
 
@@ -51,9 +50,8 @@ class SmoothL1Loss(Loss):
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         x, target, *weights = (bottom.reshape(bottoms[0].shape) for bottom in bottoms)
-        inside, outside = weights or (None, None)
-        losses = smooth_l1(x - target, inside, self.beta)
-        return (losses if outside is None else losses * outside).sum() / self.divisor(len(x))
+        losses = smooth_l1(x - target, weights[0] if weights else None, self.beta)
+        return (losses * weights[1] if len(weights) == 2 else losses).sum() / self.divisor(len(x))
 
 
 @LAYERS.register("SmoothL1LossOHEM")

@@ -20,11 +20,12 @@ _OF_ANNOTATED = ("resize_param", "noise_param", "emit_constraint", "distort_para
 _OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
 
 
-def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False) -> Transform:
+def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False, frames: int = 0) -> Transform:
     """The Transform that ``transform_param`` describes; a LayerError if it cannot be made.
 
     Args:
         augments: the layer also does what ``augment_param`` says.
+        frames: of a clip; 0: of pictures.
     """
     check_workers(spec)
     for name in _OF_ANNOTATED:
@@ -34,7 +35,7 @@ def transform_of(spec: LayerSpec, seed: int = 0, *, augments: bool = False) -> T
         why = f"augment_param is for Data and ImageData, not {spec.type}"
         raise spec.error(why, "transform_param", "augment_param")
     try:
-        return Transform(spec.param.transform_param, spec.param.phase, seed)
+        return Transform(spec.param.transform_param, spec.param.phase, seed, frames)
     except UserError as error:
         raise spec.error(str(error), "transform_param") from None
 

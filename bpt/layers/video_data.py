@@ -1,4 +1,4 @@
-"""VideoData: clips of videos, as frames in image files, and labels (of C3D's Caffe)."""
+"""VideoData: clips of videos, and labels (of C3D's Caffe)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from bpt.context import PassContext, derive_seed
 from bpt.data.clip_source import ClipBatches, ClipSource
 from bpt.data.sampler import Sampler
 from bpt.data.transform import Transform
-from bpt.errors import DataError, FileError, UserError
+from bpt.data.video_frames import FrameFolder, VideoFile
+from bpt.errors import DataError, UserError
 from bpt.graph.spec import Arity, FileKind, LayerShapes, LayerSpec, Shape
-from bpt.layers.base import LAYERS
+from bpt.layers.base import LAYERS, DataLayer
 from bpt.layers.prefetching import PrefetchingDataLayer, batch_size_of, prefetch_of, seed_of, source_of
 from bpt.layers.transform_param import notice_old_fields, transform_of, workers_of
-from bpt.proto import bpt_pb2 as pb
 
 FIELD = "video_data_param"
 _OF_A_CAMERA = ("video_type", "device_id", "video_file", "skip_frames")
@@ -23,15 +23,16 @@ _OF_A_CAMERA = ("video_type", "device_id", "video_file", "skip_frames")
 class VideoData(PrefetchingDataLayer):
     """Tops: clips (B, C, ``new_length``, H, W) and labels (B,) of the videos that ``source`` lists.
 
-    A line of the list has the folder of a video's frames, ``000001.jpg`` and so on, the number of the first frame, and
-    the label; every ``sampling_rate``-th frame from there on is one of the clip (``use_image: true``). All else is as
-    in ImageData; crop and mirror are the same for all frames of a clip. (Tran et al., *Learning Spatiotemporal Features
-    with 3D Convolutional Networks*, 2015.) SSD's layer of this name shows what a camera sees: that is refused.
+    A line of the list has a video, the number of the first frame, and the label; every ``sampling_rate``-th frame from
+    there on is one of the clip. A video is a file, its first frame 0, or with ``use_image: true`` a folder of frames,
+    ``000001.jpg`` and so on. All else is as in ImageData; crop and mirror are the same for all frames of a clip, and
+    ``mean_file`` may hold the mean of clips (1, C, ``new_length``, H, W). (Tran et al., *Learning Spatiotemporal
+    Features with 3D Convolutional Networks*, 2015.) SSD's layer of this name shows what a camera sees: that is refused.
     """
 
     arity = Arity(bottoms=(0, 0), tops=(1, 2))
     reads = frozenset({"transform_param", "data_param"})
-    files = ((f"{FIELD}.source", FileKind.CLIP_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER))
+    files = ((f"{FIELD}.source", FileKind.CLIP_LIST), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.video_data_param
@@ -53,19 +54,13 @@ class VideoData(PrefetchingDataLayer):
             if param.HasField(name):
                 why = f"{name} is of SSD's VideoData, which shows a camera; bpt detect reads pictures"
                 raise spec.error(why, FIELD, name)
-        if not param.use_image:
-            raise spec.error(
-                "use_image: false is not there: write a video's frames into a folder of its own "
-                "(ffmpeg -i v.avi v/%06d.jpg), list that, and set use_image: true",
-                FIELD,
-            )
         if not param.new_length or not param.sampling_rate:
             raise spec.error("needs new_length, the frames of a clip, and a sampling_rate of at least 1", FIELD)
         if bool(param.new_height) != bool(param.new_width):
             raise spec.error("give new_height and new_width, or neither", FIELD)
-        transform = _transform_of(spec)
+        transform, source = _transform_of(spec), _open(spec)
         try:
-            channels, *sizes = transform.infer(_open(spec).read(0).image.shape)
+            channels, *sizes = transform.infer(source.read(0).image.shape)
         except DataError as error:
             raise spec.error(str(error), FIELD, "source") from None
         except UserError as error:
@@ -77,17 +72,10 @@ class VideoData(PrefetchingDataLayer):
 def _transform_of(spec: LayerSpec, seed: int = 0) -> Transform:
     """What is done to a clip as an image with a channel for each frame of each colour."""
     param = spec.param.transform_param
-    for name in ("mean_file", "force_color", "force_gray"):
+    for name in ("force_color", "force_gray"):
         if param.HasField(name):
-            raise spec.error(f"{name} is not for VideoData; give mean_value, and is_color", "transform_param", name)
-    plain = transform_of(spec, seed)
-    if len(param.mean_value) < 2:
-        return plain
-    own = pb.TransformationParameter()
-    own.CopyFrom(param)
-    del own.mean_value[:]
-    own.mean_value.extend(value for value in param.mean_value for _ in range(spec.param.video_data_param.new_length))
-    return Transform(own, spec.param.phase, seed)
+            raise spec.error(f"{name} is not for VideoData; give is_color", "transform_param", name)
+    return transform_of(spec, seed, frames=spec.param.video_data_param.new_length)
 
 
 def _open(spec: LayerSpec) -> ClipSource:
@@ -96,11 +84,12 @@ def _open(spec: LayerSpec) -> ClipSource:
     try:
         return ClipSource(
             source_of(spec, FIELD),
+            FrameFolder() if param.use_image else VideoFile(),
             root_folder=param.root_folder,
             frames=param.new_length,
             rate=param.sampling_rate,
             size=size,
             channels=3 if param.is_color else 1,
         )
-    except FileError as error:
+    except UserError as error:
         raise spec.error(str(error), FIELD, "source") from None

@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterator, Mapping
 from enum import Enum
 
+from google.protobuf.message import DecodeError
+
 from bpt.errors import BptError, FileError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import (
@@ -102,7 +104,7 @@ def read_net(path: str | os.PathLike[str]) -> tuple[pb.NetParameter, Dialect]:
         return pb.NetParameter.FromString(_net(content, dialect)), dialect
     except BptError as error:
         raise FileError(path, str(error)) from None
-    except (MalformedError, ValueError):  # protobuf's DecodeError is one, too
+    except (MalformedError, DecodeError, ValueError):
         raise FileError(path, "is a binary file of weights (caffemodel), but damaged or truncated") from None
 
 

@@ -92,7 +92,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "use_multiple_label": "a clip has one label",
     },
     "RegionLossParameter": {
-        "softmax": "classes have a softmax",
         "softmax_tree": "classes stand side by side",
         "class_map": "write labels as the net numbers its classes",
     },

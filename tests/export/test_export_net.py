@@ -173,18 +173,61 @@ SSD = (
 @pytest.mark.parametrize(
     ("settings", "rows"),
     [
-        ("background_label_id: 0 keep_top_k: 10 confidence_threshold: 0.2 nms_param { top_k: 20 }", 10),
-        pytest.param("background_label_id: -1 nms_param { nms_threshold: 0.6 }", None, marks=pytest.mark.slow),
-        ("confidence_threshold: 1", 1),  # nothing is found
+        ("background_label_id: 0 keep_top_k: 10 confidence_threshold: 0.2 nms_param { top_k: 20 }", (20, 30)),
+        pytest.param(
+            "background_label_id: -1 keep_top_k: 7 nms_param { nms_threshold: 0.6 }", (14, 21), marks=pytest.mark.slow
+        ),
+        pytest.param("confidence_threshold: 1", (2, 3), marks=pytest.mark.slow),  # nothing is found
     ],
 )
-def test_detections(settings: str, rows: int | None, tmp_path: Path) -> None:
-    """NonMaxSuppression, with what SSD does before and behind it; on all classes in one image."""
+@pytest.mark.parametrize("shared", ["true", pytest.param("false", marks=pytest.mark.slow)])
+def test_detections(settings: str, rows: tuple[int, int], shared: str, tmp_path: Path) -> None:
+    """NonMaxSuppression, with what SSD does before and behind it; on all classes of all images."""
     pytest.importorskip("onnxruntime")
-    text = f"detection_output_param {{ num_classes: 3 share_location: true code_type: CENTER_SIZE {settings} }}"
-    path = write(tmp_path, SSD + layer("DetectionOutput", "loc_flat conf_flat prior", "found", text))
-    fixed, difference, last = list(export_net(Request(path, str(tmp_path / "out.onnx"))))[1:]
-    assert fixed.startswith("for batches of 1 only (LayerError: ")
+    text = f"detection_output_param {{ num_classes: 3 share_location: {shared} code_type: CENTER_SIZE {settings} }}"
+    net = SSD if shared == "true" else SSD.replace("num_output: 8 kernel_size: 1", "num_output: 24 kernel_size: 1")
+    path = write(tmp_path, net + layer("DetectionOutput", "loc_flat conf_flat prior", "found", text))
+    _, *differences, last = list(export_net(Request(path, str(tmp_path / "out.onnx"))))
     assert last.endswith("all within 0.0001")
-    found = int(re.match(r"found \(1, 1, (\d+), 7\)", difference)[1])  # type: ignore[index]
-    assert found == rows if rows else found > 20
+    found = [int(re.match(r"found \(1, 1, (\d+), 7\)", each)[1]) for each in differences]  # type: ignore[index]
+    assert tuple(found) == rows
+
+
+RPN = "pre_nms_topn: 150 feat_stride: 4"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        f"{RPN} base_size: 4 scale: 2 scale: 3 ratio: 1 min_size: 4 post_nms_topn: 12 nms_thresh: 0.5",
+        pytest.param(
+            f"{RPN} anchor_base_size: 4 anchor_ratio: 1 anchor_scale: 1 max_rois: 9 rpn_min_size: 4 "
+            "rpn_nms_thresh: 0.6",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["lists", "counts"],
+)
+def test_proposals(settings: str, tmp_path: Path) -> None:
+    """Faster R-CNN: what is proposed of each image of a batch, and what is found there."""
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    anchors = 2 if " scale" in settings else 1
+    text = inputs(data=(1, 3, 48, 64), im_info=(1, 3))
+    for name, bottom, outputs, more, std in (
+        ("c", "data", 8, "kernel_size: 3 stride: 4 pad: 1", 0.3),
+        ("scores", "c", 2 * anchors, "kernel_size: 1", 1),
+        ("moves", "c", 4 * anchors, "kernel_size: 1", 0.1),
+    ):
+        text += layer("Convolution", bottom, name, f'convolution_param {{ num_output: {outputs} {more} '
+                      f'weight_filler {{ type: "gaussian" std: {std} }} }}')  # fmt: skip
+    text += layer("Sigmoid", "scores", "scores", name="sigmoid")
+    text += layer("Proposal", "scores moves im_info", "rois roi_scores", f"proposal_param {{ {settings} }}")
+    text += layer("ROIPooling", "c rois", "pool", "roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }")
+    text += inner_product("pool", "fc", 5) + layer("Softmax", "fc", "prob")
+    path = tmp_path / "out.onnx"
+    _, *differences, last = list(export_net(Request(write(tmp_path, text), str(path))))
+    assert last.endswith("all within 0.0001")
+    most = 12 if anchors == 2 else 9
+    found = [int(re.match(r"(?:prob|roi_scores) \((\d+),", each)[1]) for each in differences]  # type: ignore[index]
+    assert max(found) <= 3 * most and min(found) >= most
+    assert {node.domain for node in onnx.load(path).graph.node} == {""}

@@ -15,8 +15,8 @@ from tests.gradients.strategies import flags, labels, shapes
 def _smooth_l1_loss(draw: some.DrawFn, kind: str) -> Case:
     shape = draw(shapes(least=1, largest=20))
     text = body(kind, "smooth_l1_loss_param", sigma=draw(some.sampled_from([None, 3, 0.7])))
-    weighted = draw(flags)  # weights get no diff
-    return Case(text, filled([shape] * (4 if weighted else 2)), constant=(2, 3) if weighted else ())
+    weights = draw(some.integers(0, 2))  # which get no diff
+    return Case(text, filled([shape] * (2 + weights)), constant=tuple(range(2, 2 + weights)))
 
 
 @cases("SmoothL1LossOHEM")
@@ -98,6 +98,7 @@ def _region_loss(draw: some.DrawFn, kind: str) -> Case:
         "rescore": 0,
         "bias_match": draw(some.integers(0, 1)),
         "class_scale": draw(some.sampled_from([None, 2.0])),
+        "softmax": draw(some.sampled_from([None, 0])),
     }
     boxes = torch.tensor([[1, 0.3, 0.6, 0.4, 0.3], [0, 0.8, 0.2, 0.2, 0.5], [0, 0, 0, 0, 0]], dtype=torch.float64)
     text = body(kind, "region_loss_param", **fields)

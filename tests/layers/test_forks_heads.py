@@ -80,6 +80,21 @@ def test_region_loss() -> None:
         layer(x, labels + torch.eye(10)[0])
 
 
+def test_classes_without_a_softmax_have_a_sigmoid_each() -> None:
+    """Of one cell: all but the classes is the same as with a softmax."""
+    labels = torch.tensor([[1, 0.5, 0.5, 0.25, 0.25]])
+    x = torch.linspace(-1, 2, 7).view(1, 7, 1, 1)
+    losses = [
+        one_layer(
+            region(f"class_scale: 3 softmax: {softmax}", 1).replace("1, 1, 2, 0.5", "1, 1"), (1, 7, 1, 1), (1, 5)
+        )(x, labels)
+        for softmax in (0, 1)
+    ]
+    no, yes = x.flatten()[5:].tolist()
+    sigmoids = math.log(1 + math.exp(no)) + math.log(1 + math.exp(-yes))
+    torch.testing.assert_close(losses[0] - losses[1], torch.tensor(3 * (sigmoids - math.log(1 + math.exp(no - yes)))))
+
+
 def test_region_loss_on_ranks() -> None:
     generator = torch.Generator().manual_seed(3)
     whole = torch.randn(5, 14, 2, 3, generator=generator)

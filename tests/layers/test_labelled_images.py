@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from bpt.errors import LayerError
+from bpt.proto.blobs import array_to_blob
 from tests.golden_cases import graph_of
 from tests.layers.test_data_shares import Make, reader  # noqa: F401
 
@@ -81,6 +82,19 @@ def test_small_images_are_padded(reader: Make, images: Path) -> None:
     assert size.flatten(1).tolist() == [[5, 6]] * 2
 
 
+def test_a_mean_image_is_cut_like_the_image(reader: Make, images: Path) -> None:
+    mean = RANDOM.random((1, 3, 5, 6), dtype=np.float32)
+    path = images.parent / "mean.binaryproto"
+    path.write_bytes(array_to_blob(mean).SerializeToString())
+    outer = f'phase: TEST transform_param {{ mean_file: "{path}" scale: 0.5 crop_size: %d }}'
+    data, _ = reader(text("ImageSegData", images, "label_type: PIXEL", outer % 3)).next()
+    torch.testing.assert_close(data, ((WANTED[:2] - torch.from_numpy(mean)) * 0.5)[:, :, 1:4, 1:4])
+    for size, message in ((6, "the crop, 6 × 6, is larger"), (3, "the mean image is 3×5×6, the image 3×4×4: compute")):
+        more = "new_height: 4 new_width: 4" if size == 3 else ""
+        with pytest.raises(LayerError, match=message):
+            graph_of(text("ImageSegData", images, f"label_type: PIXEL {more}", outer % size))
+
+
 def test_one_label_for_all_pixels(reader: Make, images: Path) -> None:
     images.write_text("0.png 3\n1.png 9\n")
     _, label = reader(text("ImageSegData", images, "label_type: IMAGE")).next()
@@ -108,7 +122,8 @@ def test_edges(reader: Make, images: Path) -> None:
             "",
             "the crop, 6 × 6, is larger than the image, 6 × 5",
         ),
-        ("DenseImageData", "", 'transform_param { mean_file: "m" }', "", "does not subtract a mean image"),
+        ("DenseImageData", "", 'transform_param { mean_file: "m" mean_value: 1 }', "", "give mean_file or mean_value"),
+        ("ImageSegData", "", 'transform_param { mean_file: "m" }', "", "m: no such file"),
         ("ImageSegData", "", "transform_param { augment_param { } }", "", "augment_param is not for ImageSegData"),
         (
             "DenseImageData",

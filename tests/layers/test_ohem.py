@@ -59,6 +59,9 @@ def test_classes_are_weighed_as_in_segnet() -> None:
     assert error_of('type: "SigmoidCrossEntropyLoss" loss_param { weight_by_label_freqs: true }', (3, 2), (3, 2)) == (
         "weight_by_label_freqs is for SoftmaxWithLoss, SigmoidCrossEntropyLoss does not weigh classes"
     )
-    assert error_of('type: "SmoothL1Loss"', (3, 2), (3, 2), (3, 2)) == (
-        "takes both weights, inside and outside, or none: 2 or 4 bottoms, not 3"
-    )
+
+
+def test_the_weights_of_fast_rcnn_are_inside() -> None:
+    layer = one_layer('type: "SmoothL1Loss"', (2, 2), (2, 2), (2, 2))
+    apart, weights = torch.tensor([[0.5, 3], [-4, 7]]), torch.tensor([[1.0, 2], [0.5, 0]])
+    torch.testing.assert_close(layer(apart, torch.zeros(2, 2), weights), torch.tensor((0.125 + 5.5 + 1.5) / 2))

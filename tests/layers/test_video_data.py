@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 
 from bpt.errors import DataError, LayerError, PrototxtError
+from bpt.proto.blobs import array_to_blob
 from tests.golden_cases import graph_of
 from tests.layers.ranks import shares_of, whole_of
 from tests.layers.test_data_shares import Make, reader  # noqa: F401
@@ -72,7 +74,6 @@ def test_ranks_have_shares_of_one_stream(reader: Make, clips: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("new_length: 3", r"use_image: false is not there: .*ffmpeg -i v.avi v/%06d.jpg"),
         ("use_image: true", "needs new_length"),
         ("new_length: 3 use_image: true new_height: 4", "give new_height and new_width, or neither"),
         ("new_length: 9 use_image: true", r"list.txt:1: .*video 0/000008.jpg: no such file"),
@@ -86,8 +87,50 @@ def test_mistakes(more: str, words: str, clips: Path) -> None:
 
 def test_a_line_that_is_none(clips: Path) -> None:
     (clips / "list.txt").write_text("video 0 1 5\nvideo 1\n")
-    with pytest.raises(LayerError, match=r'list.txt:2: "video 1" needs the folder of a video'):
+    with pytest.raises(LayerError, match=r'list.txt:2: "video 1" needs a video, the number'):
         graph_of(text(clips))
-    (clips / "list.txt").write_text("video 0 1 5\n")
-    with pytest.raises(LayerError, match="mean_file is not for VideoData"):
-        graph_of(text(clips, outer='transform_param { mean_file: "m" }'))
+
+
+@pytest.mark.parametrize("of_clips", [True, False])
+def test_mean_files(reader: Make, clips: Path, of_clips: bool) -> None:
+    """The mean of clips, C3D's, or an image for all frames."""
+    shape = (1, 3, 2, 5, 6) if of_clips else (1, 3, 5, 6)
+    mean = np.random.default_rng(0).random(shape, dtype=np.float32)
+    (clips / "mean.binaryproto").write_bytes(array_to_blob(mean).SerializeToString())
+    more, outer = "new_length: 2 use_image: true", f'transform_param {{ mean_file: "{clips}/mean.binaryproto" }}'
+    plain, data = reader(text(clips, more)).next()[0], reader(text(clips, more, outer)).next()[0]
+    torch.testing.assert_close(plain - data, torch.from_numpy(mean if of_clips else mean[:, :, None]).expand_as(data))
+    with pytest.raises(LayerError, match=r"the mean image is .*, the image 9×4×4: compute"):
+        graph_of(text(clips, "new_length: 3 use_image: true new_height: 4 new_width: 4", outer))
+
+
+def test_files_of_videos(reader: Make, clips: Path) -> None:
+    """Frames count from 0; without loss they are the pixels that were put in."""
+    av = pytest.importorskip("av")
+    pixels = np.random.default_rng(1).integers(0, 256, (6, 16, 24, 3), dtype=np.uint8)
+    with av.open(str(clips / "v 1.avi"), "w") as container:
+        stream = container.add_stream("ffv1", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 24, 16, "bgr0"
+        for image in pixels:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
+        container.mux(stream.encode(None))
+    (clips / "list.txt").write_text("v 1.avi 1 5\nv 1.avi 0 6\nv 1.avi 3 7\n")
+    data, label = reader(text(clips, "new_length: 2 sampling_rate: 2")).next()
+    assert label.tolist() == [5, 6, 7]
+    wanted = pixels[[[1, 3], [0, 2], [3, 5]]].transpose(0, 4, 1, 2, 3)
+    np.testing.assert_array_equal(data.numpy(), wanted)
+    assert reader(text(clips, "new_length: 2 is_color: false")).next()[0].shape == (3, 1, 2, 16, 24)
+    for listed, words in (
+        ("v 1.avi 5 0", r"list.txt:1: .*v 1.avi: has 6 frames, which are counted from 0; 6 is asked for"),
+        ("none.avi 0 0", r"list.txt:1: .*none.avi: no such file"),
+        ("list.txt 0 0", r"list.txt:1: .*list.txt: is no video that can be decoded: "),
+    ):
+        (clips / "list.txt").write_text(listed)
+        with pytest.raises(LayerError, match=words):
+            graph_of(text(clips, "new_length: 2"))
+
+
+def test_without_the_package_that_decodes(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(LayerError, match=r"files of videos need the package av: pip install 'bpt\[video\]'; or write"):
+        graph_of(text(clips, "new_length: 2"))

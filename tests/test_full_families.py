@@ -1,0 +1,82 @@
+"""Well-known networks at full depth: they have their authors' numbers of parameters, and pass gradients to all that
+learns; without their labels they are ONNX models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bpt
+from bpt.export.parity import compare
+from bpt.proto import bpt_pb2 as pb
+from bpt.proto.text import parse_text, to_text
+from tests.full_families import FAMILIES, text_of
+from tests.test_export import Case, OnnxNet
+
+OBJECTS = [[0, 1, 0, 0.1, 0.1, 0.4, 0.5, 0], [0, 1, 0, 0.5, 0.4, 0.9, 0.9, 0], [0, 1, 0, 0.2, 0.3, 0.6, 0.6, 0]]
+REGIONS = [[0, 16 * place, 8 * place, 16 * place + 120, 8 * place + 90] for place in range(16)]
+BOUND = {"SegNet": 12, "ENet": 19}
+"""Labels of pixels are below."""
+
+
+def fill(net: bpt.Net, classes: int) -> None:
+    random = np.random.default_rng(3)
+    for name in net.inputs:
+        data = net.blobs[name].data
+        if name == "label" and data.shape == (1, 1, 3, 8):
+            data[...] = np.reshape(OBJECTS, data.shape)
+        elif name == "rois":
+            data[...] = REGIONS
+        elif name.startswith("label"):
+            data[...] = random.integers(0, classes, data.shape)
+        else:
+            data[...] = random.normal(size=data.shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_whole_net_passes_a_gradient_to_all_that_learns(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    path = tmp_path / "net.prototxt"
+    path.write_text(text_of(family))
+    net = bpt.Net(path, bpt.TRAIN)
+    norms = {layer for layer, kind in zip(net._layer_names, net.layers, strict=True) if kind.type == "BatchNorm"}
+    learns = {layer: params for layer, params in net.params.items() if layer not in norms}
+    least, most = family.parameters
+    assert least <= sum(param.data.size for params in learns.values() for param in params) <= most
+    fill(net, BOUND.get(name, 21))
+    net.forward()
+    losses = [float(net.blobs[top].data) for top in net.outputs]
+    assert losses and all(0 < loss < 10_000 for loss in losses), losses
+    net.backward()
+    for layer, params in learns.items():
+        if not (name == "Fast R-CNN" and layer.startswith(("conv1_", "conv2_"))):  # which do not learn
+            for index, param in enumerate(params):
+                assert np.isfinite(param.diff).all() and param.diff.any(), (layer, index)
+
+
+def without_labels(text: str) -> str:
+    """For use: what reads labels or targets is left out, and so are they."""
+    net = parse_text(text, pb.NetParameter).message
+    lost = {"label", "labels", "bbox_targets", "bbox_loss_weights"}
+    kept = []
+    for layer in net.layer:
+        if lost.isdisjoint((*layer.bottom, *layer.top)):
+            kept.append(layer)
+        else:
+            lost.update(layer.top)
+    return to_text(pb.NetParameter(layer=kept))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's, of what it does itself
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_whole_net_as_onnx(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(without_labels(text_of(FAMILIES[name])))
+    case = Case(path)
+    net = OnnxNet(case, tmp_path)
+    assert {domain for domain, _ in net.operators} == {""}
+    assert all(each.passes for each in compare(case.module, net.runner, case.inputs, (1, 2)))
