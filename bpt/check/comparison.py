@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bpt.check.faults import AnyFault, check_happened, drop_links, injected
+from bpt.check.local_replicas import LocalRun, train_in_turn
 from bpt.comm.base import Communicator
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.layers import LAYERS
@@ -85,7 +86,8 @@ def compare(
 
     Nothing is tested or written. Both compute in contiguous layout unless the solver says otherwise. ``schedule:
     DELAYED`` applies gradients of earlier iterations, and so has a curve of its own: it is compared with a pipeline of
-    the same stages, each one rank that computes by the library. A codec is left out: it rounds on purpose.
+    the same stages, each one rank that computes by the library. A codec is left out: it rounds on purpose. ``exchange:
+    LOCAL`` is compared with one process that trains all replicas in turn.
 
     Args:
         precision: to compute in, whatever the solver says. In float32 the roundings, which differ with the division of
@@ -105,6 +107,7 @@ def compare(
     drop_links(world, faults)
     run = start(plan, world, rebind)
     conditions = _Conditions.of(run, stages) if isinstance(run, Runtime) else None
+    in_turn = LocalRun.of(run, faults) if isinstance(run, Runtime) else None
     seed, replicas, staging = world.bcast(conditions)  # a rank that is spare may come to compare
     gradients: dict[Blob, Tensor] = {}
     weights: dict[Blob, Tensor] = {}
@@ -125,9 +128,14 @@ def compare(
     if staging and stages == 1 < plan.parallel_param.num_stages:
         LOG.info("It runs the same %d micro-batches, since BatchNorm normalises by them", staging.micro_batches)
     reference = replace(plan.with_seed(seed), parallel_param=pipeline if stages > 1 else ParallelSpec(), notes=())
+    noted: dict[Blob, Tensor] = {}
+    local = plan.parallel_param.local_param
+    summed = min(local.start_iter, iterations) if in_turn else iterations
     with bind(reference, None, few, device, batch_factor=replicas, staging=staging) as runtime:
-        noted: dict[Blob, Tensor] = {}
-        alone = noted, _train(runtime, iterations, noted)
+        alone = noted, _train(runtime, summed, noted)
+        if in_turn and summed < iterations:
+            state, note = runtime.state().copy() if summed else None, partial(_note, noted)
+            alone = noted, train_in_turn(reference, local, in_turn, state, iterations, device, _settle, note)
         return list(_compared(runtime.net.graph, spread, alone)) if world.rank == 0 else [], world
 
 
@@ -185,19 +193,25 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
 
 def _train(runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor]) -> Mapping[Blob, Tensor]:
     """Whole weights after the last iteration, on rank 0; notes the whole gradients of the first one, too."""
-    if runtime.plan.engine == pb.SolverParameter.AUTO:  # no trials: layouts round differently
-        runtime.load(replace(runtime.state(), tuned={"engine": (pb.SolverParameter.CONTIGUOUS,)}))
-
-    def note(loss: float) -> None:
-        if not runtime.iteration:
-            net = runtime.net
-            values = {blob_of(net.graph, param): net.value(param) for param in net.held}
-            own = {blob: torch.zeros_like(v) if v.grad is None else v.grad for blob, v in values.items()}
-            gradients.update(_whole(runtime, own))
-
-    runtime.before_update.append(note)
+    _settle(runtime)
+    runtime.before_update.append(lambda loss: _note(gradients, runtime))
     runtime.run(iterations - runtime.iteration)
     return _whole(runtime, runtime.state().weights)
+
+
+def _settle(runtime: Runtime) -> None:
+    """Try nothing out: layouts round differently."""
+    if runtime.plan.engine == pb.SolverParameter.AUTO:
+        runtime.load(replace(runtime.state(), tuned={"engine": (pb.SolverParameter.CONTIGUOUS,)}))
+
+
+def _note(gradients: dict[Blob, Tensor], runtime: Runtime) -> None:
+    """Note the whole gradients of the first iteration."""
+    if not runtime.iteration:
+        net = runtime.net
+        values = {blob_of(net.graph, param): net.value(param) for param in net.held}
+        own = {blob: torch.zeros_like(v) if v.grad is None else v.grad for blob, v in values.items()}
+        gradients.update(_whole(runtime, own))
 
 
 def _whole(runtime: Runtime, own: Mapping[Blob, Tensor]) -> Mapping[Blob, Tensor]:

@@ -27,7 +27,7 @@ from bpt.doctor.versions import check_mpi, check_versions
 from bpt.errors import UsageError
 from bpt.plan.spec import RunPlan
 from bpt.runtime.starting_point import state_to_resume
-from bpt.speeds.links import measure
+from bpt.speeds.links import Measured, measure
 from bpt.state import read_state
 
 SECONDS = 120.0
@@ -178,7 +178,7 @@ class _Examination:
         if texts is None:
             self._add(Section("Solver and networks", (note("not checked: none is given", "bpt doctor --solver S"),)))
         else:
-            self._examine_run(ranks, texts, device.value or CPU, measured.allreduce)
+            self._examine_run(ranks, texts, device.value or CPU, measured)
 
     def _look_around(self, ranks: Ranks) -> None:
         """Check what has to do with no run."""
@@ -202,7 +202,7 @@ class _Examination:
             self._report.wrong = self._world.bcast(device.error)
         return device
 
-    def _examine_run(self, ranks: Ranks, texts: Texts, device: torch.device, allreduce: float) -> None:
+    def _examine_run(self, ranks: Ranks, texts: Texts, device: torch.device, measured: Measured) -> None:
         """Check what the texts ask for."""
         with self._patience.during("Solver and networks"):
             section, wrong = check_texts(ranks, texts)
@@ -231,7 +231,7 @@ class _Examination:
             if solver.is_outer:
                 checked = check_outer_plan(ranks, solver, plans, device, told, _iteration(resume.value))
             else:
-                checked = check_plan(ranks, solver, plans, device, told, allreduce)
+                checked = check_plan(ranks, solver, plans, device, told, measured)
             self._add(checked.section, checked.wrong)
         with self._patience.during("Snapshots"):
             self._add(check_snapshots(ranks, solver, checked.snapshot))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from bpt.device.memory_use import Memory
+from bpt.doctor.codec_advice import codec_advice
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem, spans, warning
 from bpt.doctor.texts import build_graphs, errors_of
 from bpt.graph.layer_graph import LayerGraph
@@ -25,6 +26,7 @@ from bpt.proto.blobs import STORED
 from bpt.runtime.parallel import Parallel
 from bpt.runtime.spreading import spread
 from bpt.share import Share
+from bpt.speeds.links import Measured
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,13 @@ def check_plan(
     plans: Mapping[str, NetPlan],
     device: torch.device,
     known: Sequence[str],
-    allreduce: float,
+    measured: Measured,
 ) -> Plan:
     """Build the graphs of the nets and spread them; a collective call, with the same texts on all ranks.
 
     Args:
         known: errors of this rank that have been told: a net that fails for one of them is no news.
-        allreduce: seconds that a byte takes to be summed over all ranks.
+        measured: how fast messages travel.
     """
     world = ranks.world
     built = build_graphs(ranks, plan, plans, known)
@@ -72,7 +74,7 @@ def check_plan(
         *_shares(graphs, parallel),
         *_statistics(training, parallel),
         *_memory(ranks, plan, training, part, device),
-        *_exchange(ranks, plan, training, part, allreduce, parallel),
+        *_exchange(ranks, plan, training, part, measured, parallel),
     ]
     copies = 1 + plan.snapshot_diff + remembered(plan.optim)
     return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)
@@ -192,13 +194,19 @@ def _memory(ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, device: 
 
 
 def _exchange(
-    ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, allreduce: float, parallel: Parallel
+    ranks: Ranks, plan: RunPlan, graph: LayerGraph, part: Part, measured: Measured, parallel: Parallel
 ) -> Iterator[Finding]:
     """What an iteration sends; a collective call."""
     nbytes = max(ranks.world.allgather(_held(graph, part))) * plan.precision.wire.itemsize
     if (parallel.samples.size > 1 or parallel.grid.shards > 1) and nbytes:
-        took = f"about {allreduce * nbytes * 1e3:.2g} ms by the Allreduce above, of which computing hides a part"
-        yield ok(f"each iteration sums {_size(nbytes)} of gradients over the ranks: {took}")
+        took = f"about {measured.allreduce * nbytes * 1e3:.2g} ms by the Allreduce above"
+        local = plan.parallel_param.local_param
+        if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
+            yield ok(f"every {local.steps} iterations average {_size(nbytes)} of weights over the replicas: {took}")
+            return
+        hidden = ", of which computing hides a part"
+        yield ok(f"each iteration sums {_size(nbytes)} of gradients over the ranks: {took}{hidden}")
+        yield from codec_advice(plan.parallel_param.compression_param, nbytes, ranks.hosts, measured.links)
 
 
 def _held(graph: LayerGraph, part: Part) -> int:

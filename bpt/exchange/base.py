@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,10 +16,12 @@ from bpt.device import CPU
 from bpt.exchange.buckets import Bucket
 from bpt.exchange.codec.base import Codec
 from bpt.exchange.hierarchy import Hierarchy
+from bpt.exchange.replicas import ALONE, Followed, Replicas
 from bpt.exchange.transport.transport import LIBRARY, Send, Transport
 from bpt.proto import bpt_pb2 as pb
 from bpt.registry import Registry
 from bpt.schedule.instructions import Broadcast
+from bpt.schedule.local_steps import LocalSteps
 
 if TYPE_CHECKING:
     from bpt.plan.spec import ParallelSpec
@@ -33,12 +36,17 @@ class Exchange:
         device: where parameters and gradients are.
         param: settings of the exchange; ``None``: those of an empty text.
         codec: sums gradients on the links that ``param`` says; ``None``: they travel as they are.
+        replicas: that exchange; by default there is one.
+
+    Attributes:
+        local: when weights are averaged, and gradients are not summed; ``None``: never.
     """
 
     broadcasts: ClassVar[bool] = False  # whether an iteration starts with the instruction Broadcast
     levels: ClassVar[bool] = False  # whether gradients are added within hosts first, also without a codec
     chunked: ClassVar[bool] = False  # whether it pays to search for the layers whose gradients travel together
     transport: Transport = LIBRARY
+    local: LocalSteps | None = None
     buckets: tuple[tuple[Bucket, ...], ...]
 
     def __init__(
@@ -48,11 +56,13 @@ class Exchange:
         device: torch.device = CPU,
         param: ParallelSpec | None = None,
         codec: Codec | None = None,
+        replicas: Replicas = ALONE,
     ) -> None:
         self.comm_thread = comm_thread
         self.device = device
         self.param = param
         self.codec = codec
+        self.replicas = replicas
         self._group(buckets)
         self._make_ready()
 
@@ -106,6 +116,23 @@ class Exchange:
         for group in self.buckets:
             broadcast(group)
 
+    def average(self) -> None:
+        """The instruction ``Average``: weights become the average of those of all replicas."""
+        raise NotImplementedError
+
+    def follow(self, run: Followed) -> None:
+        """Know how far a run is; called once, before anything is exchanged. Of no interest to most."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether replicas have different weights now; the same on all ranks."""
+        return False
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Let all ranks have the same weights inside, and those that they have now afterwards; a collective call."""
+        yield
+
     def state(self) -> Mapping[str, Tensor]:
         """What this rank's exchange must know of past iterations to go on, such as residuals; most need nothing."""
         return self.codec.state() if self.codec else {}
@@ -148,6 +175,7 @@ EXCHANGES: Registry[type[Exchange]] = Registry(
         "bpt.exchange.allreduce": ("ALLREDUCE",),
         "bpt.exchange.tree": ("TREE",),
         "bpt.exchange.ring": ("RING",),
+        "bpt.exchange.local": ("LOCAL",),
         "bpt.exchange.cgdp.exchange": ("CGDP",),
     },
 )

@@ -17,6 +17,7 @@ from bpt.execute.status import Status
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule import instructions as do
 from bpt.schedule.instructions import Instruction
+from bpt.schedule.local_steps import LocalUpdates
 from bpt.schedule.pipeline import Pipeline
 from bpt.schedule.schedulers import Scheduler, Synchronous, staged
 
@@ -98,11 +99,18 @@ class Executor:
             do.Exchange: self._start_exchange,
             do.Wait: self._wait,
             do.Update: self._apply,
+            do.Average: self._average,
         }
 
     @property
     def scheduler(self) -> Scheduler:
         """Of the net as it is cut now."""
+        found, local = self._in_step, self.exchange.local if self.exchange else None
+        return LocalUpdates(found, local) if local else found
+
+    @property
+    def _in_step(self) -> Scheduler:
+        """Of replicas that do not average weights."""
         operator, broadcasts = self.operator, self.exchange is not None and self.exchange.broadcasts
         stage = operator.stage
         if stage is None:
@@ -287,3 +295,7 @@ class Executor:
         assert self._status is not None
         self._total = self._status.loss
         self._update(self._total)
+
+    def _average(self, instruction: do.Average) -> None:
+        assert self.exchange is not None
+        self.exchange.average()

@@ -7,6 +7,7 @@ segment is ready on the slowest; what is left of them when backward is over is e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bpt.forecast.arrangement import Arrangement, Floats, arranged
+from bpt.forecast.arrangement import Arrangement, Exchanged, Floats, arranged
 from bpt.forecast.earliest import earliest
 from bpt.forecast.links import Group, Links
 from bpt.forecast.sharer_times import SharerTimes
 from bpt.graph.spec import count
+from bpt.optim.rules import remembered
 from bpt.plan.spec import RunPlan
 from bpt.predict.costs import Costs
 from bpt.predict.pipeline_clock import WARM
@@ -212,10 +214,38 @@ class Iteration:
         what = self._a.exchanged.get(segment)
         if what is None:
             return 0.0
+        if self._averaging:
+            return self._averaged(stage, what)
         whole, slices = self._groups[stage]
         return whole.summed(self._exchange, what.whole, what.messages, what.coded, self._everywhere) + slices.summed(
             self._exchange, what.slices, what.slice_messages, what.coded_slices, self._everywhere
         )
+
+    @property
+    def _averaging(self) -> float:
+        """Tensors of a parameter's size that averages send, by iteration: weights, and moments that are averaged.
+        0: gradients are summed."""
+        parallel, optim = self._a.plan.parallel_param, self._a.plan.optim
+        if self._exchange != _Exchange.LOCAL or self._a.replicas == 1:
+            return 0.0
+        averaged = parallel.local_param.momentum == pb.LocalParameter.AVERAGE
+        moments = remembered(optim) if averaged else int(optim.averages)
+        return (1 + moments) / parallel.local_param.steps
+
+    def _averaged(self, stage: int, what: Exchanged) -> float:
+        """Seconds of LOCAL, once replicas update by themselves: of averages by iteration, and what is summed within."""
+        whole, slices = self._groups[stage]
+        averaged = whole.summed(_Exchange.ALLREDUCE, what.whole) + slices.summed(_Exchange.ALLREDUCE, what.slices)
+        within = self._within(stage).summed(_Exchange.ALLREDUCE, what.whole, what.messages)
+        return averaged * self._averaging + within
+
+    def _within(self, stage: int) -> Group:
+        """The ranks that sum whole gradients in each iteration of LOCAL: the peers of a replica, or a host."""
+        a = self._a
+        if a.plan.parallel_param.local_param.sum_within_hosts:
+            host = Counter(self._links.hosts[a.sharers[stage]].tolist()).most_common(1)[0][0]
+            return self._links.group([rank for rank in a.sharers[stage] if self._links.hosts[rank] == host])
+        return self._links.group(a.ranks[stage, :, 0] if a.is_peer else a.ranks[stage, :1, 0])
 
     @property
     def _everywhere(self) -> bool:
@@ -268,7 +298,7 @@ class Iteration:
         """Whether gradients travel beside computing: not by a tree, nor on a host whose cores all compute, since there
         they are copied by cores."""
         a = self._a
-        if self._exchange == _Exchange.TREE:
+        if self._exchange == _Exchange.TREE or self._averaging:
             return False
         whole, _ = self._groups[stage]
         nodes = [a.cluster.nodes[host] for host in {a.cluster.hosts[rank] for rank in a.sharers[stage]}]
@@ -278,6 +308,11 @@ class Iteration:
         a, found = self._a, np.zeros(2)
         for segment, what in a.exchanged.items():
             whole, slices = self._groups[a.stage_of[segment]]
+            if self._averaging:
+                found += self._averaging * np.array(whole.travelling(_Exchange.ALLREDUCE, what.whole))
+                found += self._averaging * np.array(slices.travelling(_Exchange.ALLREDUCE, what.slices)) * a.slices
+                found += self._summed_within(a.stage_of[segment], what)
+                continue
             found += whole.travelling(self._exchange, what.whole, what.coded, self._everywhere)
             of_slices = slices.travelling(self._exchange, what.slices, what.coded_slices, self._everywhere)
             found += np.array(of_slices) * a.slices
@@ -288,6 +323,13 @@ class Iteration:
             crosses = self._links.hosts[senders] != self._links.hosts[receivers]
             found += np.array([(~crosses * a.shares).sum(), (crosses * a.shares).sum()]) * size
         return float(found[0]), float(found[1])
+
+    def _summed_within(self, stage: int, what: Exchanged) -> Floats:
+        """Bytes on hosts and between them of what LOCAL sums in each iteration."""
+        group = self._within(stage)
+        each = np.array(group.travelling(_Exchange.ALLREDUCE, what.whole))
+        found: Floats = each * (len(self._a.sharers[stage]) / group.size)
+        return found
 
     def _held(self) -> Floats:
         """Bytes on each rank: parameters, gradients and history; blobs of as many micro-batches as are under way."""

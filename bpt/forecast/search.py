@@ -238,7 +238,7 @@ class _OnCluster:
             return computing
         if parallel.balance == _Parallel.UNIFORM:
             computing = max(computing, passes * (batch // self._ranks) / float(self._speeds.min()))
-        if parallel.compression_param.name:
+        if parallel.compression_param.name or parallel.exchange == _Parallel.LOCAL:
             return computing
         travelling = self._everybody.summed(parallel.exchange, self._gradients, 0)
         if parallel.exchange == _Parallel.TREE:

@@ -16,7 +16,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.violation import Violation
 
 _Parallel, _Pipeline, _Inner = pb.ParallelParameter, pb.PipelineParameter, pb.InnerParameter
-EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "SGWU", "AGWU", "ASGD")
+EXCHANGES = ("ALLREDUCE", "TREE", "RING", "CGDP", "LOCAL", "SGWU", "AGWU", "ASGD")
 BALANCES = ("UNIFORM", "STATIC", "DYNAMIC", "IDPA")
 TOPOLOGIES: Mapping[str, tuple[int, int]] = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "both": (2, 2)}
 """Words of the page → num_stages, num_shards."""
@@ -35,7 +35,7 @@ shards. DAG: `inner_param { engine: TASK_DAG }`; otherwise LIBRARY. A net may sa
 cannot be split are refused by name, and so are layers that want whole batches, where [a batch would be
 divided](parallel.md#what-is-divided). Workers of several ranks sum their gradients as `agwu_param
 { worker_exchange }` says: by each of ALLREDUCE, TREE, RING and CGDP. `.venv/bin/python scripts/bench combinations`
-tries them all: those that go in step against one process, to 1e-5 in double precision.
+tries them all: those that go in step, and LOCAL, against one process, to 1e-5 in double precision.
 """
 
 

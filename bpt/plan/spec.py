@@ -87,6 +87,16 @@ class CompressionSpec:
 
 
 @dataclass(frozen=True)
+class LocalSpec:
+    """Replicas that update by themselves between averages of their weights, under ``exchange: LOCAL``."""
+
+    steps: int = 8
+    start_iter: int = 0
+    momentum: int = pb.LocalParameter.AVERAGE
+    sum_within_hosts: bool = False
+
+
+@dataclass(frozen=True)
 class FaultSpec:
     """What becomes of a run in step when a rank is lost."""
 
@@ -179,6 +189,7 @@ class ParallelSpec:
     fault_param: FaultSpec = FaultSpec()
     auto: bool = False
     compression_param: CompressionSpec = CompressionSpec()
+    local_param: LocalSpec = LocalSpec()
 
     @property
     def replica_ranks(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bpt import state
 from bpt.balance import balance_rules
 from bpt.comm.grid import indivisible
-from bpt.exchange import exchange_rules
+from bpt.exchange import exchange_rules, local_rules
 from bpt.exchange.codec import codec_rules
 from bpt.execute import compute_rules
 from bpt.graph import model_parallel
@@ -37,6 +37,7 @@ def violations(plan: RunPlan) -> list[Violation]:
         *pipeline_rules.violations(plan),
         *exchange_rules.violations(plan),
         *codec_rules.violations(plan),
+        *local_rules.violations(plan),
         *fault_rules.violations(plan),
         *balance_rules.violations(plan),
         *compute_rules.violations(plan),
@@ -135,6 +136,7 @@ def unused(plan: RunPlan, on_gpu: bool = False, graph: LayerGraph | None = None)
     found = [
         *exchange_rules.unused(plan),
         *codec_rules.unused(plan),
+        *local_rules.unused(plan),
         *fault_rules.unused(plan),
         *outer_rules.unused(plan),
         *compute_rules.unused(plan, on_gpu),

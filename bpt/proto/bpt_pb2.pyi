@@ -799,7 +799,7 @@ class DataPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class ParallelParameter(_message.Message):
-    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param")
+    __slots__ = ("num_stages", "num_shards", "batch_scope", "exchange", "cgdp_param", "agwu_param", "balance", "balance_param", "fc_param", "pipeline_param", "inner_param", "sync_batch_norm", "server", "ship_data", "servers", "tree_param", "fault_param", "auto", "compression_param", "local_param")
     class BatchScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GLOBAL: _ClassVar[ParallelParameter.BatchScope]
@@ -815,6 +815,7 @@ class ParallelParameter(_message.Message):
         AGWU: _ClassVar[ParallelParameter.Exchange]
         ASGD: _ClassVar[ParallelParameter.Exchange]
         RING: _ClassVar[ParallelParameter.Exchange]
+        LOCAL: _ClassVar[ParallelParameter.Exchange]
     ALLREDUCE: ParallelParameter.Exchange
     TREE: ParallelParameter.Exchange
     CGDP: ParallelParameter.Exchange
@@ -822,6 +823,7 @@ class ParallelParameter(_message.Message):
     AGWU: ParallelParameter.Exchange
     ASGD: ParallelParameter.Exchange
     RING: ParallelParameter.Exchange
+    LOCAL: ParallelParameter.Exchange
     class Balance(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNIFORM: _ClassVar[ParallelParameter.Balance]
@@ -857,6 +859,7 @@ class ParallelParameter(_message.Message):
     FAULT_PARAM_FIELD_NUMBER: _ClassVar[int]
     AUTO_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_PARAM_FIELD_NUMBER: _ClassVar[int]
     num_stages: int
     num_shards: int
     batch_scope: ParallelParameter.BatchScope
@@ -876,7 +879,8 @@ class ParallelParameter(_message.Message):
     fault_param: FaultParameter
     auto: bool
     compression_param: CompressionParameter
-    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ...) -> None: ...
+    local_param: LocalParameter
+    def __init__(self, num_stages: _Optional[int] = ..., num_shards: _Optional[int] = ..., batch_scope: _Optional[_Union[ParallelParameter.BatchScope, str]] = ..., exchange: _Optional[_Union[ParallelParameter.Exchange, str]] = ..., cgdp_param: _Optional[_Union[CgdpParameter, _Mapping]] = ..., agwu_param: _Optional[_Union[AgwuParameter, _Mapping]] = ..., balance: _Optional[_Union[ParallelParameter.Balance, str]] = ..., balance_param: _Optional[_Union[BalanceParameter, _Mapping]] = ..., fc_param: _Optional[_Union[FcParameter, _Mapping]] = ..., pipeline_param: _Optional[_Union[PipelineParameter, _Mapping]] = ..., inner_param: _Optional[_Union[InnerParameter, _Mapping]] = ..., sync_batch_norm: _Optional[bool] = ..., server: _Optional[_Union[ParallelParameter.Server, str]] = ..., ship_data: _Optional[bool] = ..., servers: _Optional[int] = ..., tree_param: _Optional[_Union[TreeParameter, _Mapping]] = ..., fault_param: _Optional[_Union[FaultParameter, _Mapping]] = ..., auto: _Optional[bool] = ..., compression_param: _Optional[_Union[CompressionParameter, _Mapping]] = ..., local_param: _Optional[_Union[LocalParameter, _Mapping]] = ...) -> None: ...
 
 class CompressionParameter(_message.Message):
     __slots__ = ("codec", "ratio", "rank", "warm_up", "links")
@@ -909,6 +913,26 @@ class CompressionParameter(_message.Message):
     warm_up: int
     links: CompressionParameter.Links
     def __init__(self, codec: _Optional[_Union[CompressionParameter.Codec, str]] = ..., ratio: _Optional[float] = ..., rank: _Optional[int] = ..., warm_up: _Optional[int] = ..., links: _Optional[_Union[CompressionParameter.Links, str]] = ...) -> None: ...
+
+class LocalParameter(_message.Message):
+    __slots__ = ("steps", "start_iter", "momentum", "sum_within_hosts")
+    class Momentum(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        AVERAGE: _ClassVar[LocalParameter.Momentum]
+        KEEP: _ClassVar[LocalParameter.Momentum]
+        RESET: _ClassVar[LocalParameter.Momentum]
+    AVERAGE: LocalParameter.Momentum
+    KEEP: LocalParameter.Momentum
+    RESET: LocalParameter.Momentum
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    START_ITER_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    SUM_WITHIN_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    start_iter: int
+    momentum: LocalParameter.Momentum
+    sum_within_hosts: bool
+    def __init__(self, steps: _Optional[int] = ..., start_iter: _Optional[int] = ..., momentum: _Optional[_Union[LocalParameter.Momentum, str]] = ..., sum_within_hosts: _Optional[bool] = ...) -> None: ...
 
 class FaultParameter(_message.Message):
     __slots__ = ("on_loss", "min_ranks", "copies", "copy_interval", "timeout", "spares", "memory_snapshot")

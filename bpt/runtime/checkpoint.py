@@ -184,11 +184,7 @@ class Checkpoint:
         if saved.shares:
             tuned["shares"] = tuple(saved.shares)
         if saved.HasField("exchange_ranks") and saved.exchange_ranks != world.size:
-            LOG.warning(
-                "the snapshot was made on %d ranks: what each of them had left out of its gradients is not known here, "
-                "and residuals begin anew",
-                saved.exchange_ranks,
-            )
+            LOG.warning("the snapshot was made on %d ranks: %s", saved.exchange_ranks, _forgotten(self.plan))
             del saved.exchange_memory[:]
         return replace(
             state,
@@ -201,6 +197,13 @@ class Checkpoint:
             best=_best(saved),
             extras=extras_of(saved),
         )
+
+
+def _forgotten(plan: RunPlan) -> str:
+    """What becomes of the memory of ranks that are others now."""
+    if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
+        return "all of these go on from the average of those' weights"
+    return "what each of them had left out of its gradients is not known here, and residuals begin anew"
 
 
 def _plateau(saved: pb.SolverState) -> Plateau:

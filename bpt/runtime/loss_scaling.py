@@ -21,7 +21,7 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
     """That of ``global_grad_scale`` and ``global_grad_scale_adaptive``, else a dynamic one under FLOAT16.
 
     Raises:
-        PrototxtError: the text's is no scale, or it changes and gradients travel by a codec.
+        PrototxtError: the text's is no scale, or it changes while coded gradients of several batches are under way.
     """
     source = plan.train.source
     given, scale = source.param.HasField("global_grad_scale"), source.param.global_grad_scale
@@ -30,11 +30,11 @@ def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: log
         raise PrototxtError(f"global_grad_scale is {scale:g}; it must be finite and above 0", where)
     dynamic = source.param.global_grad_scale_adaptive or (not given and precision.half == torch.float16)
     codec = plan.parallel_param.compression_param.name
-    if dynamic and codec:
+    if dynamic and codec and parallel.is_delayed:
         raise PrototxtError(
-            f"codec: {codec} keeps what it leaves out of a gradient for the next "
-            "ones, and a dynamic loss scale would change its size meanwhile; set global_grad_scale in the net, which "
-            "stays, or precision: BFLOAT16, which needs no scale",
+            f"codec: {codec} codes true gradients, and under schedule: DELAYED those of several loss scales are under "
+            "way at the same time; set global_grad_scale in the net, which stays, or precision: BFLOAT16, which needs "
+            "none",
             plan.origin(PARALLEL, "compression_param", "codec"),
         )
     lag = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property, partial
 from types import TracebackType
 
@@ -18,6 +19,7 @@ from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.exchange import EXCHANGES, Bucket, Exchange, broadcast
 from bpt.exchange.codec import CODECS, Codec
+from bpt.exchange.replicas import Replicas
 from bpt.execute.compute import LibraryCompute
 from bpt.execute.late_status import LateStatus
 from bpt.execute.master_slave import MasterSlave
@@ -47,6 +49,21 @@ from bpt.signals import SignalActions
 PEER = pb.FcParameter.PEER
 
 
+@dataclass(frozen=True)
+class Portion:
+    """What one process trains in the place of some of many ranks.
+
+    Attributes:
+        share: of a batch that the text says has so many samples.
+        ranks, keeps_batches, unweighted: of all these ranks; see PassContext.
+    """
+
+    share: Callable[[int], Share]
+    ranks: int
+    keeps_batches: bool = False
+    unweighted: bool = False
+
+
 class Parallel:
     """The parallelisation that ``parallel_param`` asks for, on the ranks that there are. One rank is the simplest case.
 
@@ -58,6 +75,7 @@ class Parallel:
             replicas under ``batch_scope: REPLICA``, else 1.
         staging: which stage of a pipeline runs which layers; ``None``: there are no stages.
         keeps_batches: the training net's batches stay whole; see PassContext.
+        portion: of the training batches, that this one process trains in the place of some of many ranks.
     """
 
     def __init__(
@@ -68,6 +86,7 @@ class Parallel:
         batch_factor: int | None = None,
         staging: Staging | None = None,
         keeps_batches: bool = False,
+        portion: Portion | None = None,
     ) -> None:
         self.param = param
         self.grid = grid
@@ -83,7 +102,8 @@ class Parallel:
         self._for_slices = grid.across_replicas.Dup()
         self.comm_thread = CommThread(grid.world)
         self.staging = staging
-        self._keeps_batches = keeps_batches
+        self._portion = portion
+        self._keeps_batches = portion.keeps_batches if portion else keeps_batches
         self._shares: dict[tuple[int, int], tuple[Share, ...]] = {}  # by samples and phase, see ``shares``
         self._links = Links(grid.across_stages.Dup()) if staging else None
 
@@ -109,6 +129,8 @@ class Parallel:
 
         A test has the text's batch, as in Caffe, and no limits of memory.
         """
+        if self._portion and phase == pb.TRAIN:
+            return (self._portion.share(samples),)
         if (samples, phase) not in self._shares:
             balance, batch = self.balance, samples * (self.batch_factor if phase == pb.TRAIN else 1)
             if phase != pb.TRAIN and isinstance(balance, Static | Dynamic):
@@ -129,14 +151,26 @@ class Parallel:
         return PassContext(
             seed=seed,
             precision=precision,
-            ranks=self.samples.size,
+            ranks=self._portion.ranks if self._portion and phase == pb.TRAIN else self.samples.size,
             split=lambda samples: self.shares(samples, phase)[self._rank],
             total=self._total,
             keeps_batches=self._keeps_batches,
             micro_batch_splits=self.staging.cuts if self.staging and phase == pb.TRAIN else (),
             sync_batch_norm=self.param.sync_batch_norm,
-            unweighted=self.param.balance_param.normalizer == pb.BalanceParameter.UNIFORM,
+            unweighted=self.unweighted,
         )
+
+    @property
+    def unweighted(self) -> bool:
+        """See PassContext."""
+        if self._portion:
+            return self._portion.unweighted
+        return self.param.balance_param.normalizer == pb.BalanceParameter.UNIFORM
+
+    @property
+    def keeps_batches(self) -> bool:
+        """See PassContext."""
+        return self._keeps_batches
 
     def _total(self, tensor: Tensor) -> Tensor:
         host = tensor.detach().cpu().contiguous()
@@ -208,7 +242,16 @@ class Parallel:
     def exchange(self, net: Net, segments: Sequence[Segment], device: torch.device = CPU) -> Exchange:
         """What sums the gradients of ``net``, cut into ``segments``; a collective call."""
         way = EXCHANGES[pb.ParallelParameter.Exchange.Name(self.param.exchange)]
-        return way(self.groups(net, segments), self.comm_thread, device, self.param, self.codec)
+        replicas = Replicas(self.grid.replicas, self.grid.replica, partial(self._part, net))
+        return way(self.groups(net, segments), self.comm_thread, device, self.param, self.codec, replicas)
+
+    def _part(self, net: Net, replicas: Sequence[int]) -> float:
+        """Of a batch, what these replicas train; where each rank's mean counts alike, their part of the ranks."""
+        counts = [share.count for share in self.shares(batch_of(net.graph))]
+        if self.unweighted or not any(counts):
+            counts = [1] * len(counts)
+        each = self._group
+        return sum(sum(counts[replica * each : (replica + 1) * each]) for replica in replicas) / sum(counts)
 
     @cached_property
     def codec(self) -> Codec | None:

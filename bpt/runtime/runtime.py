@@ -20,6 +20,7 @@ from bpt.device import CPU, use_line
 from bpt.errors import UserError, WriteError
 from bpt.events.event import Activity
 from bpt.exchange import Exchange
+from bpt.exchange.replicas import Followed
 from bpt.execute.executor import Executor
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.layer_graph import LayerGraph
@@ -51,6 +52,7 @@ from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.following import Following
 from bpt.runtime.half_precision import HalfLayers, precision_here
 from bpt.runtime.loss_scaling import loss_scale
+from bpt.runtime.parallel import Portion
 from bpt.runtime.recovery import Border, Copies, Known, Record, passed
 from bpt.runtime.smoothed_loss import SmoothedLoss
 from bpt.runtime.spreading import spread
@@ -76,6 +78,7 @@ def bind(
     batch_factor: int | None = None,
     staging: Staging | None = None,
     crew: Crew | None = None,
+    portion: Portion | None = None,
     log: logging.Logger = LOG,
 ) -> Runtime:
     """The run that ``plan`` describes, on the ranks of ``world``; a collective call.
@@ -92,6 +95,7 @@ def bind(
         batch_factor: a batch has so many times the samples that the net's text says; see Parallel.
         staging: how the nets are cut into stages and batches into micro-batches; by default as the plan is placed.
         crew: whose ``world`` it is; by default there are no others.
+        portion: of each batch, that this process trains, which is alone; by default all of it.
         log: is told what is bound.
 
     Raises:
@@ -111,6 +115,7 @@ def bind(
             make_operator=make_operator,
             batch_factor=batch_factor,
             staging=staging,
+            portion=portion,
             filled=state is None,
             log=log,
         )
@@ -162,6 +167,7 @@ class Runtime:
         make_operator: MakeOperator | None = None,
         batch_factor: int | None = None,
         staging: Staging | None = None,
+        portion: Portion | None = None,
         filled: bool = True,
         log: logging.Logger = LOG,
     ) -> None:
@@ -185,7 +191,7 @@ class Runtime:
         graph, *test_graphs = (net.graph() for net in (train, *tests))
         snapshot.check_names(plan, graph)
         check_same(crew.everyone, facts_of(plan, graph, *test_graphs))
-        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, staging, log)
+        self.parallel = spread(plan, graph, world, device, batch_factor, test_graphs, staging, log, portion)
         ending.add(self.parallel.close)
         self._watch()
         start = None if world.rank else partial(starting_point.start_of, plan, resume)
@@ -274,6 +280,8 @@ class Runtime:
         """Go on from a state, which is whole, else from the one to resume, else anew; a collective call."""
         if state is not None:
             self.load(state.divided(self.net.graph, self.net.part))
+            if self.exchange.apart:  # what each rank that is left knows of its replica
+                self.exchange.average()
         elif self._resume:
             self.load(self._checkpoint.read(self._resume, self.state()))
         self._half.settle()
@@ -283,6 +291,7 @@ class Runtime:
 
     def _exchange(self, operator: SegmentOperator) -> Exchange:
         exchange = self.parallel.exchange(self.net, operator.segments, self.device)
+        exchange.follow(Followed(lambda: self.iteration, self.rule.remembered_of))
         self._ending.add(exchange.close)
         return exchange
 
@@ -370,6 +379,8 @@ class Runtime:
     def _train(self, executor: Executor, debug: bool) -> float:
         self.ran = executor.operator
         early = None if debug else self._early(executor)
+        if self.scale.dynamic and self.exchange.codec:
+            self.exchange.codec.begin(self.scale.value)
         return executor.train(self.iteration, lambda loss: self._update(executor, loss), debug, self.scale.begin, early)
 
     def _early(self, executor: Executor) -> UpdatePiece | None:
@@ -414,6 +425,8 @@ class Runtime:
         finite = all(each)
         if not finite:
             self.rule.skip()
+            if self.exchange.codec:
+                self.exchange.codec.undo()
         if self.scale.dynamic and self.parallel.is_delayed:
             self.scale.learn(not self.status.overflown)
             self.status.overflow = not finite  # is told with the next loss
@@ -451,8 +464,14 @@ class Runtime:
         self.settle()
         self.load(before)
 
-    def before_test(self) -> None:
-        """Let all ranks have equal nets: a test is divided among them."""
+    @contextmanager
+    def testing(self) -> Iterator[None]:
+        """Let all ranks have equal nets inside: a test is divided among them; a collective call."""
+        with self.exchange.whole():
+            self._come_together()
+            yield
+
+    def _come_together(self) -> None:
         self.parallel.before_test(self.net, self.exchange)
 
     # State
@@ -555,12 +574,12 @@ class Runtime:
         for tuned in self._all_tuned:
             if tuned.name in state.tuned:
                 tuned.load(state.tuned[tuned.name])
-        self.exchange.load(state.extras.get(self._exchange_name, {}))
         self.scale.load(state.loss_scale)
         self.rates.load(state.plateau)
         self.best, self.tested = state.best, state.tested
         self._checkpoint = self._checkpoint.of_run(state)
         self.iteration = state.iteration
+        self.exchange.load(state.extras.get(self._exchange_name, {}))
         self.executor.forget()
         self.losses = SmoothedLoss(self.plan.average_loss, state.losses)
 
@@ -572,9 +591,9 @@ class Runtime:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Let the nets have the average of the weights inside; a collective call."""
+        """Let the nets have the average of the weights inside; a collective call, inside of ``testing``."""
         with averaged_weights(self.rule):
-            self.before_test()
+            self._come_together()
             yield
 
     def snapshot(self, name: str = "") -> str:
@@ -588,7 +607,8 @@ class Runtime:
             DivergedError: weights are not finite, and ``on_nan`` is not GO_ON.
         """
         self._settle_to_save()
-        path = self._checkpoint.write(self.state(), name, self.has_average)
+        with self.exchange.whole():
+            path = self._checkpoint.write(self.state(), name, self.has_average)
         self.forget_in_memory()
         return path
 
@@ -607,7 +627,8 @@ class Runtime:
         try:
             with self.events.during(Activity.SNAPSHOT):
                 self._settle_to_save()
-                self._checkpoint.write_in_memory(self.state())
+                with self.exchange.whole():
+                    self._checkpoint.write_in_memory(self.state())
         except WriteError as error:
             self._has_room = False
             LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)
@@ -636,5 +657,7 @@ class Runtime:
 
     def _share_weights(self) -> None:
         """Let all ranks have the first one's weights: fillers and files may differ on unlike machines."""
+        if self.exchange.apart:
+            return
         for net in self.nets.values():
             self.parallel.agree(net, everything=True)

@@ -19,7 +19,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import outcome_of_first
 from bpt.runtime.arranging import arrange
 from bpt.runtime.balancing import static_balance
-from bpt.runtime.parallel import Parallel
+from bpt.runtime.parallel import Parallel, Portion
 
 LOG = logging.getLogger("bpt")
 
@@ -33,6 +33,7 @@ def spread(
     tests: Sequence[LayerGraph] = (),
     staging: Staging | None = None,
     log: logging.Logger = LOG,
+    portion: Portion | None = None,
 ) -> Parallel:
     """The parallelisation of ``plan``, whose training net is ``graph``, on the ranks of ``world``; a collective call.
 
@@ -41,6 +42,7 @@ def spread(
         tests: the test nets, which are spread alike.
         staging: by default as the plan is placed.
         log: is told how.
+        portion: see Parallel.
 
     Raises:
         PrototxtError: the ranks cannot be arranged as it says, or a layer cannot be spread.
@@ -64,7 +66,7 @@ def spread(
     elif param.balance == pb.ParallelParameter.DYNAMIC:
         balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
     keeps_batches = world.size > 1 and not is_dividable(graph)
-    parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches)
+    parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches, portion)
     if world.size > 1:
         log.info("Parallel: %s", parallel.described)
         between = param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS

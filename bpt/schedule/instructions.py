@@ -163,4 +163,11 @@ class Update(InstructionBase, letter="U", phase="update"):
     """Apply the solver's update rule to the gradients that have added up, if there are any, and clear them."""
 
 
-Instruction = Broadcast | Draw | Forward | Backward | Both | Send | Recv | Expect | Retire | Exchange | Wait | Update
+@dataclass(frozen=True)
+class Average(InstructionBase, letter="A", phase="exchange"):
+    """Take over the average of the weights of all replicas, which have updated by themselves (`exchange: LOCAL`)."""
+
+
+Instruction = (
+    Broadcast | Draw | Forward | Backward | Both | Send | Recv | Expect | Retire | Exchange | Wait | Update | Average
+)

@@ -34,6 +34,10 @@ class GlobalWeights:
         self._bases[worker] = self.newest
         return self.newest
 
+    def base_of(self, worker: int) -> Buffer:
+        """The version that the worker trains from."""
+        return self._bases[worker]
+
     def submit(self, worker: int, weights: Buffer | None) -> None:
         """Keep what a worker has trained until an instruction uses it."""
         assert weights is not None, "it goes to parameter servers, which are elsewhere"

@@ -22,6 +22,7 @@ from bpt.errors import LostRankError
 from bpt.events.event import Activity
 from bpt.schedule.outer.instructions import Average, Merge
 from bpt.schedule.weight_update import Update
+from bpt.server.coded_submissions import Coded, as_they_are
 from bpt.server.global_weights import GlobalWeights
 from bpt.server.messages import head as message_head
 from bpt.server.messages import read_finished
@@ -166,10 +167,17 @@ class ParameterServer:
         trained: how many elements at the front of all weights are trained.
         dtype: of the weights.
         ranks: of each worker.
+        coded: how submissions travel.
     """
 
     def __init__(
-        self, comm: Communicator, part: Part, trained: int, dtype: np.dtype[np.generic], ranks: Sequence[int]
+        self,
+        comm: Communicator,
+        part: Part,
+        trained: int,
+        dtype: np.dtype[np.generic],
+        ranks: Sequence[int],
+        coded: Coded = as_they_are,
     ) -> None:
         self._comm = comm
         self._ranks = ranks
@@ -178,6 +186,7 @@ class ParameterServer:
         self._report = dict.fromkeys(REPORTED, 0.0)
         weights = np.empty(part.size, dtype)
         comm.Recv(weights, SERVER, PART)
+        self._codings = [coded(rank, part.rank, part.span) for rank in ranks]
         self._weights = GlobalWeights(weights, min(max(trained - part.span.start, 0), part.size))
 
     def run(self) -> Outcome:
@@ -209,8 +218,10 @@ class ParameterServer:
             try:
                 if not request.Test():
                     continue
-                self._weights.submit(worker, buffer)
                 self._report["received"] += buffer.nbytes
+                if coding := self._codings[worker]:
+                    buffer = coding.decode(buffer, self._weights.base_of(worker))
+                self._weights.submit(worker, buffer)
             except LostRankError:
                 arrived = 0.0
             del self._coming[worker]
@@ -227,7 +238,8 @@ class ParameterServer:
                     with suppress(LostRankError):  # it will be told of
                         self._send(newest, self._ranks[worker], PART)
                         self._report["sent"] += newest.nbytes
-                    buffer = np.empty_like(newest)
+                    coding = self._codings[worker]
+                    buffer: Buffer = np.empty(coding.nbytes, np.uint8) if coding else np.empty_like(newest)
                     with suppress(LostRankError):
                         self._coming[worker] = buffer, self._comm.Irecv(buffer, self._ranks[worker], PART)
             case _Kind.MERGE:

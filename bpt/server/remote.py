@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
+import torch
 
 from bpt.comm.base import Buffer, Communicator, Request
 from bpt.data.shipped import Parcel, Shipment
@@ -13,6 +14,7 @@ from bpt.errors import LostRankError
 from bpt.events.event import Activity
 from bpt.schedule.outer.instructions import Order, Report, Settled
 from bpt.server import messages as wire
+from bpt.server.coded_submissions import Coded, as_they_are
 from bpt.server.links import Event, Gone, Submission
 from bpt.server.messages import Kind, Progress
 from bpt.server.parameter_server import ARRIVED, PART, parts_of
@@ -32,6 +34,7 @@ class RemoteWorker:
         size, dtype: of the weights.
         shipments: of the data layers, to send the worker the records of its samples.
         holders: the ranks of parameter servers, which weights go to and come from; none: this one.
+        coded: how submissions travel.
 
     Attributes:
         sent, received: bytes of weights.
@@ -46,12 +49,21 @@ class RemoteWorker:
         dtype: np.dtype[np.generic],
         shipments: Sequence[Shipment] = (),
         holders: Sequence[int] = (),
+        coded: Coded = as_they_are,
     ) -> None:
         self._comm = comm
         self._rank = rank
         self._worker = worker
         self._size = size
         self._dtype = dtype
+        parts = parts_of(size, holders)
+        of_parts = [coded(rank, part.rank, part.span) for part in parts]
+        self._coding = None if holders else of_parts[0]
+        self._base: Buffer | None = None  # what the worker has got last, if its submissions are told by that
+        self._submitted = sum(
+            coding.nbytes if coding else part.size * dtype.itemsize
+            for part, coding in zip(parts, of_parts, strict=True)
+        )
         self._head = wire.head()
         self._awaited: Request | None = None
         self._holders = holders
@@ -85,6 +97,7 @@ class RemoteWorker:
                 self._pieces, self._shipping = self._records(order), bool(self._shipments)
             if weights is not None:
                 self._send(Activity.WEIGHTS, weights, _WEIGHTS)
+                self._base = weights if self._coding else None
             self.sent += self._bytes * order.weights
         except LostRankError:
             pass  # the next poll tells
@@ -136,7 +149,8 @@ class RemoteWorker:
                 requests = [self._comm.Irecv(word, rank, ARRIVED + self._worker) for word, rank in pairs]
             self._coming = report, None, requests, words
             return None
-        weights = np.empty(self._size, self._dtype)
+        coding = self._coding
+        weights: Buffer = np.empty(coding.nbytes, np.uint8) if coding else np.empty(self._size, self._dtype)
         with self._comm.events.part_of(Activity.WEIGHTS):
             request = self._comm.Irecv(weights, self._rank, _WEIGHTS)
         self._coming = report, weights, [request], []
@@ -156,8 +170,10 @@ class RemoteWorker:
         if not all(word[0] for word in words):  # it died on the way
             return self._lost()
         self._coming = None
-        self.received += self._bytes
+        self.received += self._submitted
         self._listen()
+        if self._coding and weights is not None:
+            weights = self._coding.decode(weights, self._base)
         return Submission(report, weights)
 
     def _ship(self) -> None:
@@ -195,7 +211,7 @@ class RemoteServer:
         worker: the number of this one.
         size, dtype: of the weights.
         keep: of each data layer, where the records go that the server sends.
-        holders: see RemoteWorker.
+        holders, coded: see RemoteWorker.
     """
 
     def __init__(
@@ -206,6 +222,7 @@ class RemoteServer:
         dtype: np.dtype[np.generic],
         keep: Sequence[Callable[[Parcel], object]] = (),
         holders: Sequence[int] = (),
+        coded: Coded = as_they_are,
     ) -> None:
         self._comm = comm
         self._worker = worker
@@ -213,6 +230,9 @@ class RemoteServer:
         self._dtype = dtype
         self._keep = keep
         self._parts = parts_of(size, holders)
+        self._codings = [coded(comm.rank, part.rank, part.span) for part in self._parts]
+        self._rests = [torch.from_numpy(np.zeros(c.trained if c else 0, dtype)) for c in self._codings]
+        self._base: Buffer | None = None
         self._tag = PART if holders else _WEIGHTS
         self._head = wire.head()
         self._awaited = self._listen()
@@ -228,8 +248,11 @@ class RemoteServer:
     def submit(self, report: Report, weights: Buffer) -> None:
         """See ToServer."""
         self._send(Activity.CONTROL, wire.report_head(report), _HEAD)
-        for part in self._parts:
-            self._send(Activity.WEIGHTS, weights[part.span], self._tag, part.rank)
+        for part, coding, rest in zip(self._parts, self._codings, self._rests, strict=True):
+            values = weights[part.span]
+            if coding:
+                values = coding.encode(values, None if self._base is None else self._base[part.span], rest)
+            self._send(Activity.WEIGHTS, values, self._tag, part.rank)
 
     def order(self) -> tuple[Order, Buffer | None]:
         """See ToServer."""
@@ -256,6 +279,8 @@ class RemoteServer:
         for request, _ in self._sent:
             request.Wait()
         self._sent.clear()
+        if any(coding and coding.differs for coding in self._codings) and weights is not None:
+            self._base = weights
         if not order.stop:
             self._awaited = self._listen()
         return order, weights

@@ -31,6 +31,7 @@ from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.replay import Replay
 from bpt.server.assignment import Assignment
 from bpt.server.background_evaluator import BackgroundEvaluator
+from bpt.server.coded_submissions import codings
 from bpt.server.colocated import Colocated
 from bpt.server.data_set import samples_of
 from bpt.server.flat_weights import FlatWeights
@@ -193,7 +194,7 @@ class Serving:
                 LOG.warning(
                     "%s: its frequency cannot be read; the mean of the others is taken", self._name(node, nodes)
                 )
-        links, colocated = self._links(comm)
+        links, colocated = self._links(comm, hosts)
         record = self._record(weights)
         threads = torch.get_num_threads()
         evaluator = BackgroundEvaluator(self.solver, threads, apart=self._server_update is None)
@@ -256,17 +257,18 @@ class Serving:
         signals = trainer if isinstance(trainer, WorkerRanks) else None  # of its other ranks
         Worker(number, trainer, link, self.assignment, signals).run()
 
-    def _links(self, comm: Communicator) -> tuple[list[ToWorker], Colocated | None]:
+    def _links(self, comm: Communicator, hosts: Sequence[str]) -> tuple[list[ToWorker], Colocated | None]:
         links: list[ToWorker] = []
         colocated = None
-        shipments = tuple(self._shipments.values())
+        shipments, holders = tuple(self._shipments.values()), self._roles.holders
+        size, dtype = self._flat.size, self._flat.dtype
+        coded = codings(self._plan.parallel_param, hosts, self._flat.trained, dtype)
         for worker, rank in enumerate(self._roles.workers):
             if rank == SERVER:
                 colocated = Colocated()
                 links.append(colocated)
             else:
-                holders = self._roles.holders
-                links.append(RemoteWorker(comm, rank, worker, self._flat.size, self._flat.dtype, shipments, holders))
+                links.append(RemoteWorker(comm, rank, worker, size, dtype, shipments, holders, coded))
         return links, colocated
 
     def _name(self, worker: int, nodes: Sequence[NodeFacts]) -> str:

@@ -22,6 +22,7 @@ from bpt.runtime.crew import Crew, heartbeat_of
 from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.runtime import Runtime
 from bpt.server.assignment import Assignment
+from bpt.server.coded_submissions import codings
 from bpt.server.node_solvers import worker_runtime
 from bpt.server.nodes import NodeFacts
 from bpt.server.parameter_server import ParameterServer, parts_of
@@ -90,16 +91,18 @@ def train(
         check_content(world, {"the training net": built.net} if built else {})
         power = powers(world, clock_of(device))[world.rank]
         nodes = world.allgather(NodeFacts(world.host, power, torch.get_num_threads()))
-        comm = world.Dup()
+        comm, hosts = world.Dup(), [node.host for node in nodes]
+        dtype = np.dtype(assignment.dtype)
+        coded = codings(plan.parallel_param, hosts, assignment.trained, dtype)
         if roles.holds:
             part = parts_of(assignment.elements, roles.holders)[world.rank - roles.holders[0]]
-            held = ParameterServer(comm, part, assignment.trained, np.dtype(assignment.dtype), roles.workers)
+            held = ParameterServer(comm, part, assignment.trained, dtype, roles.workers, coded)
             if signals:  # noted here, too: the launcher sends them to all ranks, and the main server stops the run
                 stack.enter_context(signals)
             return held.run()
         if serving:
             parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
-            joined, hosts = [NodeFacts.joined(each) for each in parts], [node.host for node in nodes]
+            joined = [NodeFacts.joined(each) for each in parts]
             own = _trainer(runtime, assignment, roles, ranks) if runtime else None
             return serving.run(joined, comm, runtime, own, signals, hosts)
         assert runtime and roles.worker is not None
@@ -114,7 +117,7 @@ def train(
                 return trainer.follow()
             asked = trainer
             keep = [partial(trainer.keep, layer) for layer in range(len(spools))]
-        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep, roles.holders)
+        link = RemoteServer(comm, roles.worker, trainer.size, trainer.dtype, keep, roles.holders, coded)
         return Worker(roles.worker, trainer, link, assignment, asked).run()
 
 

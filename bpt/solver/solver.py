@@ -288,11 +288,11 @@ class Solver:
 
     def test_all(self) -> None:
         """Test every test net and log its scores; then with the average of the weights, if there is one."""
-        self.runtime.before_test()
-        scores = self._test_each()
-        if self.runtime.has_average and not self._stopped:
-            with self.runtime.averaged():
-                scores = self._test_each(averaged=True)
+        with self.runtime.testing():
+            scores = self._test_each()
+            if self.runtime.has_average and not self._stopped:
+                with self.runtime.averaged():
+                    scores = self._test_each(averaged=True)
         if self.plan.judged_by and not self._stopped:
             self._judge(scores)
 

@@ -32,7 +32,7 @@ WARM_UP = 3  # iterations that are not counted
 ORDER: list[tuple[type[InstructionBase], bool]] = [
     *((kind, False) for kind in (do.Broadcast, do.Draw, do.Send, do.Recv)),
     *((kind, True) for kind in (do.Send, do.Recv)),
-    *((kind, False) for kind in (do.Forward, do.Backward, do.Exchange, do.Wait, do.Update)),
+    *((kind, False) for kind in (do.Forward, do.Backward, do.Exchange, do.Wait, do.Update, do.Average)),
 ]
 
 
@@ -162,7 +162,7 @@ def traffic_table(
     yield "kB sent: by all ranks together. ms: in the call on a rank, waiting for others included."
     if packed:
         yield "Indented: parameters that travel in one message, with their part of its bytes and so of its time."
-    yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C: weights. W: the loss."
+    yield "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C, A: weights. W: the loss."
     if crossing:
         yield "S, R: blobs that go to another stage, sent and received; s, r: their diffs, on the way back."
 

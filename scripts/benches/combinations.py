@@ -1,7 +1,7 @@
 """Every combination of exchange, balance, stages and shards, and inner layer: what works, and why the rest does not.
 
-LeNet trains on small images made here. What goes in step (ALLREDUCE, TREE, CGDP, RING) is compared with one process in
-double precision, as ``bpt check`` does it; what does not (SGWU, AGWU, ASGD) trains some passes to their end.
+LeNet trains on small images made here. What goes in step (ALLREDUCE, TREE, CGDP, RING), and LOCAL, is compared with one
+process in double precision, as ``bpt check`` does it; what does not (SGWU, AGWU, ASGD) trains some passes to their end.
 
     works     the ranks and one process agree up to a relative difference of 1e-5, or training came to its end
     refused   bpt says that the text asks for what cannot be; the first line of what it says
@@ -48,7 +48,7 @@ from scripts.benches.harness.nets import reading_net, solver_param, write_images
 from tests.doubles.thread_ranks import run_ranks
 
 HELP = "which combinations of exchange, balance, stages, shards and inner layer work, and why others do not"
-IN_STEP, OUTER = ("ALLREDUCE", "TREE", "CGDP", "RING"), ("SGWU", "AGWU", "ASGD")
+IN_STEP, OUTER = ("ALLREDUCE", "TREE", "CGDP", "RING", "LOCAL"), ("SGWU", "AGWU", "ASGD")
 LAYOUTS = {"plain": (1, 1), "stages": (2, 1), "shards": (1, 2), "stages x shards": (2, 2)}  # stages, shards
 INNERS = ("LIBRARY", "TASK_DAG")
 RESULTS = WORKS, REFUSED, FAILED = "works", "refused", "FAILED"
@@ -84,6 +84,7 @@ class Combination:
         parts += [f"num_stages: {stages} pipeline_param {{ micro_batches: 2 }}"] * (stages > 1)
         parts += [f"num_shards: {shards}"] * (shards > 1)
         parts += ["cgdp_param { chunk_size: 1 }"] * (self.exchange == "CGDP")
+        parts += ["local_param { steps: 2 }"] * (self.exchange == "LOCAL")
         parts += ["inner_param { engine: TASK_DAG num_threads: 2 }"] * (self.inner == "TASK_DAG")
         return f"parallel_param {{ {' '.join(parts)} }}"
 

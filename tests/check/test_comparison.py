@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.errors import LayerError
 from bpt.exchange import Bucket
+from bpt.exchange.local import Local
 from bpt.exchange.tree import Tree
 from bpt.net import Net
 from bpt.plan.resolve import read_plan
@@ -75,6 +77,26 @@ PARALLEL = {
     "ring": (3, "parallel_param { exchange: RING }"),
     "cgdp": (2, "parallel_param { exchange: CGDP }"),
     "stages": (2, "parallel_param { num_stages: 2 pipeline_param { micro_batches: 2 } }"),
+    "local": (3, "parallel_param { exchange: LOCAL local_param { steps: 3 } } clip_gradients: 0.05"),
+    "local, moments kept": (
+        2,
+        "parallel_param { exchange: LOCAL local_param { steps: 2 start_iter: 1 momentum: KEEP } }",
+    ),
+    "local, moments reset": (
+        3,
+        "parallel_param { exchange: LOCAL local_param { steps: 2 momentum: RESET } "
+        "balance_param { normalizer: UNIFORM } } average_param { decay: 0.5 }",
+    ),
+    "local, stages of shards": (
+        8,
+        "parallel_param { exchange: LOCAL local_param { steps: 3 } num_stages: 2 num_shards: 2 "
+        "pipeline_param { micro_batches: 2 } }",
+    ),
+    "local, masters": (
+        4,
+        "parallel_param { exchange: LOCAL local_param { steps: 3 } num_shards: 2 fc_param { scheme: MASTER_SLAVE } "
+        "batch_scope: REPLICA }",
+    ),
     "tasks": (2, "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"),
 }
 
@@ -85,6 +107,20 @@ def test_many_ranks_train_like_one(ranks: tuple[int, str], tmp_path: Path) -> No
     assert [line.name for line in found] == ALL
     assert all(line.gradient.size > 0 and line.weight.size > 0 for line in found)
     assert differing(found, 1e-12) == []  # anything in single precision on the way would be off by 1e-8
+
+
+@pytest.mark.parametrize("settings", ["", "start_iter: 2"])
+def test_replicas_of_hosts_that_update_by_themselves(settings: str, tmp_path: Path) -> None:
+    """Ranks of a host sum gradients; the hosts have 5 and 3 of 8 samples."""
+    path = small_solver(tmp_path).path
+    text = f"parallel_param {{ exchange: LOCAL local_param {{ steps: 3 sum_within_hosts: true {settings} }} }}"
+
+    def run(comm: Communicator) -> list[Compared]:
+        return compare(read_plan(path, [text]), CPU, comm, 4)[0]
+
+    found = run_ranks(5, run, hosts=["north", "south", "north", "south", "north"])[0]
+    assert [line.name for line in found] == ALL
+    assert differing(found, 1e-12) == []
 
 
 def test_batch_norm_over_ranks(tmp_path: Path) -> None:
@@ -224,7 +260,25 @@ def forget_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bpt.layers.base.Layer.of_whole_batch", lambda self, number: number)
 
 
+def forget_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Local, "average", lambda self: None)
+
+
+def average_by_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has three samples and the other has one."""
+    monkeypatch.setattr(Uniform, "shares", lambda self, total, ranks: tile([total] if ranks == 1 else [6, 2]))
+    average = Local._average
+
+    def plain(self: Local, **what: bool) -> None:
+        replicas, self.replicas = self.replicas, replace(self.replicas, part=lambda replicas: 0.5)
+        average(self, **what)
+        self.replicas = replicas
+
+    monkeypatch.setattr(Local, "_average", plain)
+
+
 CLIP = "clip_gradients: 0.05 "
+LOCAL = "parallel_param { exchange: LOCAL local_param { steps: 2 } }"
 PEERS = CLIP + "parallel_param { num_shards: 2 }"
 TREE = "parallel_param { exchange: TREE }"
 
@@ -242,6 +296,8 @@ TREE = "parallel_param { exchange: TREE }"
         (forget_norms_of_slices, PEERS, ALL),
         (count_twice, PEERS, ALL),
         (forget_the_batch, "", ALL),
+        (forget_averages, LOCAL, ALL),
+        (average_by_replicas, LOCAL, ALL),
     ],
 )
 @pytest.mark.parametrize("precision", [FLOAT64, FLOAT32])

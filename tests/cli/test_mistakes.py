@@ -326,7 +326,7 @@ MISTAKES = {
     ),
     "unknown exchange": Mistake.set(
         "parallel_param { exchange: GOSSIP }",
-        '1:28: "exchange" takes one of ALLREDUCE, TREE, CGDP, SGWU, AGWU, ASGD, RING, found: GOSSIP',
+        '1:28: "exchange" takes one of ALLREDUCE, TREE, CGDP, SGWU, AGWU, ASGD, RING, LOCAL, found: GOSSIP',
     ),
 }
 

@@ -64,6 +64,32 @@ def test_a_codec_sends_less(tmp_path: Path) -> None:
     assert tree.between == pytest.approx(1.5 * BYTES)
 
 
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ("steps: 4", 2 / 4),  # weights and momentum, every fourth iteration
+        ("steps: 4 momentum: KEEP", 1 / 4),
+        ("steps: 5 momentum: RESET sum_within_hosts: true", 1 / 5),
+    ],
+)
+def test_local_steps_by_iteration(tmp_path: Path, settings: str, part: float) -> None:
+    text = f"parallel_param {{ exchange: LOCAL local_param {{ {settings} }} }}"
+    made = forecast(*small(tmp_path, text), nodes(2, 2, bandwidth=BYTES))
+    assert made.exposed == pytest.approx(part)
+    assert made.between == pytest.approx(2 * part * BYTES)
+
+
+def test_hosts_that_sum_within_and_average_between(tmp_path: Path) -> None:
+    """Two hosts of two ranks, a second for all gradients on a host: 1 s there in each iteration, and a quarter of an
+    average in two levels (there and back on a host, once between)."""
+    text = "parallel_param { exchange: LOCAL local_param { steps: 4 momentum: KEEP sum_within_hosts: true } }"
+    cluster = replace(nodes(4, 4, ranks=2, bandwidth=BYTES), within=Within(0.0, BYTES))
+    made = forecast(*small(tmp_path, text), cluster)
+    assert made.exposed == pytest.approx(1 + (2 + 1) / 4)
+    assert made.between == pytest.approx(2 * BYTES / 4)
+    assert made.within == pytest.approx(2 * 2 * BYTES + 2 * 2 * BYTES / 4)
+
+
 def test_latency_and_what_all_must_know(tmp_path: Path) -> None:
     """Without gradients to speak of, it is the loss that all wait for: a message each way takes two latencies."""
     made = forecast(*small(tmp_path), nodes(2, 2, latency=0.25, bandwidth=1e9))

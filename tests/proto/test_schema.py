@@ -33,6 +33,7 @@ OWN_MESSAGES = {
     "TreeParameter",
     "FaultParameter",
     "CompressionParameter",
+    "LocalParameter",
     "ExchangeMemory",
     "AgwuParameter",
     "BalanceParameter",

@@ -11,8 +11,12 @@ import pytest
 from bpt.check.comparison import compare
 from bpt.device import CPU
 from bpt.errors import PrototxtError
+from bpt.exchange.allreduce import Allreduce
+from bpt.optim import loss_scale
 from bpt.plan.resolve import read_plan
 from bpt.plan.violations import violations
+from bpt.runtime.runtime import Runtime
+from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import NET, Saved, read_model, read_state, remove_snapshots, set_up, train
 
@@ -106,7 +110,7 @@ def test_check_compares_all_else(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (parallel("codec: BF16", "exchange: AGWU"), "under exchange: AGWU what travels is for a server"),
+        (parallel("codec: POWERSGD", "exchange: AGWU"), "under exchange: AGWU each worker submits by itself"),
         (parallel("codec: TOPK ratio: 1"), r"ratio is 1; it must be above 0 and below 1"),
         (parallel("codec: POWERSGD rank: 0"), "rank is 0; it must be at least 1"),
         (parallel("codec: POWERSGD warm_up: -1"), "warm_up is -1; it must be at least 0"),
@@ -117,7 +121,63 @@ def test_what_cannot_be_is_refused(text: str, reason: str) -> None:
     assert any(re.search(reason, violation.message) for violation in found), [each.message for each in found]
 
 
-def test_a_loss_scale_that_changes_is_refused() -> None:
+def trained_by(net: str, codec: str, others: str = "", *overrides: str) -> bytes:
+    """The weights that a run of this net leaves."""
+    remove_snapshots()
+    Path("net.prototxt").write_text(f"{NET} {net}")
+    train(2, parallel(codec, others), "max_iter: 5", "test_interval: 1000", *overrides)
+    return Path("small_iter_5.caffemodel").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("codec", "others"),
+    [(BF16, ""), ("codec: FP16 links: ALL", "exchange: TREE"), (TOPK, "exchange: RING"), (POWERSGD, "")],
+)
+def test_true_gradients_are_coded_whatever_the_loss_scale(codec: str, others: str) -> None:
+    """Which doubles after every second iteration: to the last bit it is the run without. (It was refused once.)"""
+    plain = trained_by("", codec, others)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss_scale, "GROWS_AFTER", 2)
+        assert trained_by("global_grad_scale_adaptive: true", codec, others) == plain
+    assert read_state(5).loss_scale == 2.0**18
+
+
+@pytest.mark.parametrize("codec", [BF16, "codec: FP16 links: ALL", TOPK, POWERSGD])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_overflow_leaves_residuals_alone(codec: str, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element of a gradient of iteration 3 is infinite before it is coded, on one rank: all leave the update out."""
+    start = Allreduce.start
+
+    def overflow(exchange: Allreduce, segment: int) -> None:
+        bucket = exchange.buckets[segment][0]
+        if bucket.comm.rank == rank and exchange.codec is seen.get(rank) and runtimes[rank].iteration == 3:
+            assert bucket.parameters[0].grad is not None
+            bucket.parameters[0].grad.view(-1)[0] = float("inf")
+        start(exchange, segment)
+
+    seen: dict[int, object] = {}
+    runtimes: dict[int, Runtime] = {}
+
+    def each(solver: Solver) -> None:
+        runtime = solver.runtime
+        runtimes[runtime.world.rank], seen[runtime.world.rank] = runtime, runtime.exchange.codec
+
+    monkeypatch.setattr(Allreduce, "start", overflow)
     Path("net.prototxt").write_text(f"{NET} global_grad_scale_adaptive: true")
-    with pytest.raises(PrototxtError, match=r"codec: BF16 keeps .* set global_grad_scale in the net"):
-        train(2, parallel(BF16))
+    train(2, parallel(codec), "snapshot: 1 max_iter: 5", "test_interval: 1000", each=each)
+    assert [read_state(iteration).loss_scale for iteration in (3, 4)] == [65536.0, 32768.0]
+    before, after, later = (
+        {(entry.rank, entry.name): list(entry.values.data) for entry in read_state(iteration).exchange_memory}
+        for iteration in (3, 4, 5)
+    )
+    assert before and after == before and later != before
+    assert all(np.isfinite(values).all() for values in later.values())
+    weights = [read_model(iteration)["fc/0"] for iteration in (3, 4, 5)]
+    assert np.array_equal(weights[0], weights[1]) and not np.array_equal(weights[1], weights[2])
+
+
+def test_scales_of_several_batches_at_once_are_refused() -> None:
+    Path("net.prototxt").write_text(f"{NET} global_grad_scale_adaptive: true")
+    delayed = "num_stages: 2 pipeline_param { schedule: DELAYED }"
+    with pytest.raises(PrototxtError, match=r"codec: BF16 codes true gradients, .* set global_grad_scale in the net"):
+        train(4, parallel(BF16, delayed), "clip_gradients: -1 iter_size: 1")

@@ -28,7 +28,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def test_all_combinations_have_four_to_nine_ranks_and_two_replicas_or_workers() -> None:
-    assert len(set(ALL)) == 7 * 4 * 4 * 2 == 224
+    assert len(set(ALL)) == 8 * 4 * 4 * 2 == 256
     ranks = {(each.exchange in combinations.OUTER, each.layout): each.ranks for each in ALL}
     assert ranks == {
         (False, "plain"): 4, (False, "stages"): 4, (False, "shards"): 4, (False, "stages x shards"): 8,

@@ -60,9 +60,11 @@ def test_many_ranks_train_as_one_process(settings: str) -> None:
         'type: "AdamW" lr_policy: "onecycle" momentum_policy: "onecycle" max_momentum: 0.95',
         'lr_policy: "plateau" plateau_winsize: 2 plateau_winsize: 1 plateau_winsize: 1 gamma: 0.9 base_lr: 1 '
         'snapshot_best: "accuracy" early_stopping_param { patience: 9 }',
+        'lr_policy: "multifixed" stagelr: 0.05 stageiter: 6 stagelr: 0.01 stageiter: 9 rampup_interval: 7 '
+        'rampup_lr: 0.001 momentum_policy: "opt" weight_decay_policy: "poly" max_weight_decay: 0.01',
         f'local_lr_auto: true local_gw_ratio: 0.1 warmup_iter: 7 lr_policy: "poly" power: 2 min_lr: 0.01 {AVERAGE}',
     ],
-    ids=["LARC", "LAMB", "AdamW", "plateau", "LARS"],
+    ids=["LARC", "LAMB", "AdamW", "plateau", "multifixed", "LARS"],
 )
 @pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
 def test_a_resumed_run_goes_on_bit_for_bit(settings: str, form: str) -> None:

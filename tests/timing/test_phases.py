@@ -91,7 +91,7 @@ def test_traffic_by_instruction() -> None:
         "X2           ip/0 … ip/1  Allreduce      1    4.000  1.000   2.0",
         "W            all          Allreduce      1    0.064  2.000   0.0",
         "kB sent: by all ranks together. ms: in the call on a rank, waiting for others included.",
-        "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C: weights. W: the loss.",
+        "F, B: activations of model-parallel layers, sums over the batch. X: gradients. C, A: weights. W: the loss.",
     ]
 
 

@@ -23,16 +23,40 @@ class Codec(ABC):
     This is error feedback (Stich et al. 2018; Karimireddy et al. 2019): over all iterations the sums that came out, and
     what ranks still keep, add up to what went in. What is kept goes by parameter, so messages may be cut anew.
 
+    Where losses are multiplied by a scale that changes, ``begin`` tells it: what is coded and kept are true gradients,
+    whatever the scale. One that is not finite makes sums that are not, on all ranks; the update is left out then, and
+    ``undo`` takes back what the codes of that iteration have told.
+
     Made of the settings in ``compression_param``.
     """
 
-    @abstractmethod
+    _scale = 1.0
+    _before: Mapping[str, Tensor] | None = None
+
+    def begin(self, scale: float) -> None:
+        """An iteration begins, whose gradients come multiplied by ``scale``, a power of two."""
+        self._scale, self._before = scale, self.state()
+
+    def undo(self) -> None:
+        """The update of the iteration that has begun last is left out: go on as if nothing had been told of it."""
+        assert self._before is not None
+        self.load(self._before)
+
     def sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
         """Leave in ``gradients`` their sums over ``comm``, on the ranks where ``transport`` leaves them; a collective.
 
         Args:
             gradients: by parameter, in one order on all ranks; contiguous, on the host, written in place.
         """
+        if self._scale != 1:
+            torch._foreach_mul_(list(gradients.values()), 1 / self._scale)
+        self._sum(gradients, comm, transport)
+        if self._scale != 1:
+            torch._foreach_mul_(list(gradients.values()), self._scale)
+
+    @abstractmethod
+    def _sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
+        """See ``sum``; of true gradients."""
 
     @abstractmethod
     def state(self) -> Mapping[str, Tensor]:

@@ -20,14 +20,12 @@ _READ = {"ratio": _Codec.TOPK, "rank": _Codec.POWERSGD, "warm_up": _Codec.POWERS
 def violations(plan: RunPlan) -> Iterator[Violation]:
     """Why gradients cannot travel as ``plan`` says."""
     param = plan.parallel_param.compression_param
-    if plan.is_outer and param.name:
-        exchange = pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange)
+    if plan.is_outer and param.codec == _Codec.POWERSGD:
         yield Violation(
             (PARALLEL, PARAM, "codec"),
-            f"codec: {param.name} is for gradients that all ranks sum in each iteration, but under "
-            f"exchange: {{exchange}} what travels is for a server that each worker asks in its own time",
-            "leave it out, or train in step (ALLREDUCE, TREE, RING or CGDP)",
-            exchange=exchange,
+            "codec: POWERSGD is made of sums over ranks, and under exchange: {exchange} each worker submits by itself",
+            "use codec: TOPK, BF16 or FP16",
+            exchange=pb.ParallelParameter.Exchange.Name(plan.parallel_param.exchange),
         )
     yield from beyond(param, "ratio", PARALLEL, PARAM, above=0, below=1)
     yield from beyond(param, "rank", PARALLEL, PARAM, least=1)

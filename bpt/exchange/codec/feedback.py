@@ -20,7 +20,7 @@ class Feedback(Codec):
         self._code = code
         self._residuals: dict[str, Tensor] = {}
 
-    def sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
+    def _sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
         tensors = list(gradients.values())
         values = joined(tensors)
         lost = joined(self._residual(name, gradient) for name, gradient in gradients.items())

@@ -44,7 +44,7 @@ class PowerSgd(Codec):
         self._factors: dict[str, Tensor] = {}
         self._seen: dict[str, int] = {}  # iterations, up to warm_up
 
-    def sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
+    def _sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
         matrices = {name: self._matrix(name, each) for name, each in gradients.items() if self._begins(name, each)}
         whole = [gradient for name, gradient in gradients.items() if name not in matrices]
         bases = self._bases(matrices, comm, transport) if matrices else {}

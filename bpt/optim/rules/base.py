@@ -203,6 +203,13 @@ class UpdateRule:
                 step = replace(step, rate=rate)
             self._apply([index], step)
 
+    def remembered_of(self, value: nn.Parameter) -> tuple[list[Tensor], list[Tensor]]:
+        """Of a parameter its moments, and its average over iterations, if there is one."""
+        index = next(index for index, each in enumerate(self.parameters) if each.value is value)
+        own = self.history[index :: len(self.parameters)]
+        count = self.remembered - self.spec.averages
+        return own[:count], own[count:]
+
     def _kept(self, index: int, moment: int) -> Tensor:
         """One of the tensors that are remembered of a parameter."""
         return self.history[moment * len(self.parameters) + index]

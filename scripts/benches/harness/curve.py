@@ -88,8 +88,8 @@ def work(order: dict[str, Any], world: Communicator) -> list[Point]:
             solver.step(order["every"])
             world.Barrier()
             seconds += time.perf_counter() - start
-        solver.runtime.before_test()
-        scores = solver.test(0)
+        with solver.runtime.testing():
+            scores = solver.test(0)
         assert scores is not None
         accuracy = scores.outputs.get("accuracy", torch.zeros(()))  # slaves have no outputs
         points.append((iteration, seconds, float(accuracy)))
@@ -99,8 +99,8 @@ def work(order: dict[str, Any], world: Communicator) -> list[Point]:
 
 def accuracy_of(solver: Solver, world: Communicator, output: str) -> float:
     """Of the first test net. A collective call."""
-    solver.runtime.parallel.before_test(solver.net, solver.runtime.exchange)
-    scores = solver.test(0)
+    with solver.runtime.testing():
+        scores = solver.test(0)
     own = float(scores.outputs[output].mean()) if scores and output in scores.outputs else None
     found = [accuracy for accuracy in world.allgather(own) if accuracy is not None]
     assert found, f"the test net has no output {output}"

@@ -37,7 +37,7 @@ def test_the_exchange(exchange: str, kind: type[OuterSchedule]) -> None:
 
 
 def test_what_is_not_of_the_outer_layer() -> None:
-    others = set(map(pb.ParallelParameter.Exchange.Value, ("ALLREDUCE", "TREE", "CGDP", "RING")))
+    others = set(map(pb.ParallelParameter.Exchange.Value, ("ALLREDUCE", "TREE", "CGDP", "RING", "LOCAL")))
     assert set(OUTER) | others == set(pb.ParallelParameter.Exchange.values())
     assert not set(OUTER) & others
 

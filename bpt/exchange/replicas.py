@@ -1,0 +1,40 @@
+"""What an exchange of weights must know beside parameters: which replicas there are, and how far the run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """The replicas of a net.
+
+    Attributes:
+        count: how many there are.
+        own: the number of this rank's.
+        part: of the batch, that some of them train together; it changes where shares do.
+    """
+
+    count: int
+    own: int
+    part: Callable[[Sequence[int]], float]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The run whose weights are exchanged.
+
+    Attributes:
+        iterations: that are done.
+        remembered: what the update rule remembers of a parameter: its moments, and the average over iterations, if
+            there is one.
+    """
+
+    iterations: Callable[[], int]
+    remembered: Callable[[nn.Parameter], tuple[Sequence[Tensor], Sequence[Tensor]]]
+
+
+ALONE = Replicas(1, 0, lambda replicas: 1.0)

@@ -1,0 +1,1 @@
+"""What codecs save on slow links, and what they cost in accuracy."""

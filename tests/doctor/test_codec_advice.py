@@ -1,0 +1,60 @@
+"""When doctor says that a codec pays: at 100 Mbit/s and 1 Gbit/s, and not at 10 Gbit/s."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpt.doctor.codec_advice import codec_advice
+from bpt.doctor.findings import Finding, Kind
+from bpt.plan.spec import CompressionSpec
+from bpt.proto import bpt_pb2 as pb
+from bpt.speeds.links import Link
+
+ALEXNET = 61_000_000 * 4  # bytes
+BF16 = CompressionSpec(codec=pb.CompressionParameter.BF16)
+
+
+def said(bits: float, compression: CompressionSpec, nbytes: int = ALEXNET, hosts: str = "aab") -> list[Finding]:
+    """Of two hosts with a link of so many bits a second; on a host messages are quick."""
+    links = [Link(0, 1, 1e-6, 5e9), Link(0, 2, 40e-6, bits / 8), Link(1, 2, 40e-6, bits / 8)]
+    return list(codec_advice(compression, nbytes, hosts, links))
+
+
+@pytest.mark.parametrize(
+    ("bits", "compression", "kind", "text", "remedy"),
+    [
+        (
+            100e6,
+            CompressionSpec(),
+            Kind.NOTE,
+            "at 12.5 MB/s between hosts gradients take about 20 s",
+            "TOPK or POWERSGD",
+        ),
+        (
+            1e9,
+            CompressionSpec(),
+            Kind.NOTE,
+            "at 125 MB/s between hosts gradients take about 2 s",
+            "codec: BF16 } halves",
+        ),
+        (
+            10e9,
+            CompressionSpec(),
+            Kind.OK,
+            "at 1.25e+03 MB/s between hosts gradients travel in 2e+02 ms: codec: NONE",
+            "",
+        ),
+        (1e9, BF16, Kind.OK, "codec: BF16 for 125 MB/s between hosts", ""),
+        (10e9, BF16, Kind.NOTE, "codec: BF16 takes longer than it saves", "codec: NONE"),
+    ],
+)
+def test_by_link(bits: float, compression: CompressionSpec, kind: Kind, text: str, remedy: str) -> None:
+    (finding,) = said(bits, compression)
+    assert finding.kind is kind and text in finding.text and remedy in finding.remedy
+
+
+def test_small_gradients_and_one_host() -> None:
+    """40 kB at 100 Mbit/s take 3 ms, which is mostly latency. On one host there is nothing to say."""
+    (finding,) = said(100e6, CompressionSpec(), 40_000)
+    assert finding.kind is Kind.OK
+    assert said(100e6, BF16, hosts="aaa") == []
