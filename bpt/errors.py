@@ -59,7 +59,7 @@ class PrototxtError(UserError):
 
     def __init__(self, message: str, origin: Origin | None = None) -> None:
         self.origin = origin
-        super().__init__(f"{origin}: {message}" if origin else message)
+        super().__init__(origin.blame(message) if origin else message)
 
 
 class LayerError(PrototxtError):

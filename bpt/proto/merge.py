@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from google.protobuf.message import Message
 
 from bpt.errors import excerpt
-from bpt.origin import FieldPath, Origin
+from bpt.origin import FLAG, FieldPath, Origin
 from bpt.proto.fields import fields_of, is_message, is_repeated
 from bpt.proto.parse import check_complete, parse_text
 
@@ -19,8 +19,8 @@ def apply_set(message: Message, snippets: Sequence[str], origins: dict[FieldPath
     replaces the whole list: who sets ``test_iter: 10`` wants one test of 10 batches, not one more.
     ``test_iter: []`` empties it.
 
-    Raises PrototxtError, whose place reads ``--set 'TEXT':1:3``, if a snippet is wrong or if a required field
-    is missing once all are applied. If a snippet is wrong, ``message`` is unchanged.
+    Raises PrototxtError, which shows ``--set 'TEXT'`` with a mark under the place, if a snippet is wrong or if a
+    required field is missing once all are applied. If a snippet is wrong, ``message`` is unchanged.
     """
     places = {} if origins is None else origins
     patches = [parse_text(snippet, type(message), _name(snippet), partial=True) for snippet in snippets]
@@ -31,7 +31,7 @@ def apply_set(message: Message, snippets: Sequence[str], origins: dict[FieldPath
 
 
 def _name(snippet: str) -> str:
-    return f"--set '{excerpt(snippet)}'"
+    return f"{FLAG}{excerpt(snippet)}'"
 
 
 def _lay_over(

@@ -85,10 +85,13 @@ class Mistake:
     message: str
     status: int = 2
     flags: tuple[str, ...] = ()
+    column: int = 0
 
     @staticmethod
     def set(text: str, message: str) -> Mistake:
-        return Mistake(nothing, f"--set '{text}':{message}", flags=(f"--set={text}",))
+        """``message`` begins with the line and the column in ``text``, which are marked below it."""
+        _, column, said = message.split(":", 2)
+        return Mistake(nothing, said.strip(), flags=(f"--set={text}",), column=int(column))
 
     @staticmethod
     def give(flag: str, message: str) -> Mistake:
@@ -218,9 +221,9 @@ MISTAKES = {
     "no file": Mistake.give("--weights=,", '--weights "," names no file'),
     "snapshot folder that is a file": Mistake(
         lambda: Path("file").touch(),
-        '--set \'snapshot: 1 snapshot_prefix: "file/x"\':1:13: cannot write to snapshot_prefix "file/x": '
-        '"file" is not a folder',
+        'cannot write to snapshot_prefix "file/x": "file" is not a folder',
         flags=('--set=snapshot: 1 snapshot_prefix: "file/x"',),
+        column=13,
     ),
     # The wrong file
     "binary file as solver": Mistake.give(
@@ -341,6 +344,9 @@ def test_a_mistake_is_answered_in_one_line(name: str, bpt: Bpt, monkeypatch: pyt
     outcome = bpt(*TRAIN, *mistake.flags)
     assert outcome.error == mistake.message
     assert outcome.status == mistake.status
+    if mistake.column:
+        text = mistake.flags[0].removeprefix("--set=")
+        assert outcome.err.endswith(f"\n  --set '{text}'\n{' ' * (8 + mistake.column)}^\n")
     assert outcome.out == ""
 
 

@@ -83,7 +83,7 @@ def test_without_the_data(bpt: Bpt) -> None:
         ([*SIMULATE[1:], "--strategies=all", "--csv=no/a.csv"], '--csv no/a.csv: there is no folder "no"'),
         ([*SIMULATE[1:], "--strategies=all", "--nodes=no/a.csv"], '--nodes no/a.csv: there is no folder "no"'),
         ([*SIMULATE[1:], "--strategies=all", "--csv=."], "--csv .: is a folder, not a file"),
-        ([*SIMULATE[1:], "--strategies=all", "--set=max_iter: 0"], "--set 'max_iter: 0':1:1: max_iter is 0: nothing"),
+        ([*SIMULATE[1:], "--strategies=all", "--set=max_iter: 0"], "max_iter is 0: nothing is trained"),
         ([*SIMULATE[1:], "--strategies=all", "--samples=9", "--shape=3x224"], '--shape 3x224: layer "digits" reads im'),
     ],
 )

@@ -13,6 +13,7 @@ from bpt.predict.measured_costs import by_layer, measured_costs
 from bpt.proto.sources import SolverSource
 from tests.predict.costs import COSTS
 from tests.solver.small_solver import small_solver
+from tests.typed import at
 
 NAMED = 'parallel_param { pipeline_param { costs: "c.json" } }'
 
@@ -52,7 +53,7 @@ def test_nothing_takes_time() -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     source = named(tmp_path)
-    with pytest.raises(PrototxtError, match=r":1:35: pipeline_param: costs: c\.json: no such file \(looked for /"):
+    with pytest.raises(PrototxtError, match=r"^pipeline_param: costs: c\.json: no such file \(looked for /" + at(35)):
         measured_costs(source, source.train.graph())
 
 

@@ -75,11 +75,18 @@ def test_default_values_can_be_set() -> None:
 @pytest.mark.parametrize(
     ("snippet", "message"),
     [
-        ("max_itr: 3", """--set 'max_itr: 3':1:1: SolverParameter has no field "max_itr"; did you mean "max_iter"?"""),
-        ("base_lr=3", """--set 'base_lr=3':1:8: expected ":" after "base_lr", found: =; write base_lr: 3"""),
-        ("base_lr: 1 base_lr: 2", """--set 'base_lr: 1 base_lr: 2':1:12: "base_lr" is given twice; first in line 1"""),
+        ("max_itr: 3", """SolverParameter has no field "max_itr"; did you mean "max_iter"?
+  --set 'max_itr: 3'
+         ^"""),
+        ("base_lr=3", """expected ":" after "base_lr", found: =; write base_lr: 3
+  --set 'base_lr=3'
+                ^"""),
+        ("base_lr: 1 base_lr: 2", """"base_lr" is given twice; first in line 1
+  --set 'base_lr: 1 base_lr: 2'
+                    ^"""),
+        ("max_iter: 1\nbase_lr: x", """"base_lr" takes a number, found: x; at --set 'max_iter: 1\nbase_lr: x':2:10"""),
     ],
-)
+)  # fmt: skip
 def test_mistakes_name_the_snippet(snippet: str, message: str) -> None:
     param = pb.SolverParameter()
     with pytest.raises(PrototxtError) as caught:

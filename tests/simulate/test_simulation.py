@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from bpt.errors import PrototxtError, UsageError, WriteError
 from bpt.simulate.simulation import THE_FOUR, Simulated, Strategy, simulate_solver, strategies_of
 from bpt.simulate.simulation_report import draw, lines, node_rows, strategy_rows, write_csv
 from tests.solver.small_solver import small_solver
+from tests.typed import at
 
 CLUSTER = """
 node { name: "fast" count: 2 samples_per_second: 40 }
@@ -89,29 +91,30 @@ def test_an_unknown_strategy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "place", "message"),
+    ("overrides", "column", "message"),
     [
-        ("", "solver.prototxt:1:1", "exchange: ALLREDUCE (the default) cannot be simulated, only SGWU, AGWU and ASGD"),
-        ("parallel_param { exchange: CGDP }", ":1:18", "exchange: CGDP cannot be simulated"),
-        ("parallel_param { exchange: AGWU balance: STATIC }", ":1:33", "balance: STATIC divides the batches"),
+        ("", 0, "exchange: ALLREDUCE (the default) cannot be simulated, only SGWU, AGWU and ASGD"),
+        ("parallel_param { exchange: CGDP }", 18, "exchange: CGDP cannot be simulated"),
+        ("parallel_param { exchange: AGWU balance: STATIC }", 33, "balance: STATIC divides the batches"),
         (
-            "parallel_param { exchange: AGWU balance: IDPA balance_param { num_batches: 9 } }", ":1:63",
+            "parallel_param { exchange: AGWU balance: IDPA balance_param { num_batches: 9 } }", 63,
             "balance_param: num_batches is 9, but the data are trained only 5 times",
         ),
         (
-            "parallel_param { exchange: AGWU agwu_param { max_staleness: 1 } }", ":1:46",
+            "parallel_param { exchange: AGWU agwu_param { max_staleness: 1 } }", 46,
             "agwu_param: max_staleness is 1, but of 3 workers",
         ),
     ],
 )  # fmt: skip
-def test_what_is_refused(overrides: str, place: str, message: str, tmp_path: Path) -> None:
+def test_what_is_refused(overrides: str, column: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
         run(tmp_path, overrides)
-    assert f"{place}: parallel_param: {message}" in str(caught.value)
+    where, what = ("", at(column)) if column else (r"solver\.prototxt:1:1: ", "")
+    assert re.search(f"{where}parallel_param: {re.escape(message)}{what}", str(caught.value))
 
 
 def test_the_rest_of_the_solver_is_checked_too(tmp_path: Path) -> None:
-    with pytest.raises(PrototxtError, match=r":1:1: iter_size is 0; it must be at least 1"):
+    with pytest.raises(PrototxtError, match="^iter_size is 0; it must be at least 1" + at(1)):
         run(tmp_path, "iter_size: 0", strategies=THE_FOUR)
 
 
