@@ -40,12 +40,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    from bpt.cli.main import COMMANDS, make_parser
-
-    parser = make_parser()
-    known = {name: _words(parser.command(name)) for name in COMMANDS}
-    helps = {name: module.HELP for name, module in COMMANDS.items()}
-    print(script(arguments.shell, known, helps), end="")
+    whole: Parser = arguments.whole
+    known = {name: _words(parser) for name, parser in whole.commands().items()}
+    print(script(arguments.shell, known, whole.helps()), end="")
 
 
 def script(shell: str, known: Mapping[str, Sequence[str]], helps: Mapping[str, str]) -> str:

@@ -24,9 +24,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, job: Job) -> None:
-    from bpt.cli.main import make_parser
-
-    parser: Parser = make_parser()
+    parser: Parser = arguments.whole
     for word in arguments.about:
         parser = parser.command(word)
     parser.print_help()

@@ -121,6 +121,7 @@ def make_parser() -> Parser:
         module.add_arguments(command)
         if name in BUILD_NETS:
             add_no_python_layers(command)
+    parser.set_defaults(whole=parser)  # for commands that tell of others
     return parser
 
 

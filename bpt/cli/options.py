@@ -104,6 +104,13 @@ class Parser(argparse.ArgumentParser):
                 return dict(action.choices)
         return {}
 
+    def helps(self) -> dict[str, str]:
+        """Name of a command → what it does."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return {choice.dest: choice.help or "" for choice in action._choices_actions}
+        return {}
+
     def command(self, name: str) -> Parser:
         """The parser of a command.
 

@@ -18,9 +18,11 @@ from bpt.origin import FieldPath, Origin, locate
 from bpt.plan.nets import NetFields, NetPlan, test_plans, train_plan
 from bpt.precision import Precision, precision_of_net
 from bpt.proto import bpt_pb2 as pb
-from bpt.schedule.outer.outer_rules import OUTER
 
 _Parallel, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
+
+OUTER = (_Parallel.SGWU, _Parallel.AGWU, _Parallel.ASGD)
+"""The values of ``exchange`` that belong to the outer layer."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from bpt.data.datum import encode_datum
 from bpt.data.lmdb_file import LmdbWriter
 from scripts.benches.harness import curve as curve_file
 from scripts.benches.mpifc import bench, figures
-from scripts.benches.mpifc.bench import Timed, curve_rows, differing, layer_rows, layer_table
+from scripts.benches.mpifc.bench import curve_rows
+from scripts.benches.mpifc.layer_times import Timed, differing, layer_rows, layer_table
 from scripts.benches.mpifc.ranks import work
 from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of
 from scripts.make_synthetic import images

@@ -17,7 +17,8 @@ from scripts.benches.harness.tables import Tables
 from scripts.benches.hybrid import bench, rival_figures, rivals
 from scripts.benches.hybrid.plain_ranks import Volumes, classifier
 from scripts.benches.hybrid.rival_points import segments
-from scripts.benches.hybrid.rivals import CURVES, HEAD, Rival, Trained, curves, rivals_of, rows, step_of, table
+from scripts.benches.hybrid.rival_results import CURVES, HEAD, Trained, curves, rows, step_of, table
+from scripts.benches.hybrid.rival_ways import NAMES, Rival, rivals_of
 from scripts.make_brains import main as make_brains
 from tests.net_cases import graph_in, read_net, with_inputs
 
@@ -91,7 +92,7 @@ def test_who_runs() -> None:
     assert rivals_of(["DP", "ONE"], [1, 2, 4]) == [Rival("ONE", 1), Rival("DP", 2), Rival("DP", 4)]
     assert "no 4 equal parts" in Rival("DDP", 4).why_not
     assert "3 ranks are no pipelines of 2" in Rival("HYBRID", 3).why_not
-    assert not any(Rival(name, 2).why_not for name in rivals.NAMES[1:])
+    assert not any(Rival(name, 2).why_not for name in NAMES[1:])
 
 
 def test_times() -> None:

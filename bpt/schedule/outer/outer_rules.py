@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
 
 _Parallel = pb.ParallelParameter
-OUTER = (_Parallel.SGWU, _Parallel.AGWU, _Parallel.ASGD)
-"""The values of ``exchange`` that belong to the outer layer."""
 
 PARAM = "agwu_param"
 _READERS = {

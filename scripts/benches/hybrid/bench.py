@@ -40,6 +40,7 @@ from scripts.benches.harness.testbed import add_hosts, end_by_signals, on_testbe
 from scripts.benches.hybrid import memory, rivals
 from scripts.benches.hybrid.nets import DEFAULT, IMAGES, solver_text
 from scripts.benches.hybrid.results import Comparison, Seen, Side, results, table, verdict
+from scripts.benches.hybrid.rival_ways import NAMES
 
 HELP = "pipelines on unlike hosts of scripts/testbed: bpt plan against an even split (Linux, root); --rivals: Fig. 6"
 HOSTS, BANDWIDTH = "a:1.0,b:0.4", "1gbit"
@@ -68,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="the same, small: two ranks, a few iterations, two minutes"
     )
     parser.add_argument(
-        "--ways", type=some_of(rivals.NAMES, "way"), default=",".join(rivals.NAMES), help="of --rivals (default: all)"
+        "--ways",
+        type=some_of(NAMES, "way"),
+        default=",".join(NAMES),
+        help="of --rivals (default: all)",
     )
     parser.add_argument("--ranks", type=ranks, default="2,4", help="of --rivals (default %(default)s)")
     parser.add_argument("--train", type=number, default=162, help="iterations of --rivals (default %(default)s)")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scripts.benches.harness.panels import new_panels, save_panels
-
-if TYPE_CHECKING:
-    from scripts.benches.hybrid.rivals import Trained
+from scripts.benches.hybrid.rival_results import Trained
 
 # Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
 COLOURS = {

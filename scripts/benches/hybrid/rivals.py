@@ -22,13 +22,10 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from bpt.report.log import columns
 from scripts.benches.harness.launch import ROOT, JobError, run_worker
 from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import Tables
@@ -36,117 +33,11 @@ from scripts.benches.harness.testbed import call
 from scripts.benches.harness.turns import in_turn
 from scripts.benches.hybrid import rival_figures
 from scripts.benches.hybrid.rival_points import RivalPoint
+from scripts.benches.hybrid.rival_results import CURVES, HEAD, Trained, curves, rows, step_of, table
+from scripts.benches.hybrid.rival_ways import STAGES, Rival, rivals_of
 
 SOLVER = "prototxt/resattnet18_3d/solver_small_hybrid.prototxt"
-NAMES = ("ONE", "DP", "DDP", "DDG", "FDG", "HYBRID")
-STAGES = 2  # of HYBRID
-BATCH = 6  # of the solver; DDP's ranks have equal parts of it
 QUIET = f"test_interval: {2**31 - 1} test_initialization: false snapshot: 0 snapshot_after_train: false display: 0"
-
-
-@dataclass(frozen=True)
-class Rival:
-    """A way to train on so many ranks."""
-
-    name: str
-    ranks: int
-
-    @property
-    def module(self) -> str:
-        """Whose ranks train."""
-        return "hybrid.plain_ranks" if self.name == "DDP" else "hybrid.rival_ranks"
-
-    @property
-    def fields(self) -> str:
-        """What is laid over the solver's text."""
-        stages = {"DDG": self.ranks, "FDG": self.ranks, "HYBRID": STAGES}.get(self.name, 1)
-        exchange = "TREE" if self.name == "DP" else "RING"
-        allocator = "" if self.name == "HYBRID" else "pipeline_param { allocator: BLOCK partition_by: LAYERS }"
-        return f"parallel_param {{ num_stages: {stages} exchange: {exchange} {allocator if stages > 1 else ''} }}"
-
-    @property
-    def why_not(self) -> str:
-        """What keeps it from running on so many ranks; nothing: it can."""
-        if self.name == "DDP" and BATCH % self.ranks:
-            return f"a batch of {BATCH} has no {self.ranks} equal parts"
-        if self.name == "HYBRID" and self.ranks % STAGES:
-            return f"{self.ranks} ranks are no pipelines of {STAGES}"
-        return ""
-
-
-def rivals_of(names: Sequence[str], ranks: Sequence[int]) -> list[Rival]:
-    """ONE, to which all are compared, and the others on each number of ranks above 1."""
-    return [Rival("ONE", 1)] + [Rival(name, m) for m in ranks for name in names if name != "ONE" and m > 1]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What became of a rival.
-
-    Attributes:
-        points: of the first round.
-        steps: seconds of an iteration, one a round.
-    """
-
-    rival: Rival
-    points: Sequence[RivalPoint]
-    steps: Sequence[float]
-
-    @property
-    def step(self) -> float:
-        """Seconds of an iteration: the median over the rounds."""
-        return median(self.steps)
-
-    @property
-    def seconds(self) -> float:
-        """Of all iterations: TT of the paper's Table 3, tests left out."""
-        return self.step * self.points[-1][0]
-
-
-def step_of(points: Sequence[RivalPoint]) -> float:
-    """Seconds of an iteration, without those before the first test, in which caches and pipelines fill."""
-    first, last = points[0], points[-1]
-    if len(points) == 1:
-        return last[1] / last[0]
-    return (last[1] - first[1]) / (last[0] - first[0])
-
-
-HEAD = ("way", "ranks", "iterations", "step_seconds", "speedup", "training_seconds", "loss", "accuracy")
-CURVES = ("way", "ranks", "iteration", "seconds", "loss", "accuracy")
-
-
-def rows(found: Sequence[Trained]) -> Iterator[tuple[object, ...]]:
-    """In the columns of HEAD."""
-    one = found[0]
-    for trained in found:
-        iteration, _, loss, accuracy = trained.points[-1]
-        yield (
-            trained.rival.name, trained.rival.ranks, iteration, trained.step, one.step / trained.step,
-            trained.seconds, loss, accuracy,
-        )  # fmt: skip
-
-
-def curves(found: Sequence[Trained]) -> Iterator[tuple[object, ...]]:
-    """In the columns of CURVES."""
-    for trained in found:
-        for point in trained.points:
-            yield trained.rival.name, trained.rival.ranks, *point
-
-
-def table(found: Sequence[Trained]) -> Iterator[str]:
-    """The rows in short."""
-    lines = [["way", "ranks", "step ms", "speed-up", "training s", "loss", "accuracy"]]
-    for name, ranks, _, step, speedup, seconds, loss, accuracy in rows(found):
-        lines.append(
-            [str(name), str(ranks), f"{_float(step) * 1e3:.1f}", f"{_float(speedup):.2f}", f"{_float(seconds):.1f}",
-             f"{_float(loss):.4f}", f"{_float(accuracy):.1%}"]
-        )  # fmt: skip
-    yield from columns(lines, left=1)
-
-
-def _float(value: object) -> float:
-    assert isinstance(value, (int, float))
-    return float(value)
 
 
 def train(rival: Rival, order: Mapping[str, Any], folder: Path) -> list[RivalPoint]:

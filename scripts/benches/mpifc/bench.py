@@ -15,15 +15,13 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from bpt.report.log import columns
 from scripts.benches.harness.arguments import add_output, at_least, explain, some_of
 from scripts.benches.harness.curve import Point, train, write_solver
 from scripts.benches.harness.launch import ROOT, JobError, run_worker
@@ -31,6 +29,7 @@ from scripts.benches.harness.panels import check_matplotlib
 from scripts.benches.harness.tables import Tables
 from scripts.benches.harness.testbed import call, end_by_signals, on_testbed, run_on_hosts
 from scripts.benches.mpifc import figures
+from scripts.benches.mpifc.layer_times import LAYERS, Timed, differing, layer_rows, layer_table
 from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way, ways_of
 
 HELP = "MPI-FC's experiments: split layers against K and size, elements against Table 1, batches of 1, accuracy by time"
@@ -68,30 +67,6 @@ def made_quick(arguments: argparse.Namespace) -> None:
     arguments.batch = min(arguments.batch, 16)
 
 
-@dataclass(frozen=True)
-class Timed:
-    """A way and a size of the layer; times in seconds, medians of its iterations.
-
-    Attributes:
-        laps: seconds of each phase of each iteration.
-        elements: sent by all ranks in an iteration, forward and backward.
-    """
-
-    way: Way
-    outputs: int
-    laps: Sequence[Mapping[str, float]]
-    elements: tuple[float, float]
-
-    def phase(self, name: str) -> float:
-        """Of an iteration."""
-        return median(lap[name] for lap in self.laps)
-
-    @property
-    def seconds(self) -> float:
-        """Forward and backward."""
-        return median(lap["forward"] + lap["backward"] for lap in self.laps)
-
-
 def time_layers(arguments: argparse.Namespace, run: Job, note: Callable[[str], None]) -> list[Timed]:
     """All ways with all sizes; a job for each number of ranks."""
     ways = ways_of(arguments.slaves, arguments.batch)
@@ -107,51 +82,6 @@ def time_layers(arguments: argparse.Namespace, run: Job, note: Callable[[str], N
             found.append(Timed(Way(**case["way"]), case["outputs"], case["laps"], (forward, backward)))
     place = {way: number for number, way in enumerate(ways)}
     return sorted(found, key=lambda timed: (timed.outputs, place[timed.way]))
-
-
-LAYERS = (
-    "hosts", "scheme", "K", "batch", "passes", "n_b", "n_t", "forward", "backward", "update", "total", "speedup",
-    "elements_forward", "elements_backward", "elements_table1", "multiply_adds_of_a_rank",
-)  # fmt: skip
-
-
-def layer_rows(hosts: str, inputs: int, layers: Sequence[Timed]) -> Iterator[tuple[object, ...]]:
-    """A row for each way and size, in the columns of LAYERS; seconds of an iteration."""
-    whole = {(t.outputs, t.way.batch): t.seconds for t in layers if t.way.scheme == WHOLE}
-    for timed in layers:
-        way = timed.way
-        yield (
-            hosts, way.scheme, way.slaves, way.batch, way.passes, inputs, timed.outputs,
-            *(timed.phase(name) for name in ("forward", "backward", "update", "total")),
-            whole[timed.outputs, way.batch] / timed.seconds,
-            *timed.elements, way.elements(inputs, timed.outputs),
-            way.batch * way.passes * inputs * timed.outputs / way.slaves,
-        )  # fmt: skip
-
-
-def layer_table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The rows in short."""
-    lines = [
-        ["n_t", "way", "K", "batch", "forward ms", "backward ms", "x whole", "sent forward", "backward", "Table 1"]
-    ]
-    for row in rows:
-        each = dict(zip(LAYERS, row, strict=True))
-        lines.append(
-            [
-                str(each["n_t"]), str(each["scheme"]), str(each["K"]), f"{each['passes']} x {each['batch']}",
-                f"{float(str(each['forward'])) * 1e3:.2f}", f"{float(str(each['backward'])) * 1e3:.2f}",
-                f"{float(str(each['speedup'])):.2f}",
-                *(f"{float(str(each[name])):.0f}" for name in LAYERS[12:15]),
-            ]
-        )  # fmt: skip
-    yield from columns(lines, left=2)
-    yield "x whole: how many times as fast as on one rank. sent, Table 1: elements of an iteration, all ranks together."
-    yield "Table 1: B (K n_b + n_t) each way for MASTER_SLAVE; for PEER, Fig. 6: B (K - 1) (n_b + n_t / K)."
-
-
-def differing(rows: Iterable[Sequence[object]]) -> list[Sequence[object]]:
-    """Rows of MASTER_SLAVE that have not sent what Table 1 says."""
-    return [row for row in rows if row[1] == MASTER_SLAVE and not row[12] == row[13] == row[14]]
 
 
 CURVES = ("net", "scheme", "K", "batch", "passes", "iteration", "seconds", "accuracy")

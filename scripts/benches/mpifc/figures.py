@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scripts.benches.harness.panels import new_panels, save_panels
+from scripts.benches.mpifc.layer_times import Timed
 from scripts.benches.mpifc.ways import MASTER_SLAVE, PEER, WHOLE, Way
-
-if TYPE_CHECKING:
-    from scripts.benches.mpifc.bench import Timed
 
 # Distinct for readers with any kind of colour vision, and in grey (Okabe and Ito).
 COLOURS = {WHOLE: "#000000", MASTER_SLAVE: "#D55E00", PEER: "#0072B2"}
