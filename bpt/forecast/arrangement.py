@@ -110,6 +110,31 @@ class Arrangement:
         return np.array([self.cluster.nodes[host].overhead for host in self.cluster.hosts])
 
     @cached_property
+    def update(self) -> Floats:
+        """(ranks,) seconds in which each would update all parameters: as nodes say, else by the costs."""
+        nodes = np.array([self.cluster.nodes[host].update for host in self.cluster.hosts])
+        return np.where(nodes > 0, nodes, self._within_passes * self.passes)
+
+    @cached_property
+    def pace(self) -> tuple[Floats, Floats]:
+        """(ranks,) each: seconds of a pass of the whole net whatever its samples, and of each sample; no update."""
+        own = self._within_passes
+        whole = self.overheads + self.costs.batch / self.speeds - own
+        return np.maximum(self.overheads - own, 0.0), np.minimum(1 / self.speeds, whole / self.costs.batch)
+
+    @property
+    def _within_passes(self) -> Floats:
+        """(ranks,) seconds of an update that the nodes' overheads and speeds hold, for each pass."""
+        whole = self.overheads + self.costs.batch / self.speeds
+        apart = np.array([self.cluster.nodes[host].update > 0 for host in self.cluster.hosts])
+        return np.where(apart, 0.0, self.costs.update / self.costs.work * whole)
+
+    @property
+    def passes(self) -> int:
+        """Of an iteration."""
+        return max(self.plan.optim.iter_size, 1)
+
+    @cached_property
     def batch(self) -> int:
         """Samples of a pass, of all ranks together."""
         multiplies = self.plan.parallel_param.batch_scope == pb.ParallelParameter.REPLICA
@@ -130,9 +155,9 @@ class Arrangement:
         if balance == pb.ParallelParameter.UNIFORM or number == 1:
             return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
         # The slowest stage tells how fast a pipeline is.
-        parts = self.parts / self.parts.sum()
-        per_sample = (parts[:, None] / self.speeds[self.sharers]).max(axis=0)
-        fixed = (parts[:, None] * self.overheads[self.sharers]).max(axis=0)
+        parts, (once, each) = (self.parts / self.parts.sum())[:, None], self.pace
+        per_sample = (parts * each[self.sharers]).max(axis=0)
+        fixed = (parts * (once + self.update / self.passes)[self.sharers]).max(axis=0)
         functions = [
             SpeedFunction((0, 1, self.batch + 1), (0.0, once + each, once + each * (self.batch + 1)))
             for once, each in zip(fixed.tolist(), per_sample.tolist(), strict=True)
@@ -201,7 +226,9 @@ class Arrangement:
                     _messages([math.prod(shape) for shape in whole]),
                     sum(map(math.prod, slices)) * itemsize,
                     _messages([math.prod(shape) for shape in slices]),
-                    *(self._coded(shapes, itemsize) for shapes in (whole, slices)),
+                    self._coded(whole, itemsize),
+                    self._coded(slices, itemsize),
+                    sum(size for size in map(math.prod, whole) if size < LARGE) * itemsize,
                 )
         return found
 
@@ -234,6 +261,7 @@ class Exchanged:
 
     Attributes:
         coded, coded_slices: bytes that stand for them where they go by a codec; ``None``: there is none.
+        packed: bytes of those whole ones that travel together.
     """
 
     whole: float
@@ -242,6 +270,7 @@ class Exchanged:
     slice_messages: int = 0
     coded: float | None = None
     coded_slices: float | None = None
+    packed: float = 0.0
 
 
 def _messages(elements: Sequence[float]) -> int:

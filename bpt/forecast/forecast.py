@@ -17,6 +17,7 @@ import numpy as np
 
 from bpt.forecast.arrangement import Arrangement, Exchanged, Floats, arranged
 from bpt.forecast.earliest import earliest
+from bpt.forecast.holding import held
 from bpt.forecast.links import Group, Links
 from bpt.forecast.sharer_times import SharerTimes
 from bpt.graph.spec import count
@@ -123,7 +124,7 @@ class Iteration:
         self._a = a = arrangement
         self._exchange = a.plan.parallel_param.exchange
         self._links = Links(a.cluster)
-        self._passes = max(a.plan.optim.iter_size, 1)
+        self._passes = a.passes
         self._times = SharerTimes(a, self._links)
         self._delayed = a.plan.parallel_param.is_delayed
 
@@ -185,7 +186,7 @@ class Iteration:
             max(together - last, 0.0) + self._broadcast,
             within,
             between,
-            self._held(),
+            held(a, self._stages),
             np.array([a.cluster.nodes[host].memory / a.cluster.nodes[host].ranks for host in a.cluster.hosts]),
             tuple(a.shares.tolist()),
             tuple(self._bars(ready)) if bars else (),
@@ -199,7 +200,9 @@ class Iteration:
 
     @cached_property
     def _updating(self) -> float:
-        return max(float(np.max(self._times.update(stage))) for stage in range(self._a.stages))
+        """Seconds of the update on the slowest that make one: of TREE that is the root."""
+        updates = [self._times.update(stage) for stage in range(self._a.stages)]
+        return max(float(each[0] if self._exchange == _Exchange.TREE else np.max(each)) for each in updates)
 
     @cached_property
     def _groups(self) -> tuple[tuple[Group, Group], ...]:
@@ -329,21 +332,6 @@ class Iteration:
         group = self._within(stage)
         each = np.array(group.travelling(_Exchange.ALLREDUCE, what.whole))
         found: Floats = each * (len(self._a.sharers[stage]) / group.size)
-        return found
-
-    def _held(self) -> Floats:
-        """Bytes on each rank: parameters, gradients and history; blobs of as many micro-batches as are under way."""
-        a, found = self._a, np.zeros(self._a.size)
-        for stage, played in enumerate(self._stages):
-            blobs = 0.0
-            for segment, of in zip(a.segments, a.stage_of, strict=True):
-                if of == stage:
-                    size = sum(cost.activations for cost in a.costs.layers[segment.start : segment.end])
-                    blobs += size * played.peaks.get(segment.index, 1) / (a.micro_batches * a.costs.batch)
-            if len(played.peaks) and self._passes > 1 and not a.staging:
-                blobs /= max(played.peaks.values())  # a pass is over before the next one
-            found[a.ranks[stage].ravel()] = a.held[stage]
-            found[a.sharers[stage]] += blobs * a.shares
         return found
 
     def _bars(self, ready: Sequence[Floats]) -> Iterator[Bar]:

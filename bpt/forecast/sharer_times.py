@@ -27,9 +27,10 @@ class SharerTimes:
         self._share = a.shares.astype(np.float64)
         micro = self._share / a.micro_batches
         # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one.
-        speeds, overheads = a.speeds[a.sharers], a.overheads[a.sharers]
-        self._micro = np.where(micro > 0, overheads + micro / speeds, 0.0)
-        self._whole = np.where(micro > 0, overheads + self._share / speeds, 0.0)
+        once, each = (values[a.sharers] for values in a.pace)
+        self._micro = np.where(micro > 0, once + micro * each, 0.0)
+        self._whole = np.where(micro > 0, once + self._share * each, 0.0)
+        self._work = float(a.costs.forward.sum() + a.costs.backward.sum())
         self.itemsizes = blob_itemsizes(a.graph, a.plan.precision)
         gathers = a.staging.gathers if a.staging else frozenset()
         self.gathers = frozenset(segment.index for segment in a.segments if segment.start in gathers)
@@ -53,9 +54,7 @@ class SharerTimes:
     def update(self, stage: int) -> Floats:
         """See Times."""
         a = self._a
-        passes = max(a.plan.optim.iter_size, 1)
-        whole = passes * a.costs.update / a.costs.work * a.costs.batch / a.speeds[a.sharers[stage]]
-        found: Floats = whole * (a.held[stage] / (sum(a.held) or 1.0))
+        found: Floats = a.update[a.sharers[stage]] * (a.held[stage] / (sum(a.held) or 1.0))
         return found
 
     def _once(self, key: tuple[object, ...], made: Callable[[], Floats]) -> Floats:
@@ -71,7 +70,7 @@ class SharerTimes:
 
     def _pass(self, stage: int, segment: int, parts: Floats) -> Floats:
         a, span = self._a, self._a.segments[segment]
-        part = float(parts[span.start : span.end].sum())
+        part = float(parts[span.start : span.end].sum()) / self._work
         share = self._whole if segment in self.gathers else self._micro
         block = a.blocks.get(segment)
         own: Floats = part * share[stage]

@@ -35,6 +35,10 @@ class ReLU(Neuron):
     numbers = Autocast.WIDEST
     settings = "relu_param"
 
+    @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        return 0.0 if spec.param.relu_param.negative_slope >= 0 else 1.0
+
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self.slope = spec.param.relu_param.negative_slope
@@ -53,6 +57,10 @@ class ReLU6(ReLU):
 
     Of the community's Caffes; the nets that use it are MobileNets (Sandler et al., *MobileNetV2*, 2018).
     """
+
+    @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        return 1.0  # torch keeps its bottom, of which the top does not tell enough
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)

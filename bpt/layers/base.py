@@ -152,6 +152,15 @@ class Layer(nn.Module):
         return sum(map(count, bottoms)) if cls.computes and not cls.is_view else 0
 
     @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        """For each number of its tops, how many training keeps for it until it has run backward.
+
+        By default 1, the top itself, which the layer behind reads again. A layer that can write its top over a
+        bottom, or is folded into the layer before, keeps none of its own (``bpt.fusion``).
+        """
+        return 0.0 if cls.overwrites else 1.0
+
+    @classmethod
     def autocast(cls, spec: LayerSpec) -> Autocast:
         """In which numbers it computes where a run is in half precision."""
         if cls.numbers is not None:

@@ -36,6 +36,10 @@ class Dropout(Neuron):
         return (f"{layer.dropout_param.dropout_ratio:g}",)
 
     @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        return 1.0  # the mask
+
+    @classmethod
     def infer(cls, spec: LayerSpec, bottoms: Sequence[Shape]) -> LayerShapes:
         ratio = spec.param.dropout_param.dropout_ratio
         if not 0 <= ratio < 1:

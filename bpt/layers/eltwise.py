@@ -59,6 +59,10 @@ class Eltwise(Layer):
         return (len(bottoms) - 1 + scaled) * count(tops[0])
 
     @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        return 0.0 if spec.param.eltwise_param.operation == SUM else 1.0
+
+    @classmethod
     def reread(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return 0 if spec.param.eltwise_param.operation == SUM else super().reread(spec, bottoms, tops)
 

@@ -49,6 +49,10 @@ class LRN(Layer):
         return LayerShapes((bottoms[0],))
 
     @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        return 2.0  # the sums of squares, too
+
+    @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         param = spec.param.lrn_param
         across = param.norm_region == pb.LRNParameter.ACROSS_CHANNELS

@@ -35,6 +35,10 @@ class Pooling(Layer):
     family = Family.POOLING
 
     @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        return 3.0 if spec.param.pooling_param.pool == pb.PoolingParameter.MAX else 1.0  # places have 8 bytes
+
+    @classmethod
     def autocast(cls, spec: LayerSpec) -> Autocast:
         # Places are whole numbers, of which half precision has too few; what is drawn is compared with sums.
         drawn = spec.param.pooling_param.pool == pb.PoolingParameter.STOCHASTIC

@@ -116,6 +116,10 @@ class Scale(Layer):
         return LayerShapes((bottoms[0],), tuple(params))
 
     @classmethod
+    def keeps(cls, spec: LayerSpec) -> float:
+        return 1.0 if len(spec.bottoms) == 2 else 0.0  # it is folded into the layer before
+
+    @classmethod
     def flops(cls, spec: LayerSpec, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> int:
         return count(tops[0]) * (1 + spec.param.scale_param.bias_term)
 

@@ -31,9 +31,10 @@ class Cost:
         forward, backward: seconds on a device of speed 1; where nothing was measured, FLOPs (a speed is then in
             FLOP/s, or only a ratio).
         parameters: bytes of its parameters and of what training keeps for them.
-        activations: bytes of its tops, which backward needs.
+        activations: bytes that training keeps of its tops until it has run backward.
         trained: bytes of the values of the parameters that it trains, alone.
         largest: bytes of the values of the largest of these.
+        diffs: bytes of the diffs of its tops and bottoms, which are there while it runs backward.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Cost:
     activations: float = 0
     trained: int = 0
     largest: int = 0
+    diffs: float = 0
 
     @property
     def work(self) -> float:
@@ -98,6 +100,7 @@ def _cost(
         _activations(graph, node, itemsizes) / replicas,
         sum(trained),
         max(trained, default=0),
+        _diffs(graph, node, itemsizes) / replicas,
     )
 
 
@@ -113,9 +116,20 @@ def _times(node: Node, measured: Mapping[str, tuple[float, float]] | None) -> tu
     raise UserError(f'the measured costs have no layer "{node.name}"; measure this net anew')
 
 
-def _activations(graph: LayerGraph, node: Node, itemsizes: Sequence[int]) -> int:
-    made = () if node.layer_type.is_view else node.tops
-    return sum(itemsizes[edge] * count(graph.edges[edge].shape) for edge in made)
+def _activations(graph: LayerGraph, node: Node, itemsizes: Sequence[int]) -> float:
+    if node.layer_type.is_view:
+        return 0.0
+    return node.layer_type.keeps(node.spec) * _bytes(graph, node.tops, itemsizes)
+
+
+def _diffs(graph: LayerGraph, node: Node, itemsizes: Sequence[int]) -> int:
+    if not node.needs_backward:
+        return 0
+    return _bytes(graph, [edge for edge in (*node.tops, *node.bottoms) if wants_diff(graph, edge)], itemsizes)
+
+
+def _bytes(graph: LayerGraph, edges: Iterable[int], itemsizes: Sequence[int]) -> int:
+    return sum(itemsizes[edge] * count(graph.edges[edge].shape) for edge in edges)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ class ClusterSource:
                 changes=tuple(sorted((change.at, change.factor) for change in param.change)),
                 fails=param.fails if param.HasField("fails") else NEVER,
                 overhead=param.overhead,
+                update=param.update,
                 ranks=param.ranks,
                 cores=param.cores,
                 memory=param.memory * _MIB or WITHOUT_LIMIT,
@@ -127,7 +128,8 @@ class ClusterSource:
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        for field in (*positive, "spread", "noise", "latency", "bandwidth", "memory", "capacity", "fails", "overhead"):
+        seconds = "latency", "fails", "overhead", "update"
+        for field in (*positive, "spread", "noise", "bandwidth", "memory", "capacity", *seconds):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
             where: _Path = ("node", index, "change", number)
@@ -179,7 +181,7 @@ def cluster_text(cluster: Cluster) -> str:
     param = pb.ClusterParameter()
     for node in cluster.nodes:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
-        _set(of_node, cores=node.cores, overhead=node.overhead, memory=node.memory / _MIB)
+        _set(of_node, cores=node.cores, overhead=node.overhead, update=node.update, memory=node.memory / _MIB)
         _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT)
     for link in cluster.links:
         of_link = param.link.add(one=link.one, other=link.other)

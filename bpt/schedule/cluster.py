@@ -28,6 +28,7 @@ class Node:
             start; by rising time.
         fails: seconds after the start at which it dies.
         overhead: seconds of a pass, whatever the number of its samples.
+        update: seconds of the update of all parameters, once an iteration; 0: it is within the passes.
         ranks: that run on it. As one computing node of the outer layer they count as one; ranks that go in step are
             each as fast as ``speed``, share the node's link and memory, and have ``Cluster.within`` between them.
         cores: for all of its ranks; 0: not known, and enough for messages to travel beside computing.
@@ -44,6 +45,7 @@ class Node:
     changes: tuple[tuple[float, float], ...] = ()
     fails: float = NEVER
     overhead: float = 0.0
+    update: float = 0.0
     ranks: int = 1
     cores: int = 0
     memory: float = WITHOUT_LIMIT

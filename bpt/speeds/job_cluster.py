@@ -40,17 +40,19 @@ class RankSpeed:
     """What a rank has measured.
 
     Attributes:
-        times: seconds of a pass by its samples, the largest share first.
+        times: seconds of a pass by its samples, the largest share first; without the update.
         cores: of the host that this rank may use, for each of its threads.
         room: bytes of memory that it can take.
         sums: of SENT, seconds of each Allreduce of so many bytes after an iteration, as an exchange has it; this rank's
             waiting for slower ones included.
+        update: seconds of the update.
     """
 
     times: Mapping[int, float]
     cores: int
     room: float
     sums: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    update: float = 0.0
 
 
 def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Cluster:
@@ -84,6 +86,7 @@ def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: C
         agree=lambda seconds: float(max(world.allgather(seconds))),
     )
     times: dict[int, float] = {}
+    updates: list[float] = []
     sums = _Sums(world)
     try:
         layout = LayoutChoice(plan.engine)
@@ -91,11 +94,14 @@ def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: C
             world.Barrier()
             work.resize(size)
             work.settle(layout)
-            times[size] = _timed(work, sums, world) / max(plan.optim.iter_size, 1)
+            whole, update = _timed(work, sums, world)
+            times[size] = (whole - update) / max(plan.optim.iter_size, 1)
+            updates.append(update)
     finally:
         work.close()
         sums.close()
-    return RankSpeed(times, len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1), room, sums.seconds)
+    cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)
+    return RankSpeed(times, cores, room, sums.seconds, fmean(updates))
 
 
 class _Sums:
@@ -106,28 +112,30 @@ class _Sums:
         self._messages = [np.zeros(nbytes // np.dtype(np.float32).itemsize, np.float32) for nbytes in SENT]
         self.seconds: dict[int, list[float]] = {nbytes: [] for nbytes in SENT}
 
-    def run(self, work: StepBenchmark) -> float:
-        """One message after an iteration, and the other one after another; seconds of an iteration."""
-        found = []
+    def run(self, work: StepBenchmark) -> tuple[float, float]:
+        """One message after an iteration, and the other one after another; seconds of it, and of its update."""
+        found, updates = [], []
         for message in self._messages:
             found.append(work.run())
+            updates.append(work.updating)
             start = time.perf_counter()
             self._thread.submit(partial(self._thread.comm.Allreduce, message), Wait())
             self._thread.wait()
             self.seconds[message.nbytes].append(time.perf_counter() - start)
-        return fmean(found)
+        return fmean(found), fmean(updates)
 
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
 
 
-def _timed(work: StepBenchmark, sums: _Sums, world: Communicator) -> float:
-    """The median seconds of an iteration; a collective call."""
+def _timed(work: StepBenchmark, sums: _Sums, world: Communicator) -> tuple[float, float]:
+    """The median seconds of an iteration, and of its update; a collective call."""
     work.run()
     longest = max(world.allgather(work.run()))
     number = min(max(int(SECONDS / longest / len(SENT)), _FEWEST), _MOST)
-    return median([sums.run(work) for _ in range(number)])
+    whole, updates = zip(*(sums.run(work) for _ in range(number)), strict=True)
+    return median(whole), median(updates)
 
 
 def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured, on_gpu: bool = False) -> Cluster:
@@ -150,6 +158,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
                 latency=median(link.latency for link in across) / 2 if across else 0.0,
                 bandwidth=max(link.bandwidth for link in across) if across else WITHOUT_LIMIT,
                 overhead=fmean(overhead for _, overhead in speeds),
+                update=fmean(rank.update for rank in members),
                 ranks=number,
                 cores=0 if on_gpu else members[0].cores,
                 memory=sum(rank.room for rank in members),

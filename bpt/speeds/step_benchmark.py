@@ -45,6 +45,10 @@ class StepBenchmark:
         ranks: how many will share a batch.
         sharers: how many processes share the memory of ``device``.
         agree: the largest of the seconds of all ranks, collective: they choose their memory layout together.
+
+    Attributes:
+        samples: of a pass.
+        updating: seconds of the last iteration in which it updated the parameters.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class StepBenchmark:
         self._rule: UpdateRule | None = None
         self._iteration = 0
         self.samples = 0
+        self.updating = 0.0
 
     @property
     def blob_bytes(self) -> tuple[int, int]:
@@ -120,10 +125,14 @@ class StepBenchmark:
             self._operator.forward(0)
             self._operator.loss().item()
             self._operator.backward(0)
+        synchronize(self._device)
+        computed = time.perf_counter()
         self._rule.update(RATE, self._iteration)
         synchronize(self._device)
         self._iteration += 1
-        return time.perf_counter() - start
+        end = time.perf_counter()
+        self.updating = end - computed
+        return end - start
 
     @property
     def peak(self) -> int:

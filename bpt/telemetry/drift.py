@@ -153,7 +153,8 @@ class Drift:
         nodes = []
         for node, factors in zip(cluster.nodes, slower, strict=True):
             factor = float(np.mean(factors)) if factors else 1.0
-            nodes.append(replace(node, speed=node.speed / factor, overhead=node.overhead * factor))
+            overhead, update = node.overhead * factor, node.update * factor
+            nodes.append(replace(node, speed=node.speed / factor, overhead=overhead, update=update))
         cluster = replace(cluster, nodes=tuple(nodes))
         least, most = 1 / FASTEST, FASTEST
         for _ in range(HALVINGS):

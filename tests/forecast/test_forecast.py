@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.forecast.forecast import STATUS, forecast
+from bpt.forecast.holding import LIBRARIES
 from bpt.placement.problem import Device, Link, problem_of
 from bpt.plan.stage_placement import place
 from bpt.predict.pipeline_clock import Clock
@@ -142,11 +143,42 @@ def test_a_pipeline_is_as_its_own_clock_has_it(tmp_path: Path, schedule: str) ->
 
 
 def test_what_a_rank_holds(tmp_path: Path) -> None:
-    """Values, gradients and a history of 1,228 bytes; half of x, y, conv, ip and the loss."""
-    made = forecast(*small(tmp_path), nodes(2, 2, memory=6000))
-    blobs = 4 * (8 * 3 * 6 * 6 + 8 + 8 * 4 * 4 * 4 + 8 * 3 + 1)
-    assert made.held.tolist() == pytest.approx([3 * BYTES + blobs / 2] * 2)
-    assert made.fits == (3 * BYTES + blobs / 2 <= 6000)
+    """Values, a history and a copy of the gradients of 1,228 bytes; filters of 432 bytes twice, as they are laid out.
+
+    Blobs are half of x, y, conv, ip and the loss. When backward has come to conv, ip and the loss are gone, and all
+    gradients there; the largest diffs are those of ip's bottom and top.
+    """
+    conv, ip = 8 * 4 * 4 * 4, 8 * 3
+    blobs, behind, diffs = 4 * (8 * 3 * 6 * 6 + 8 + conv + ip + 1), 4 * (ip + 1), 4 * (conv + ip)
+    expected = LIBRARIES + 3 * BYTES + 2 * 432 + (blobs + diffs - behind) / 2 + BYTES
+    laid_out = "engine: CHANNELS_LAST"
+    made = forecast(*small(tmp_path, laid_out), nodes(2, 2, memory=expected))
+    assert made.held.tolist() == [expected] * 2
+    assert made.fits
+    assert not forecast(*small(tmp_path, laid_out), nodes(2, 2, memory=expected - 1)).fits
+    assert forecast(*small(tmp_path), nodes(2, 2)).held[0] == expected - 2 * 432
+
+
+def test_areas_of_cgdp_and_what_a_codec_leaves_out(tmp_path: Path) -> None:
+    """In place of packed gradients an area; for a codec another copy; on one host also the sum, and half of what the
+    other rank has."""
+    far, near = nodes(2, 2), nodes(2, ranks=2)
+    plain, cgdp, coded = (
+        small(tmp_path, f"parallel_param {{ {fields} }}")
+        for fields in ("", "exchange: CGDP", "exchange: CGDP compression_param { codec: BF16 }")
+    )
+    assert forecast(*cgdp, far).held[0] == forecast(*plain, far).held[0]
+    assert forecast(*coded, far).held[0] == forecast(*plain, far).held[0] + BYTES
+    assert forecast(*cgdp, near).held[0] == forecast(*plain, near).held[0] + 1.5 * BYTES
+    assert forecast(*coded, near).held[0] == forecast(*cgdp, near).held[0]
+
+
+def test_gradients_that_add_up_are_there_with_all_blobs(tmp_path: Path) -> None:
+    """In two passes of 8 samples, on one rank: a gradient more, of ip's 768 bytes; no copies that are sent."""
+    conv, ip = 8 * 4 * 4 * 4, 8 * 3
+    blobs, diffs = 4 * (8 * 3 * 6 * 6 + 8 + conv + ip + 1), 4 * (conv + ip)
+    made = forecast(*small(tmp_path, "engine: CONTIGUOUS", "iter_size: 2"), nodes(2))
+    assert made.held.tolist() == [LIBRARIES + 3 * BYTES + blobs + diffs + 768]
 
 
 def test_shards_hold_and_send_slices(tmp_path: Path) -> None:
@@ -164,3 +196,30 @@ def test_the_timeline_is_that_of_the_forecast(tmp_path: Path) -> None:
     assert bars.keys() >= {"F0", "B0", "X0"}
     assert [bars[label].end - bars[label].start for label in ("F0", "B0")] == pytest.approx([2 / 3, 4 / 3])
     assert bars["B0"].start == bars["F0"].end
+
+
+@pytest.mark.parametrize(
+    ("overrides", "node", "seconds"),
+    [
+        # A whole batch takes 1 + 8 / 2 = 5 s, a tenth of which is the update, as costs have it. So it is of the
+        # overhead, and half of the batch takes 0.5 + 4 / 2, and 0.5 for the update.
+        ("", {"overhead": 1.0}, 3.0),
+        # 4 s, of which the update is 0.4 s and a sample 0.45.
+        ("", {}, 4 * 0.45 + 0.4),
+        # What was measured by itself counts.
+        ("", {"overhead": 1.0, "update": 0.25}, 1 + 4 / 2 + 0.25),
+        # An overhead comes in each pass, the update once.
+        ("iter_size: 3", {"overhead": 1.0, "update": 0.25}, 3 * (1 + 4 / 2) + 0.25),
+    ],
+)
+def test_an_update_counts_once(tmp_path: Path, overrides: str, node: dict[str, float], seconds: float) -> None:
+    plan, costs = small(tmp_path, overrides)
+    made = forecast(plan, replace(costs, update=12 / 9), nodes(2, 2, **node))  # of 12 + 12 / 9 units a tenth
+    assert made.seconds == pytest.approx(seconds)
+
+
+def test_of_a_tree_the_root_alone_updates(tmp_path: Path) -> None:
+    """The fast one: half of the batch takes the other 4 s, and the root a tenth of a whole batch's 2 s more."""
+    plan, costs = small(tmp_path, "parallel_param { exchange: TREE }")
+    made = forecast(plan, replace(costs, update=12 / 9), nodes(4, 1))
+    assert made.seconds == pytest.approx(0.9 * 4 + 0.2)

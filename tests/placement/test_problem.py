@@ -36,10 +36,10 @@ def test_from_the_graph() -> None:
     assert flops[1] >= 2 * 2 * 3 * 4  # multiply and add, 2 samples
     assert costs_of(graph, FLOAT32) == (
         Cost("in", 0.0, 0.0, 0, 4 * (6 + 2)),
-        Cost("a", flops[1], 2 * flops[1], 3 * 4 * 16, 4 * 8, 4 * 16, 4 * 12),  # values, gradients, history
-        Cost("r", flops[2], 2 * flops[2], 0, 4 * 8),
-        Cost("b", flops[3], 2 * flops[3], 4 * 20, 4 * 10),  # frozen: values only
-        Cost("l", flops[4], 2 * flops[4], 0, 4),
+        Cost("a", flops[1], 2 * flops[1], 3 * 4 * 16, 4 * 8, 4 * 16, 4 * 12, 4 * 8),  # values, gradients, history
+        Cost("r", flops[2], 2 * flops[2], diffs=4 * (8 + 8)),  # over its bottom
+        Cost("b", flops[3], 2 * flops[3], 4 * 20, 4 * 10, diffs=4 * (8 + 10)),  # frozen: values only
+        Cost("l", flops[4], 2 * flops[4], 0, 4, diffs=4 * 10),
     )
     assert costs_of(graph, FLOAT32, histories=2)[1].parameters == 4 * 4 * 16
     assert costs_of(graph, FLOAT32, histories=0)[1].parameters == 2 * 4 * 16
@@ -48,8 +48,9 @@ def test_from_the_graph() -> None:
 def test_replicas_divide_what_depends_on_samples() -> None:
     whole, half = (costs_of(graph_of(TEXT), FLOAT32, replicas=replicas)[1] for replicas in (1, 2))
     assert half == replace(
-        whole, forward=whole.forward / 2, backward=whole.backward / 2, activations=whole.activations / 2
-    )
+        whole, forward=whole.forward / 2, backward=whole.backward / 2, activations=whole.activations / 2,
+        diffs=whole.diffs / 2,
+    )  # fmt: skip
 
 
 def test_what_runs_no_backward_costs_none() -> None:

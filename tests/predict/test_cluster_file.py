@@ -49,7 +49,8 @@ def test_links_by_pair_and_class(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    nodes = Node("a", 41.5, latency=5e-5, bandwidth=1e6, overhead=0.25, ranks=2, cores=4, memory=2**30), Node("b", 10.0)
+    node = Node("a", 41.5, latency=5e-5, bandwidth=1e6, overhead=0.25, update=0.125, ranks=2, cores=4, memory=2**30)
+    nodes = node, Node("b", 10.0)
     cluster = Cluster(nodes, within=Within(1e-6, 1e9), links=(NodeLink("a", "b", 0.5, 1e7),), shared=1e8, waking=2e-3)
     assert source(tmp_path, cluster_text(cluster)).cluster(0, 0) == cluster
     assert source(tmp_path, cluster_text(Cluster(nodes[1:]))).cluster(0, 0) == Cluster(nodes[1:])

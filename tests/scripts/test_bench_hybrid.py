@@ -17,6 +17,7 @@ from bpt.predict.cluster_file import ClusterSource
 from bpt.proto import bpt_pb2 as pb
 from bpt.solver.solver import Solver
 from scripts.benches.harness.nets import Images
+from scripts.benches.harness.peaks import Peak
 from scripts.benches.hybrid import bench as hybrid
 from scripts.benches.hybrid import memory, ranks
 from scripts.benches.hybrid.nets import IMAGES, VOLUMES, solver_text
@@ -131,11 +132,11 @@ def test_memory_is_measured_in_both_layouts(tmp_path: Path, monkeypatch: pytest.
     mib = 2**20
     sizes = {"CONTIGUOUS": (100, [60, 65]), "CHANNELS_LAST": (120, [90, 60])}  # one process, two stages
 
-    def peaks(solver: Path, ranks: int, *fields: str) -> list[memory.Peak]:
+    def peaks(solver: Path, ranks: int, *fields: str) -> list[Peak]:
         source = read_plan(solver, fields)
         assert source.parallel_param.num_stages == (2 if ranks == 2 else 1)
         alone, stages = sizes[pb.SolverParameter.Engine.Name(source.engine)]
-        return [memory.Peak(size * mib, 100 * mib) for size in (stages if ranks == 2 else [alone])]
+        return [Peak(size * mib, 100 * mib) for size in (stages if ranks == 2 else [alone])]
 
     monkeypatch.setattr(memory, "peaks", peaks)
     lines = list(memory.measure("resnet20", Images(32, 64), ["GPIPE"], 4, tmp_path))

@@ -44,6 +44,9 @@ KINDS = {
     "lenet": Kind(1, 28, 10),
     "cifar10_quick": Kind(3, 32, 10),
     "resnet20": Kind(3, 32, 10),
+    "staticlb_mnist": Kind(1, 28, 10),
+    **dict.fromkeys(("cifar10_full", "resnet32", "resnet44", "staticlb_cifar10"), Kind(3, 32, 10)),
+    "caffenet": Kind(3, 227, 1000),
     "alexnet": Kind(3, 227, 1000),
     **dict.fromkeys(("googlenet", "vgg16", "resnet152", *CASES), Kind(3, 224, 1000)),
 }

@@ -10,75 +10,20 @@ blocks does that: with ``GLIBC_TUNABLES=glibc.malloc.tcache_count=0`` in the env
 
 from __future__ import annotations
 
-import gc
 import math
-import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import torch
-
-from bpt.comm.base import Communicator
-from bpt.commands import training
 from bpt.plan.resolve import read_plan
 from bpt.planner.plan_layers import plan_solver
-from bpt.solver.solver import Solver
-from scripts.benches.harness.launch import run_worker
 from scripts.benches.harness.nets import Images
+from scripts.benches.harness.peaks import peaks
 from scripts.benches.hybrid.nets import solver_text
 
 GOAL = 0.65
 LIMIT = 0.55
 LAYOUTS = ("CONTIGUOUS", "CHANNELS_LAST")
-ITERATIONS = 3
 _MIB = 2**20
-
-
-class Peak(NamedTuple):
-    """Of one rank, in bytes.
-
-    Attributes:
-        trained: that training took, at most, besides
-        before: what the process held when it had loaded its libraries.
-    """
-
-    trained: int
-    before: int
-
-    @property
-    def whole(self) -> int:
-        """Of the process."""
-        return self.trained + self.before
-
-
-def peaks(solver: Path, ranks: int, *fields: str) -> list[Peak]:
-    """Of each rank of a run."""
-    order = {"solver": str(solver), "set": fields}
-    return [Peak(*both) for both in run_worker("hybrid.memory", order, solver.parent, ranks, threads=1)]
-
-
-def keep_memory(order: dict[str, Any]) -> None:
-    """As the command line does."""
-    training.keep_memory(read_plan(order["solver"], order["set"]).parallel_param)
-
-
-def work(order: dict[str, Any], world: Communicator) -> list[tuple[int, int]]:
-    """A rank: trains some iterations; each rank's Peak."""
-    torch.set_num_threads(1)
-    product = torch.randn(8, 8, requires_grad=True) @ torch.randn(8, 8)
-    torch.autograd.backward(product, torch.ones(8, 8))  # what the library itself needs
-    gc.collect()
-    before = held()
-    with Solver(read_plan(order["solver"], order["set"]), world=world) as solver:
-        solver.step(ITERATIONS)
-    peaks: list[tuple[int, int]] = world.allgather((held() - before, before))
-    return peaks
-
-
-def held() -> int:
-    """Bytes that this process has held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def measure(name: str, images: Images, schedules: Sequence[str], micro_batches: int, folder: Path) -> Iterator[str]:
