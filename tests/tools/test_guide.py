@@ -13,7 +13,7 @@ from bpt.cli.main import make_parser
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "tools.md").read_text()
-BLOCKS = re.findall(r"^```\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```(?:sh)?\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines() if "--help" not in line]
 
 
