@@ -16,7 +16,7 @@ from bpt.graph.spec import Shape
 from bpt.graph.state import make_state
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.sources import NetSource, net_source, read_net, resolve_path
+from bpt.proto.sources import NetSource, looked_for, net_source, read_net, resolve_path
 
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
@@ -148,7 +148,7 @@ def _source(plan: RunPlan, field: str, index: int | None = None) -> tuple[NetSou
             if os.path.lexists(path):
                 raise
             # Neither from the current folder nor beside the solver.
-            raise PrototxtError(f"{error} (looked for {os.path.abspath(path)})", plan.origin(field)) from None
+            raise PrototxtError(f"{error} ({looked_for(value, plan.path)})", plan.origin(field)) from None
     prefix = (field,) if index is None else (field, index)
     origins = {path[len(prefix) :]: origin for path, origin in plan.origins.items() if path[: len(prefix)] == prefix}
     return net_source(value, plan.path, origins), field

@@ -12,7 +12,7 @@ from bpt.errors import UsageError
 from bpt.placement.partition import TooManyStagesError
 from bpt.plan.spec import RunPlan
 from bpt.predict.devices import count_devices
-from bpt.proto.sources import resolve_path
+from bpt.proto.sources import looked_for, resolve_path
 
 FIELD = ("parallel_param", "pipeline_param", "devices")
 
@@ -54,7 +54,7 @@ def choose_devices(plan: RunPlan, devices: str) -> Chosen:
         if not os.path.exists(resolve_path(devices, plan.path)):
             raise UsageError(
                 f"--devices {devices}: takes a number of devices or a file that describes them, and there is no such "
-                f"file (looked for {os.path.abspath(devices)})"
+                f"file ({looked_for(devices, plan.path)})"
             )
         # What is wrong with the file is not the solver's fault.
         origins = {way: place for way, place in plan.origins.items() if way != FIELD}

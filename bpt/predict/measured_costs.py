@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bpt.errors import FileError, PrototxtError
 from bpt.graph.layer_graph import LayerGraph
 from bpt.predict.costs_file import MeasuredCosts, check_costs, read_costs
-from bpt.proto.sources import resolve_path
+from bpt.proto.sources import looked_for, resolve_path
 
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
@@ -68,7 +68,7 @@ def file_of(plan: RunPlan, field: str, named: str) -> str:
     """
     path = resolve_path(named, plan.path)
     if not os.path.exists(path):
-        message, where = f"no such file (looked for {os.path.abspath(path)})", (*PATH, field)
+        message, where = f"no such file ({looked_for(named, plan.path)})", (*PATH, field)
         if where not in plan.origins:  # a flag's
             raise FileError(named, message)
         raise PrototxtError(f"pipeline_param: {field}: {named}: {message}", plan.origin(*where))

@@ -132,6 +132,12 @@ def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
     return beside if not os.path.exists(path) and os.path.exists(beside) else path
 
 
+def looked_for(path: str, relative_to: str | os.PathLike[str]) -> str:
+    """Where ``resolve_path`` has looked, in words."""
+    beside = os.path.join(os.path.dirname(relative_to), path)
+    return "looked for " + " and ".join(dict.fromkeys(map(os.path.abspath, (path, beside))))
+
+
 def _complete_snapshot_prefix(param: pb.SolverParameter, path: str) -> list[str]:
     """Caffe's rule, and its words."""
     if not param.HasField("snapshot_prefix"):

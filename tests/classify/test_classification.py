@@ -71,6 +71,15 @@ def test_the_accuracy_of_classified_files_is_that_of_the_test(folder: Path, caps
         told = out_of(capsys, "classify", "--model", model, "--weights", weights, "--top", "1", "list.txt")
         assert f"accuracy = {float(tested):.6g} " in told
         assert "gray, resized to 28×28, cropped to 28×28, times 0.00390625" in told
+    told = out_of(capsys, "classify", "--model", deploy, "--weights", weights, "--json", "--top", "10", "list.txt")
+    answers = [json.loads(line)["classes"] for line in told.splitlines() if '"classes"' in line]
+    with bpt.Net("net.prototxt", bpt.TEST, weights=weights) as whole:  # what "bpt test" runs, image by image
+        scores = np.concatenate([whole.forward() and whole.blobs["ip2"].data.copy() for _ in range(len(lines) // 10)])
+    assert len(answers) == len(scores) == len(lines)
+    for answer, expected in zip(answers, np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True), strict=True):
+        found = {each["class"]: each["probability"] for each in answer}
+        assert [found[number] for number in range(10)] == pytest.approx(expected.tolist(), abs=1e-4)
+        assert answer[0]["class"] == int(expected.argmax())
     (folder / "names.txt").write_text("".join(f"digit {number}\n" for number in range(10)))
     words = ["--labels", "names.txt", "--json", "--top", "10", "0.png"]
     told = out_of(capsys, "classify", "--model", deploy, "--weights", weights, *words)

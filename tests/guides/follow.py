@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,9 @@ def stand_in(text: str) -> None:
 
 
 def by_shell(text: str) -> dict[str, object]:
-    words = ["bash", "-e", "-o", "pipefail", "-c", text]
+    own = f"{shlex.quote(sys.executable)} {shlex.quote(__file__)}"
+    before_each_command = f"trap '{own} \"$BASH_COMMAND\"' DEBUG"
+    words = ["bash", "-e", "-o", "pipefail", "-c", f"{before_each_command}\n{text}"]
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -69,4 +72,7 @@ def main(steps: str, answers: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) == 2:
+        stand_in(sys.argv[1])
+    else:
+        main(*sys.argv[1:])

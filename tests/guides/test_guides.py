@@ -1,7 +1,7 @@
 """Every guide is followed: its commands and its Python, in order, from the wheel, in a folder of its own.
 
-Solvers train a few iterations only, and what a guide calls by the number of its last one is a snapshot after fewer.
-What Python prints is looked at in tests/test_docs.py, where it runs from the working tree.
+Nets are trained for a few iterations only, and what a guide calls by the number of the last one is a snapshot after
+fewer. What Python prints is looked at in tests/test_docs.py, where it runs from the working tree.
 """
 
 from __future__ import annotations

@@ -159,3 +159,16 @@ def test_a_state_without_layers_is_a_mistake() -> None:
     with pytest.raises(PrototxtError) as caught:
         nets.file_plan("c.prototxt", pb.TEST, 2, ("s", "t")).graph()
     assert str(caught.value) == "c.prototxt:1:1: the net has no layer for phase TEST and level 2 and stage s, t"
+
+
+def test_a_net_that_is_in_neither_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where bpt was called nor beside the solver; both are named."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (there / "solver.prototxt").write_text('net: "nets/a.prototxt" base_lr: 1')
+    monkeypatch.chdir(here)
+    plan = read_plan("../there/solver.prototxt")
+    with pytest.raises(PrototxtError) as caught:
+        plan.train.graph()
+    assert str(caught.value).endswith(f"(looked for {here}/nets/a.prototxt and {there}/nets/a.prototxt)")
