@@ -263,6 +263,8 @@ class Serving:
         shipments, holders = tuple(self._shipments.values()), self._roles.holders
         size, dtype = self._flat.size, self._flat.dtype
         coded = codings(self._plan.parallel_param, hosts, self._flat.trained, dtype)
+        if self._plan.parallel_param.compression_param.name and len(set(hosts)) == 1:
+            self._tell_of_one_host()
         for worker, rank in enumerate(self._roles.workers):
             if rank == SERVER:
                 colocated = Colocated()
@@ -270,6 +272,14 @@ class Serving:
             else:
                 links.append(RemoteWorker(comm, rank, worker, size, dtype, shipments, holders, coded))
         return links, colocated
+
+    def _tell_of_one_host(self) -> None:
+        compression = self._plan.parallel_param.compression_param
+        if compression.links == pb.CompressionParameter.BETWEEN_HOSTS:
+            LOG.warning(
+                "parallel_param: compression_param has no effect, since all workers are on the server's host; links: "
+                "ALL is for what travels there, too"
+            )
 
     def _name(self, worker: int, nodes: Sequence[NodeFacts]) -> str:
         return f"worker {worker} ({self._roles.place(worker)}, host {nodes[worker].host})"

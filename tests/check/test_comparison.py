@@ -82,20 +82,29 @@ PARALLEL = {
         2,
         "parallel_param { exchange: LOCAL local_param { steps: 2 start_iter: 1 momentum: KEEP } }",
     ),
-    "local, moments reset": (
-        3,
-        "parallel_param { exchange: LOCAL local_param { steps: 2 momentum: RESET } "
-        "balance_param { normalizer: UNIFORM } } average_param { decay: 0.5 }",
+    "local, moments reset": pytest.param(
+        (
+            3,
+            "parallel_param { exchange: LOCAL local_param { steps: 2 momentum: RESET } "
+            "balance_param { normalizer: UNIFORM } } average_param { decay: 0.5 }",
+        ),
+        marks=pytest.mark.slow,
     ),
-    "local, stages of shards": (
-        8,
-        "parallel_param { exchange: LOCAL local_param { steps: 3 } num_stages: 2 num_shards: 2 "
-        "pipeline_param { micro_batches: 2 } }",
+    "local, stages of shards": pytest.param(
+        (
+            8,
+            "parallel_param { exchange: LOCAL local_param { steps: 3 } num_stages: 2 num_shards: 2 "
+            "pipeline_param { micro_batches: 2 } }",
+        ),
+        marks=pytest.mark.slow,
     ),
-    "local, masters": (
-        4,
-        "parallel_param { exchange: LOCAL local_param { steps: 3 } num_shards: 2 fc_param { scheme: MASTER_SLAVE } "
-        "batch_scope: REPLICA }",
+    "local, masters": pytest.param(
+        (
+            4,
+            "parallel_param { exchange: LOCAL local_param { steps: 3 } num_shards: 2 fc_param { scheme: MASTER_SLAVE } "
+            "batch_scope: REPLICA }",
+        ),
+        marks=pytest.mark.slow,
     ),
     "tasks": (2, "parallel_param { inner_param { engine: TASK_DAG num_threads: 2 } }"),
 }
@@ -109,7 +118,7 @@ def test_many_ranks_train_like_one(ranks: tuple[int, str], tmp_path: Path) -> No
     assert differing(found, 1e-12) == []  # anything in single precision on the way would be off by 1e-8
 
 
-@pytest.mark.parametrize("settings", ["", "start_iter: 2"])
+@pytest.mark.parametrize("settings", [pytest.param("", marks=pytest.mark.slow), "start_iter: 2"])
 def test_replicas_of_hosts_that_update_by_themselves(settings: str, tmp_path: Path) -> None:
     """Ranks of a host sum gradients; the hosts have 5 and 3 of 8 samples."""
     path = small_solver(tmp_path).path

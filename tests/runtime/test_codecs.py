@@ -20,6 +20,7 @@ from bpt.solver.solver import Solver
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import NET, Saved, read_model, read_state, remove_snapshots, set_up, train
 
+STAGES = "num_stages: 2 pipeline_param { micro_batches: 1 }"
 BF16 = "codec: BF16 links: ALL"
 TOPK = "codec: TOPK ratio: 0.1 links: ALL"
 POWERSGD = "codec: POWERSGD rank: 1 warm_up: 2 links: ALL"
@@ -43,7 +44,7 @@ def parallel(codec: str, others: str = "") -> str:
         (3, "codec: FP16 links: ALL", "exchange: TREE", ""),
         (2, POWERSGD, "exchange: CGDP cgdp_param { chunk_size: 1 }", ""),
         (4, "codec: TOPK ratio: 0.1", "exchange: RING", ""),
-        (4, TOPK, "num_stages: 2 pipeline_param { micro_batches: 1 }", "snapshot_format: HDF5"),
+        pytest.param(4, TOPK, STAGES, "snapshot_format: HDF5", marks=pytest.mark.slow),
     ],
 )
 def test_it_goes_on_bit_for_bit(ranks: int, codec: str, others: str, more: str) -> None:
@@ -90,7 +91,7 @@ def test_the_log_tells_that_there_is_no_link_for_a_codec() -> None:
     assert "Parallel: 2 ranks = 2 replicas; ALLREDUCE, codec BF16 between hosts, balance UNIFORM" in log
 
 
-@pytest.mark.parametrize("codec", [TOPK, POWERSGD])
+@pytest.mark.parametrize("codec", [TOPK, pytest.param(POWERSGD, marks=pytest.mark.slow)])
 def test_a_net_learns(codec: str) -> None:
     """22 samples of 3 classes by heart: from a loss of log 3 = 1.1 on."""
     texts = "max_iter: 40", "base_lr: 0.1", "test_interval: 1000", "stepsize: 40", "display: 40"
@@ -131,7 +132,12 @@ def trained_by(net: str, codec: str, others: str = "", *overrides: str) -> bytes
 
 @pytest.mark.parametrize(
     ("codec", "others"),
-    [(BF16, ""), ("codec: FP16 links: ALL", "exchange: TREE"), (TOPK, "exchange: RING"), (POWERSGD, "")],
+    [
+        pytest.param(BF16, "", marks=pytest.mark.slow),
+        pytest.param("codec: FP16 links: ALL", "exchange: TREE", marks=pytest.mark.slow),
+        (TOPK, "exchange: RING"),
+        (POWERSGD, ""),
+    ],
 )
 def test_true_gradients_are_coded_whatever_the_loss_scale(codec: str, others: str) -> None:
     """Which doubles after every second iteration: to the last bit it is the run without. (It was refused once.)"""
@@ -142,8 +148,15 @@ def test_true_gradients_are_coded_whatever_the_loss_scale(codec: str, others: st
     assert read_state(5).loss_scale == 2.0**18
 
 
-@pytest.mark.parametrize("codec", [BF16, "codec: FP16 links: ALL", TOPK, POWERSGD])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("codec", "rank"),
+    [
+        pytest.param(BF16, 0, marks=pytest.mark.slow),
+        pytest.param("codec: FP16 links: ALL", 1, marks=pytest.mark.slow),
+        (TOPK, 1),
+        (POWERSGD, 0),
+    ],
+)
 def test_an_overflow_leaves_residuals_alone(codec: str, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An element of a gradient of iteration 3 is infinite before it is coded, on one rank: all leave the update out."""
     start = Allreduce.start

@@ -19,6 +19,7 @@ from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import Saved, read_model, read_state, remove_snapshots, set_up, train
 
 QUIET = "test_interval: 1000"
+STAGES = "num_stages: 2 pipeline_param { micro_batches: 1 }"
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +38,9 @@ def local(settings: str, others: str = "") -> str:
     [
         (2, "steps: 2", "", ""),
         (3, "steps: 3 start_iter: 2 momentum: KEEP", "", "snapshot_format: HDF5 average_param { decay: 0.5 }"),
-        (2, "steps: 3 momentum: KEEP", "", "type: 'Adam' momentum2: 0.99"),  # the moments alone are apart
-        (4, "steps: 2", "num_stages: 2 pipeline_param { micro_batches: 1 }", "larc: true larc_turbo: true"),
+        # The moments alone are apart.
+        pytest.param(2, "steps: 3 momentum: KEEP", "", "type: 'Adam' momentum2: 0.99", marks=pytest.mark.slow),
+        pytest.param(4, "steps: 2", STAGES, "larc: true larc_turbo: true", marks=pytest.mark.slow),
     ],
 )
 def test_it_goes_on_bit_for_bit_between_averages(ranks: int, settings: str, others: str, more: str) -> None:
@@ -75,15 +77,22 @@ def test_a_snapshot_between_averages_has_the_average_by_samples() -> None:
 
 
 def test_tests_and_snapshots_do_not_disturb() -> None:
-    texts = local("steps: 4 momentum: KEEP"), "max_iter: 6 average_param { decay: 0.5 }"
+    texts = local("steps: 3 momentum: KEEP"), "max_iter: 4 average_param { decay: 0.5 }"
     train(2, *texts, QUIET)
-    plain = Path("small_iter_6.caffemodel").read_bytes()
+    plain = Path("small_iter_4.caffemodel").read_bytes()
     remove_snapshots()
     train(2, *texts, "test_interval: 1 snapshot: 1")
-    assert Path("small_iter_6.caffemodel").read_bytes() == plain
+    assert Path("small_iter_4.caffemodel").read_bytes() == plain
 
 
-@pytest.mark.parametrize("settings", ["steps: 1", "steps: 3 start_iter: 4", "steps: 3 sum_within_hosts: true"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "steps: 1",
+        pytest.param("steps: 3 start_iter: 4", marks=pytest.mark.slow),
+        pytest.param("steps: 3 sum_within_hosts: true", marks=pytest.mark.slow),
+    ],
+)
 def test_one_step_without_momentum_is_the_update_by_the_sum_of_gradients(settings: str) -> None:
     """Also with shares of 2, 2, 1 and 1 samples; before LOCAL begins; and where all ranks are on one host."""
     texts = QUIET, "max_iter: 4 momentum: 0 clip_gradients: -1"
@@ -94,6 +103,7 @@ def test_one_step_without_momentum_is_the_update_by_the_sum_of_gradients(setting
     Saved.read(4).check(summed, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_net_learns() -> None:
     """As with a codec: 22 samples of 3 classes by heart, from a loss of log 3 = 1.1 on."""
     texts = "max_iter: 40", "base_lr: 0.1", QUIET, "stepsize: 40", "display: 40"

@@ -60,9 +60,9 @@ def test_a_job(tmp_path: Path) -> None:
     """Ranks on two hosts, each of which trains by each codec."""
     path = tmp_path / "solver.prototxt"
     path.write_text(speed.to_text(speed._solver("lenet")))
-    order = {"solver": str(path), "codecs": list(speed.CODECS), "seconds": 0.0}
+    order = {"solver": str(path), "codecs": ["NONE", "TOPK"], "seconds": 0.0}
     found, _ = run_ranks(2, lambda world: speed.work(order, world), hosts=["a", "b"])
-    assert found.keys() == speed.CODECS.keys()
+    assert list(found) == ["NONE", "TOPK"]
     assert all(0 < each["exposed"] < each["total"] and each["iterations"] == 1 for each in found.values())
 
 

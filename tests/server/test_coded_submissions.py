@@ -68,7 +68,9 @@ def test_what_crosses_between_hosts_is_coded() -> None:
     assert found is not None and (found.elements, found.trained, found.differs) == (4, 2, False)
 
 
-@pytest.mark.parametrize("exchange", ["AGWU", "SGWU", "ASGD"])
+@pytest.mark.parametrize(
+    "exchange", ["AGWU", *(pytest.param(name, marks=pytest.mark.slow) for name in ("SGWU", "ASGD"))]
+)
 def test_runs_train_and_a_replay_of_one_is_the_same_to_the_last_bit(exchange: str) -> None:
     parallel = f"exchange: {exchange} {TOPK}"
     outer(3, parallel, "max_iter: 12")
@@ -93,6 +95,7 @@ def test_hardly_anything_is_lost_in_bfloat16() -> None:
     )
 
 
+@pytest.mark.slow
 def test_parameter_servers_get_codes_of_their_parts() -> None:
     """A number's code does not depend on the others: the same bits as with one server; and workers of several ranks."""
     parallel = f"exchange: SGWU num_shards: 2 {BF16}"

@@ -21,16 +21,17 @@ CODECS: Mapping[str, str] = {
     "BF16": "codec: BF16",
     "FP16": "codec: FP16",
     "TOPK": "codec: TOPK ratio: 0.05",
-    "POWERSGD": "codec: POWERSGD rank: 4 warm_up: 50",
+    "POWERSGD": "codec: POWERSGD rank: 4 warm_up: 20",
 }
-NETS: Mapping[str, tuple[Sequence[str], str]] = {
-    "lenet": (("make_digits.py",), "test_interval: 1000 display: 0"),
+MEAN = ("tools/compute_image_mean.py", "data/cifar10/train_lmdb", "data/cifar10/mean.binaryproto")
+NETS: Mapping[str, tuple[Sequence[Sequence[str]], str]] = {
+    "lenet": ([("scripts/make_digits.py",)], "test_interval: 1000 display: 0"),
     "cifar10_quick": (
-        ("make_synthetic.py", "data/cifar10", "--train", "5000", "--test", "2000"),
-        "max_iter: 300 lr_policy: 'multistep' stepvalue: 240 gamma: 0.1 test_iter: 20 test_interval: 300 display: 0",
+        [("scripts/make_synthetic.py", "data/cifar10", "--train", "5000", "--test", "2000"), MEAN],
+        "max_iter: 80 base_lr: 0.002 test_iter: 20 test_interval: 80 display: 0",
     ),
 }
-"""The script that makes a net's images, and its arguments; what its solver says otherwise."""
+"""The scripts that make a net's images, with their arguments; what its solver says otherwise."""
 
 HEAD = ("net", "codec", "seed", "accuracy")
 Key = tuple[str, str, int]
@@ -45,7 +46,7 @@ def measure(path: Path, codecs: Sequence[str], seeds: int) -> bool:
         if not missing:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            _make_data(data, Path(folder))
+            make_data(data, Path(folder))
             for codec, seed in missing:
                 reached = _train(net, Path(folder), f"{overrides} random_seed: {seed}", CODECS[codec])
                 _add(path, (net, codec, seed, reached))
@@ -97,12 +98,18 @@ def _add(path: Path, row: Sequence[object]) -> None:
         writer.writerow(row)
 
 
-def _make_data(script: Sequence[str], folder: Path) -> None:
+def make_data(scripts: Sequence[Sequence[str]], folder: Path) -> None:
     """Make what the net's text names, seen from ``folder``."""
     (folder / "prototxt").symlink_to(PROTOTXT)
-    name, *words = script
-    command = [sys.executable, str(ROOT / "scripts" / name), *words]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    for name, *words in scripts:
+        command = [sys.executable, str(ROOT / name), *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=_environment())
+        if done.returncode:
+            raise JobError(reason(done.stderr))
+
+
+def _environment() -> dict[str, str]:
+    return environment(1) | {"PYTHONPATH": str(ROOT)}
 
 
 def _train(net: str, folder: Path, overrides: str, codec: str) -> float:
@@ -112,7 +119,7 @@ def _train(net: str, folder: Path, overrides: str, codec: str) -> float:
     words = ["train", "--solver", f"prototxt/{net}/solver.prototxt", "--set", more]
     done = subprocess.run(
         [*mpirun(RANKS), sys.executable, "-m", "bpt", *words], cwd=folder, stderr=subprocess.PIPE, text=True,
-        check=False, env=environment(1) | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,
+        check=False, env=_environment(), stdin=subprocess.DEVNULL,
     )  # fmt: skip
     if done.returncode:
         raise JobError(reason(done.stderr))
