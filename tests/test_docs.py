@@ -23,22 +23,40 @@ from tests.golden_cases import GOLDEN
 from tests.guides.bed import lay_pictures
 from tests.guides.blocks import GUIDES, ROOT, Block, blocks_of
 
+LONG = {"export.md"}  # compiles; tests/test_export.py tries the same on small nets
+
+
+def lay_out(folder: Path) -> None:
+    """Let ``folder`` be like the repository after ``make demo``, on fewer digits."""
+    (folder / "prototxt").symlink_to(ROOT / "prototxt")
+    (folder / "data" / "digits").mkdir(parents=True)
+    for part in ("train_lmdb", "test_lmdb"):
+        (folder / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
+    lay_pictures(folder)
+
+
+@pytest.fixture(scope="module")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a little training leaves, under the names that ``make demo`` gives."""
+    folder = tmp_path_factory.mktemp("demo")
+    lay_out(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with bpt.get_solver("prototxt/lenet/solver.prototxt", "test_initialization: false random_seed: 1") as solver:
+            solver.step(30)
+            weights = Path(solver.snapshot()).with_suffix(".caffemodel")
+        weights.rename("snapshots/lenet/lenet_iter_1000.caffemodel")
+    return folder / "snapshots"
+
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def repository(tmp_path: Path, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The current folder is like the repository after ``make demo``, on fewer digits and less training."""
-    (tmp_path / "prototxt").symlink_to(ROOT / "prototxt")
-    (tmp_path / "data" / "digits").mkdir(parents=True)
-    for part in ("train_lmdb", "test_lmdb"):
-        (tmp_path / "data" / "digits" / part).symlink_to(GOLDEN / "lmdb" / f"digits_{part}")
-    lay_pictures(tmp_path)
+    lay_out(tmp_path)
+    shutil.copytree(snapshots, tmp_path / "snapshots")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])  # a guide may install bpt.caffe as caffe
     monkeypatch.setattr(logging.getLogger("bpt"), "level", logging.WARNING)  # a guide may set it
-    with bpt.get_solver("prototxt/lenet/solver.prototxt", "test_initialization: false random_seed: 1") as solver:
-        solver.step(30)
-        weights = Path(solver.snapshot()).with_suffix(".caffemodel")
-    weights.rename("snapshots/lenet/lenet_iter_1000.caffemodel")
     yield
     for name in [name for name in sys.modules if name.split(".")[0] == "caffe"]:
         del sys.modules[name]
@@ -51,7 +69,12 @@ def is_run_here(block: Block) -> bool:
 
 @pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize(
-    "guide", [guide for guide in GUIDES if any(map(is_run_here, blocks_of(guide)))], ids=lambda guide: guide.name
+    "guide",
+    [
+        pytest.param(guide, id=guide.name, marks=[pytest.mark.slow] if guide.name in LONG else [])
+        for guide in GUIDES
+        if any(map(is_run_here, blocks_of(guide)))
+    ],
 )
 def test_what_the_guide_says(guide: Path) -> None:
     names: dict[str, object] = {"__name__": "guide"}

@@ -30,13 +30,13 @@ _MANY = re.compile(r"(max_iter: )(\d{3,})")
 
 
 def shortened(text: str) -> str:
-    """A solver or commands that train a hundredth of the iterations: what is looked at is that all work together.
+    """A solver or commands that train a hundredth of the iterations, or 20: it is looked at that all work together.
 
     What is only simulated stays as it is.
     """
     if "bpt simulate" in text:
         return text
-    return _MANY.sub(lambda found: f"{found[1]}{max(10, int(found[2]) // 100)}", text)
+    return _MANY.sub(lambda found: f"{found[1]}{max(20, int(found[2]) // 100)}", text)
 
 
 @dataclass(frozen=True)
