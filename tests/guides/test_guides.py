@@ -63,3 +63,16 @@ def test_few_blocks_are_not_run() -> None:
     left = [block for block in blocks if block.not_run]
     assert {block.not_run for block in left} <= REASONS
     assert len(left) <= 18 < len(blocks) / 6
+
+
+def test_commands_are_marked_as_commands() -> None:
+    """What is to be typed does not hide among what is to be read."""
+    lines = [
+        f"{block.guide}:{block.line + number}"
+        for guide in GUIDES
+        for block in blocks_of(guide)
+        if not block.language
+        for number, line in enumerate(block.text.splitlines())
+        if re.match(r"(\w+=\S+ )*(\S*/)?(bpt|mpirun|srun|sbatch|python3?) [^…]*$", line)
+    ]
+    assert lines == []
