@@ -54,7 +54,7 @@ def _findings(cluster: Cluster, plan: RunPlan, path: str) -> Iterator[Finding]:
     if math.isfinite(cluster.shared):
         yield note(
             f"pairs of hosts that send at once have {cluster.shared / 1e6:.0f} MB/s together, and each less than alone",
-            "they share a switch or a cable: see whether all are behind one uplink",
+            "they share a switch or a cable: see whether all are behind one uplink; or no cores are left for it",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +26,7 @@ from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
 from bpt.schedule.cluster import WITHOUT_LIMIT, Cluster, Node, NodeLink, Within
 from bpt.schedule.instructions import Wait
-from bpt.speeds.links import Link, Measured, measure
+from bpt.speeds.links import AS_ALONE, Link, Measured, measure
 from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
@@ -165,13 +166,28 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
             )
         )
         first += number
+    within = _within(hosts, ranks, links)
     return Cluster(
         tuple(nodes),
-        within=_within(hosts, ranks, links),
+        within=within,
         links=_by_pair(hosts, nodes, links),
-        shared=links.shared,
+        shared=min(links.shared, _at_once(hosts, ranks, within, min(node.bandwidth for node in nodes))),
         waking=_waking(ranks, links),
     )
+
+
+def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], within: Within, alone: float) -> float:
+    """Bytes a second that all hosts have together while they sum after iterations, by a ring; not within hosts.
+
+    A host may have no cores to send and receive at once as fast as a link can. Infinite: each has as much as ``alone``.
+    """
+    by_host = Counter(hosts)
+    inside = 2 * math.ceil(math.log2(max(by_host.values()))) / within.bandwidth
+    each = (_added(ranks, SENT[1]) - _added(ranks, SENT[0])) / SENT[1] - inside
+    if len(by_host) == 1 or each <= 0:
+        return math.inf
+    found = 2 * (len(by_host) - 1) / each
+    return found if found < AS_ALONE * len(by_host) * alone else math.inf
 
 
 def _waking(ranks: Sequence[RankSpeed], links: Measured) -> float:

@@ -22,7 +22,7 @@ SECONDS = 1.5  # for all pairs together
 _PAIR = 0.3  # seconds for a pair at most
 _FEW = 4  # so many ranks are measured each with each
 _SMALL, _FIRST, _LARGEST = 8, 2**16, 2**23  # bytes of messages
-_AS_ALONE = 0.8  # a pair has that part of its bandwidth at least while others send, if they do not hinder it
+AS_ALONE = 0.8  # a pair has that part of its bandwidth at least while others send, if they do not hinder it
 ALLREDUCE = 4 * 10**6  # bytes, of float32
 
 
@@ -101,7 +101,7 @@ def _shared(world: Communicator, heads: Sequence[int], seconds: float) -> float:
 
 def shared_by(together: Sequence[float], alone: Sequence[float]) -> float:
     """What pairs have together, from the bandwidth of each at once with the others, and of some alone."""
-    lacks = statistics.fmean(together) < _AS_ALONE * statistics.fmean(alone)
+    lacks = statistics.fmean(together) < AS_ALONE * statistics.fmean(alone)
     return math.fsum(together) if lacks else math.inf
 
 

@@ -66,6 +66,18 @@ def test_what_waking_takes() -> None:
     assert four.waking == 5.0 - 2.0
 
 
+def test_hosts_that_sum_slower_than_they_send() -> None:
+    """Beside a short sum of 1 s, SENT[1] bytes take 8 s, and so by a ring of two hosts all of them each way."""
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0, {SENT[0]: [1.0], SENT[1]: [9.0]})] * 2
+    for alone, shared in ((SENT[1] / 4, 2 * SENT[1] / 8), (SENT[1] / 8, inf)):
+        made = cluster_of("ab", ranks, Measured((Link(0, 1, 0.1, alone),), 0.5))
+        assert made.shared == pytest.approx(shared)
+    # Of two ranks a host, 4 s of that are what they add up before, and get back.
+    within = Link(0, 1, 0.1, SENT[1] / 2)
+    made = cluster_of("aabb", ranks * 2, Measured((within, Link(0, 2, 0.1, SENT[1] / 1.0)), 0.5))
+    assert made.shared == pytest.approx(2 * SENT[1] / 4)
+
+
 def test_one_host_has_what_an_allreduce_reaches() -> None:
     """Each of two ranks sends and gets half of it twice: a byte in 0.5 s."""
     ranks = [RankSpeed({8: 2.0}, 4, 1.0)] * 2
