@@ -180,7 +180,7 @@ class Local(Allreduce):
             factor = self.replicas.part(group.replicas) / group.comm.size
             for what, tensors in self._averaged(bucket, weights, moments):
                 row = torch.cat([tensor.reshape(-1).to("cpu", bucket.wire) for tensor in tensors]).mul_(factor)
-                with bucket.comm.events.part_of(do.Average(), f"{bucket.label}{what}"):
+                with bucket.comm.events.part_of(do.Average(), f"{what} of {bucket.label}"):
                     self._sum_up(bucket.comm, row)
                 summed.append((tensors, row))
         for tensors, row in summed:
@@ -197,9 +197,9 @@ class Local(Allreduce):
     def _averaged(self, bucket: Bucket, weights: bool, moments: bool) -> Iterator[tuple[str, list[Tensor]]]:
         """What is averaged of a bucket's parameters, in one message each; see ``_average``."""
         if weights:
-            yield "", [parameter.detach() for parameter in bucket.parameters]
+            yield "weights", [parameter.detach() for parameter in bucket.parameters]
         remembered = [self._run.remembered(parameter) for parameter in bucket.parameters]
         for number, of_all in enumerate(zip(*(own for own, _ in remembered), strict=True) if moments else ()):
-            yield f", moment {number}", list(of_all)
+            yield f"moment {number}", list(of_all)
         for of_all in zip(*(averages for _, averages in remembered), strict=True) if weights else ():
-            yield ", average", list(of_all)
+            yield "average", list(of_all)
