@@ -92,6 +92,7 @@ class ClusterSource:
                 cores=param.cores,
                 memory=param.memory * _MIB or WITHOUT_LIMIT,
                 capacity=param.capacity or WITHOUT_LIMIT,
+                warm_up=param.warm_up,
             )
             nodes += alike(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
         server = self.param.server
@@ -128,7 +129,7 @@ class ClusterSource:
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        seconds = "latency", "fails", "overhead", "update"
+        seconds = "latency", "fails", "overhead", "update", "warm_up"
         for field in (*positive, "spread", "noise", "bandwidth", "memory", "capacity", *seconds):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):

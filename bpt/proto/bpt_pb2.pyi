@@ -1193,7 +1193,7 @@ class LinkParameter(_message.Message):
     def __init__(self, one: _Optional[str] = ..., other: _Optional[str] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ...) -> None: ...
 
 class NodeParameter(_message.Message):
-    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update")
+    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update", "warm_up")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -1211,6 +1211,7 @@ class NodeParameter(_message.Message):
     CORES_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
+    WARM_UP_FIELD_NUMBER: _ClassVar[int]
     name: str
     count: int
     samples_per_second: float
@@ -1228,7 +1229,8 @@ class NodeParameter(_message.Message):
     cores: int
     overhead: float
     update: float
-    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ...) -> None: ...
+    warm_up: float
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ..., warm_up: _Optional[float] = ...) -> None: ...
 
 class WithinParameter(_message.Message):
     __slots__ = ("latency", "bandwidth")

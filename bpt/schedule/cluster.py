@@ -34,6 +34,8 @@ class Node:
         cores: for all of its ranks; 0: not known, and enough for messages to travel beside computing.
         memory: bytes, of all its ranks.
         capacity: as a stage, the part of a net's work that it may get at most.
+        warm_up: seconds from when it has its first samples until it trains them: a worker of the outer layer lets its
+            first passes be like all others, see Worker.
     """
 
     name: str
@@ -50,10 +52,11 @@ class Node:
     cores: int = 0
     memory: float = WITHOUT_LIMIT
     capacity: float = WITHOUT_LIMIT
+    warm_up: float = 0.0
 
     def __post_init__(self) -> None:
         assert 0 < self.speed < math.inf and self.noise >= 0 and self.latency >= 0 and self.bandwidth > 0, self
-        assert all(at >= 0 and factor > 0 for at, factor in self.changes), self
+        assert self.warm_up >= 0 and all(at >= 0 and factor > 0 for at, factor in self.changes), self
         assert list(self.changes) == sorted(self.changes), self
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bpt.errors import UsageError
 from bpt.proto.atomic import atomic_file
 from bpt.report.log import columns
-from bpt.report.outer.style import BLUE, GREY, ORANGE, check_picture, new_figure, save
+from bpt.report.outer.style import BLUE, GREY, ORANGE, SKY, check_picture, new_figure, save
 from bpt.schedule.outer.simulation.outcome import NodeOutcome, Outcome
 from bpt.simulate.simulation import Simulated
 
@@ -28,7 +28,7 @@ _STRATEGIES = (
 )  # fmt: skip
 _NODES = (
     "strategy", "node", "kind", "samples_per_second", "samples", "trained", "passes", "computing_seconds",
-    "waiting_seconds", "idle_seconds", "died",
+    "waiting_seconds", "idle_seconds", "died", "warm_up_seconds",
 )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def node_rows(simulated: Simulated) -> Iterator[tuple[object, ...]]:
         for number, node in enumerate(outcome.nodes):
             yield (
                 name, number, node.name, node.speed, node.samples, node.trained, node.passes, node.computing,
-                node.waiting, node.idle, int(node.died),
+                node.waiting, node.idle, int(node.died), node.warming,
             )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _row(name: str, outcome: Outcome) -> tuple[str, ...]:
 
 
 def _kind(name: str, nodes: Sequence[NodeOutcome]) -> tuple[str, ...]:
-    together = sum(node.computing + node.waiting + node.idle for node in nodes) or 1.0
+    together = sum(node.seconds for node in nodes) or 1.0
     died = sum(node.died for node in nodes)
     return (
         name, f"x {len(nodes)}", _range([node.speed for node in nodes]), _range([node.samples for node in nodes]),
@@ -138,7 +138,7 @@ def _range(values: Sequence[float]) -> str:
     return least if least == most else f"{least} - {most}"
 
 
-PARTS = {"computing": BLUE, "waiting for the server": ORANGE, "idle at the end": GREY}
+PARTS = {"computing": BLUE, "waiting for the server": ORANGE, "idle at the end": GREY, "getting ready": SKY}
 HEIGHT = 1.6  # inches of a strategy
 BARS = 60  # nodes that are told apart
 FORMATS = (".png", ".svg")
@@ -177,7 +177,7 @@ def draw(path: str, simulated: Simulated) -> None:
 def _panel(axes: Axes, outcome: Outcome) -> None:
     nodes = sorted(outcome.nodes, key=lambda node: node.speed)
     heights = list(zip(*(accumulate(_parts(node)) for node in nodes), strict=True))
-    below = (0.0,) * len(nodes)
+    below: Sequence[float] = (0.0,) * len(nodes)
     for colour, above in zip(PARTS.values(), heights, strict=True):
         if len(nodes) <= BARS:
             seconds = [high - low for high, low in zip(above, below, strict=True)]
@@ -189,5 +189,5 @@ def _panel(axes: Axes, outcome: Outcome) -> None:
     axes.set_xticks([])
 
 
-def _parts(node: NodeOutcome) -> tuple[float, float, float]:
-    return node.computing, node.waiting, node.idle
+def _parts(node: NodeOutcome) -> tuple[float, ...]:
+    return node.computing, node.waiting, node.idle, node.warming

@@ -27,12 +27,12 @@ def test_a_file_in_its_units(tmp_path: Path) -> None:
     text = """
     node {
       name: "a" count: 2 samples_per_second: 100 noise: 0.1 frequency: 2.4 latency: 0.01 bandwidth: 8
-      change { at: 9 factor: 2 } change { at: 3 factor: 0.5 } fails: 20
+      change { at: 9 factor: 2 } change { at: 3 factor: 0.5 } fails: 20 warm_up: 0.5
     }
     node { gflops: 3 }
     server { latency: 0.02 bandwidth: 80 update_rate: 5 }
     """
-    a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20)
+    a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20, warm_up=0.5)
     expected = Cluster((a, a, Node("kind1", 500)), Server(0.02, 1e7, 5e6), colocated=True)
     assert source(tmp_path, text).cluster(6e6, 0, colocated=True) == expected
 
@@ -99,6 +99,7 @@ def test_spread_is_drawn_from_the_seed_for_each_kind(tmp_path: Path) -> None:
         ("node { gflops: 1 bandwidth: -1 }", "1:18", "bandwidth is -1; it must be finite and at least 0"),
         ("node { gflops: 1 memory: -1 }", "1:18", "memory is -1; it must be finite and at least 0"),
         ("node { gflops: 1 fails: -1 }", "1:18", "fails is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 warm_up: -1 }", "1:18", "warm_up is -1; it must be finite and at least 0"),
         ("node { gflops: 1 change { } }", "1:18", "a change needs at: the seconds after the start"),
         ("node { gflops: 1 change { at: 1 factor: 0 } }", "1:33", "factor is 0; it must be finite and above 0"),
         ("node { gflops: 1 change { at: -1 } }", "1:27", "at is -1; it must be finite and at least 0"),

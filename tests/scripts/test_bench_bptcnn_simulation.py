@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from bpt.comm.base import Communicator
+from bpt.plan.resolve import resolve
+from bpt.proto.sources import read_solver
 from bpt.simulate.simulation import THE_FOUR
 from scripts.benches.bptcnn import jobs
+from scripts.benches.bptcnn.calibration import trained
 from scripts.benches.bptcnn.jobs import Work
 from scripts.benches.bptcnn.simulation import SIMULATED, Calibration, Node, compared, simulate, simulated_rows
 from tests.scripts.test_bench_bptcnn import FOUR, write_digits
@@ -68,3 +74,13 @@ def test_comparison_with_the_simulation(digits: None, tmp_path: Path) -> None:
     *_, last = compared(some, FOUR)
     worst = max(abs(row["ratio"] - 1) for row in read)  # type: ignore[operator]
     assert last == f"worst difference {worst:.1%}, at most 10%: {'missed' if worst > 0.1 else 'reached'}"
+
+
+def test_the_calibration_trains_as_a_worker_does(digits: None, tmp_path: Path) -> None:
+    solver, _ = Work(samples=6400, passes=4, batch=64, batches=3, tests=1).write(tmp_path)
+    met: list[str] = []
+    world = cast(Communicator, SimpleNamespace(rank=1, Barrier=lambda: met.append("warm")))
+    seen, weights = trained(resolve(read_solver(solver)).training_only(), 0.0, world)
+    assert met == ["warm"]
+    assert seen["speed"] > 0 and seen["noise"] >= 0 and seen["warm_up"] > 0
+    assert weights.nbytes == 4 * 431_080

@@ -1,8 +1,9 @@
 """A rank of the calibration of ``scripts/bench bptcnn``: what ``bpt simulate`` must know of the test bed.
 
-Rank 0, the server, does nothing while all others train at the same time, as they do in a run. Then messages go to one
-of them after the other and back, and the server merges weights, with pauses in between: a host with a small share of
-the processor does a short piece of work at once, but not one after the other.
+Rank 0, the server, does nothing while all others train at the same time, as they do in a run: by the same worker, which
+counts, tells and looks for orders between its iterations, and lets the first of them be like all others before. Then
+messages go to one of them after the other and back, and the server merges weights, with pauses in between: a host with
+a small share of the processor does a short piece of work at once, but not one after the other.
 """
 
 from __future__ import annotations
@@ -10,25 +11,34 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
+import torch
 
 from bpt.comm.base import Buffer, Communicator
 from bpt.comm.cores import power
 from bpt.layers.base import batch_of
-from bpt.metrics import LocalAccuracy
 from bpt.plan.resolve import resolve
-from bpt.plan.spec import ParallelSpec
+from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto.sources import read_solver
-from bpt.schedule.outer.instructions import Merge
+from bpt.runtime.runtime import Runtime
+from bpt.schedule.outer.instructions import Merge, Order, Report, Settled
 from bpt.schedule.weight_update import Update
+from bpt.server.assignment import Assignment
+from bpt.server.data_set import samples_of
 from bpt.server.flat_weights import FlatWeights
 from bpt.server.global_weights import GlobalWeights
-from bpt.solver.solver import Solver
+from bpt.server.messages import Progress
+from bpt.server.node_solvers import worker_runtime
+from bpt.server.trainer import Trainer
+from bpt.server.worker import Worker
+from bpt.solver.solver import Outcome, Solver
 
-WARM_UP = 20  # iterations
+PASSES = Fraction(10**6)  # more than there is time for
 REPEATS, PAUSE = 30, 0.03  # of messages and merges; seconds
 SERVER, TAG = 0, 1
 
@@ -39,15 +49,15 @@ def work(order: dict[str, Any], world: Communicator) -> dict[str, Any] | None:
     Args:
         order: ``solver``: its text; ``seconds`` to train for.
     """
-    plan = resolve(read_solver(order["solver"])).training_only()
-    with Solver(replace(plan, parallel_param=ParallelSpec())) as solver:  # each by itself
-        flat, batch = FlatWeights(solver.net), batch_of(solver.net.graph)
-        weights = flat.pack()
-        seen: dict[str, Any] = {"host": world.host, "frequency": power()}
-        if world.rank != SERVER:
-            with LocalAccuracy(solver.net):
-                seen |= speed(lambda: solver.step(1), batch, order["seconds"], world)
-        else:
+    plan = replace(resolve(read_solver(order["solver"])).training_only(), parallel_param=ParallelSpec())
+    seen: dict[str, Any] = {"host": world.host, "frequency": power()}
+    if world.rank != SERVER:
+        found, weights = trained(plan, order["seconds"], world)
+        seen |= found
+    else:
+        with Solver(plan) as solver:
+            flat = FlatWeights(solver.net)
+            weights = flat.pack()
             world.Barrier()
     world.Barrier()
     small = np.zeros(16)
@@ -60,15 +70,74 @@ def work(order: dict[str, Any], world: Communicator) -> dict[str, Any] | None:
     return {"weights": weights.nbytes, "nodes": nodes, "merge": merge} if world.rank == SERVER else None
 
 
-def speed(step: Callable[[], object], batch: int, seconds: float, world: Communicator) -> dict[str, Any]:
-    """Samples a second, and how iterations vary: standard deviation as a part of the mean."""
-    first = [timed(step) for _ in range(WARM_UP)]
-    world.Barrier()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        times.append(timed(step))
-    return {"speed": batch / fmean(times), "noise": stdev(times) / fmean(times), "first": first}
+def trained(plan: RunPlan, seconds: float, world: Communicator) -> tuple[dict[str, Any], Buffer]:
+    """Samples a second, how iterations vary (standard deviation as a part of the mean), and seconds until a worker is
+    warm; and the weights. All ranks but the server call it."""
+    assignment = Assignment(max(plan.random_seed, 0), 0, plan.max_iter, PASSES, gradients=False)
+    with worker_runtime(plan, world.rank - 1, assignment, torch.device("cpu"), quiet=True) as runtime:
+        trainer = TimedTrainer(runtime, world.Barrier)
+        link = AllSamples(samples_of(runtime.net, plan.parallel_param.exchange), seconds)
+        Worker(world.rank - 1, trainer, link, assignment).run()
+        times = [end - start for start, end in pairwise([trainer.begun, *link.ends])]
+        speed = batch_of(runtime.net.graph) / fmean(times)
+        found = {"speed": speed, "noise": stdev(times) / fmean(times), "warm_up": trainer.seconds}
+        return found, trainer.trained()
+
+
+class TimedTrainer(Trainer):
+    """Notes how long it takes to be warm.
+
+    Args:
+        meet: called then.
+
+    Attributes:
+        seconds: that it took.
+        begun: when it was warm, and all others were.
+    """
+
+    def __init__(self, runtime: Runtime, meet: Callable[[], object]) -> None:
+        super().__init__(runtime, gradients=False)
+        self._meet = meet
+        self.seconds = self.begun = 0.0
+
+    def warm_up(self) -> None:
+        self.seconds = timed(super().warm_up)
+        self._meet()
+        self.begun = time.perf_counter()
+
+
+class AllSamples:
+    """Stands for the server: gives a worker all samples, and lets it train for some seconds. See ToServer.
+
+    Attributes:
+        ends: of the worker's iterations.
+    """
+
+    def __init__(self, samples: int, seconds: float) -> None:
+        self._samples, self._seconds = samples, seconds
+        self.ends: list[float] = []
+
+    def order(self) -> tuple[Order, Buffer | None]:
+        """All, and then nothing more."""
+        if self.ends:
+            return Order(0, 0, weights=False, stop=True), None
+        return Order(0, 0, PASSES, runs=((0, self._samples),), weights=False), None
+
+    @property
+    def hurried(self) -> bool:
+        """Whether time is over; asked after each iteration."""
+        self.ends.append(time.perf_counter())
+        return self.ends[-1] - self.ends[0] > self._seconds
+
+    def tell(self, word: Progress | Settled) -> None:
+        """Nobody listens."""
+
+    def submit(self, report: Report, weights: Buffer) -> None:
+        """Nobody takes them."""
+
+    def finished(self) -> Outcome:
+        """As a run would have ended."""
+        return Outcome(0, terminated=False)
 
 
 def timed(task: Callable[[], object]) -> float:

@@ -29,6 +29,7 @@ class Node:
         noise: of an iteration's time: standard deviation as a part of the mean.
         frequency: that bpt reads.
         small, large: seconds that a short message and all weights take, one way.
+        warm_up: seconds until its worker trains.
     """
 
     host: str
@@ -37,6 +38,7 @@ class Node:
     frequency: float | None
     small: float
     large: float
+    warm_up: float = 0.0
 
     def bandwidth(self, weights: int) -> float:
         """Bytes a second."""
@@ -60,8 +62,8 @@ class Calibration:
     def read(cls, path: Path) -> Calibration:
         """From the file that it wrote."""
         seen = json.loads(path.read_text())
-        fields = ("host", "speed", "noise", "frequency", "small", "large")
-        nodes = tuple(Node(**{field: node[field] for field in fields}) for node in seen["nodes"])
+        fields = ("host", "speed", "noise", "frequency", "small", "large", "warm_up")
+        nodes = tuple(Node(**{field: node[field] for field in fields if field in node}) for node in seen["nodes"])
         return cls(seen["weights"], nodes, seen["merge"])
 
     def cluster(self) -> pb.ClusterParameter:
@@ -70,7 +72,7 @@ class Calibration:
         for node in self.nodes:
             made = param.node.add(
                 name=node.host, samples_per_second=node.speed, noise=node.noise, latency=node.small,
-                bandwidth=node.bandwidth(self.weights) * _BITS / _MEGA,
+                bandwidth=node.bandwidth(self.weights) * _BITS / _MEGA, warm_up=node.warm_up,
             )  # fmt: skip
             if node.frequency is not None:
                 made.frequency = node.frequency

@@ -13,7 +13,7 @@ from bpt.balance.quantities import Durations, PassTimes, balance_index, bytes_mo
 
 @dataclass(frozen=True)
 class NodeOutcome:
-    """One computing node. Its computing, waiting and idle seconds are the time of the run, or its time until it died.
+    """One computing node. Its time is that of the run, or that until it died.
 
     Attributes:
         name: of its kind.
@@ -24,6 +24,7 @@ class NodeOutcome:
         computing, waiting: seconds; waiting is for the server: for messages to travel, for their turn, for others.
         idle: seconds from its end until that of the run.
         died: whether it died.
+        warming: seconds in which it got ready before its first iteration.
     """
 
     name: str
@@ -35,6 +36,12 @@ class NodeOutcome:
     waiting: float
     idle: float
     died: bool = False
+    warming: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """All of its time."""
+        return self.computing + self.waiting + self.idle + self.warming
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class Outcome:
         return bytes_moved(self.weights, len(self.nodes), self.exchanges)
 
     def _part(self, seconds: Sequence[float]) -> float:
-        together = sum(node.computing + node.waiting + node.idle for node in self.nodes)
+        together = sum(node.seconds for node in self.nodes)
         return math.fsum(seconds) / together if together else 0.0
 
 

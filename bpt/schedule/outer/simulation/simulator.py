@@ -39,6 +39,7 @@ class Worker:
         passes: that it has done.
         trained: samples that it has trained, in all passes together.
         computing, waiting: seconds; of what is over.
+        warming: seconds in which it got ready, before its first iteration.
         ready: since when it waits for the server; ``None``: it is training.
         stopped: when it stopped or died.
         died: whether it died.
@@ -52,11 +53,13 @@ class Worker:
         self.trained = 0
         self.computing = 0.0
         self.waiting = 0.0
+        self.warming = 0.0
         self.ready: float | None = 0.0
         self.stopped = NEVER
         self.died = False
         self._batch = batch
         self._pace = Pace(node.changes)
+        self._cold = node.warm_up  # seconds of it that are still to come
         self._generator = random.Random(f"{seed}/{number}")
         self._position = (0, 0)  # whole passes, and samples of the next, that it has trained
         # Of the order that it works at, or has done last:
@@ -92,8 +95,9 @@ class Worker:
         if self.node.noise:
             noise = self.node.noise * self._generator.gauss(0, 1)
             self._work *= max(LEAST, 1 + noise / max(self._iterations, 1) ** 0.5)
-        self._began = now
-        self._ends = self._pace.end(now, self._work)
+        self.warming += self._cold
+        self._began, self._cold = now + self._cold, 0.0
+        self._ends = self._pace.end(self._began, self._work)
         return self._ends
 
     def finish(self) -> Report:
@@ -113,6 +117,8 @@ class Worker:
         """Samples of its order, or of the last one, trained in whole iterations, and the seconds that these took."""
         if now >= self._ends:
             return self._iterations * self._batch, self._ends - self._began
+        if now <= self._began:
+            return 0, 0.0
         done = self._pace.done(self._began, now) / self._work * self._iterations
         iterations = int(done)
         return iterations * self._batch, (now - self._began) * iterations / done if iterations else 0.0
@@ -120,7 +126,8 @@ class Worker:
     def stop(self, now: float, died: bool = False) -> None:
         """It trains no more."""
         if self.ready is None:
-            self.computing += now - self._began
+            self.computing += max(now - self._began, 0.0)
+            self.warming -= max(self._began - now, 0.0)
         else:
             self.waiting += now - self.ready
         self.stopped = now
@@ -326,6 +333,7 @@ class Simulator:
             passes=float(worker.passes),
             computing=worker.computing,
             waiting=worker.waiting,
+            warming=worker.warming,
             idle=0.0 if worker.died else self.now - worker.stopped,
             died=worker.died,
         )

@@ -146,3 +146,21 @@ def test_the_same_order_draws_the_same_noise() -> None:
     assert deviations[0] == pytest.approx(deviations[1])
     assert worker(noise=0.1).start(order(1, 40), 0) == worker(noise=0.1).start(order(1, 40), 0)
     assert worker(number=1, noise=0.1).start(order(1, 40), 0) != worker(number=2, noise=0.1).start(order(1, 40), 0)
+
+
+def test_it_gets_ready_once() -> None:
+    """For 2 seconds, before the first of its 3 iterations; that is neither computing nor waiting."""
+    mine = worker(warm_up=2)
+    assert mine.start(order(1, 25), 1.0) == 6.0
+    assert mine.progress(2.5) == (0, 0)
+    assert mine.progress(4.5) == (10, 1)
+    assert mine.finish().seconds == 3.0
+    assert mine.start(order(2), 7.0) == 9.0
+    assert (mine.warming, mine.computing, mine.waiting) == (2.0, 3.0, 2.0)
+
+
+def test_it_may_die_before_it_is_ready() -> None:
+    mine = worker(warm_up=2)
+    mine.start(order(1, 25), 1.0)
+    mine.stop(1.5, died=True)
+    assert (mine.warming, mine.computing, mine.waiting) == (0.5, 0.0, 1.0)
