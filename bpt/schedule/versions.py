@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import mul
 
@@ -155,6 +156,7 @@ class _Recencies:
         return math.fsum(sums / (power * factorial) for sums, power, factorial in parts)
 
 
+@lru_cache(maxsize=16)  # a version is the newest, and then the base of who gets it
 def _powers(number: int) -> list[int]:
     """number^0, number^1, …"""
     return list(accumulate(repeat(number, TERMS - 1), mul, initial=1))

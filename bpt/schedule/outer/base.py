@@ -119,7 +119,7 @@ class OuterSchedule(ABC):
         node.clock += report.seconds + report.waited
         node.computed += report.seconds
         # Under ASGD a worker submits within a pass, too.
-        if report.passes // 1 > node.passes // 1 or report.passes >= (node.end or self.total):
+        if math.floor(report.passes) > math.floor(node.passes) or report.passes >= (node.end or self.total):
             seconds, samples = node.taken
             if samples and seconds > 0:
                 node.time = seconds / samples
@@ -178,7 +178,9 @@ class OuterSchedule(ABC):
     def progress(self) -> Fraction:
         """The part of all training that is done: passes by samples, from 0 to 1."""
         samples, trained, through, _ = self._sums
-        return (trained + through * self.total) / (samples * self.total) if samples else Fraction(0)
+        # In whole numbers: (trained + through * total) / (samples * total).
+        total, parts = self.total.numerator, self.total.denominator
+        return Fraction(trained * parts + through * total, samples * total) if samples else Fraction(0)
 
     def share(self, worker: int) -> float:
         """The samples of a worker as a multiple of what a worker has in the mean; 1 if there are none."""
@@ -230,8 +232,8 @@ class OuterSchedule(ABC):
         By passes in whole numbers: sums of fractions of thousands of workers would have as many digits.
         """
         node = self.nodes[worker]
-        samples, passes = node.samples + size(node.pending), min(node.passes, self.total)
-        done = node.passes >= (node.end or self.total)
+        samples, done = node.samples + size(node.pending), node.passes >= (node.end or self.total)
+        passes = min(node.passes, self.total) if node.end else node.passes  # some make more than all of them
         by_passes = 0 if done else samples * passes.numerator // passes.denominator
         now = samples, by_passes, samples if done else 0, int(samples > 0)
         before, self._trained[worker] = self._trained[worker], now
@@ -292,7 +294,7 @@ class OuterSchedule(ABC):
     def _send(self, worker: int, version: int, weights: bool = True) -> Send:
         """The next order of a worker that has trained, or has joined."""
         node = self.nodes[worker]
-        begun = node.passes // 1
+        begun = math.floor(node.passes)
         until = Fraction(begun + (self._local_epochs if self.idpa.done else 1))
         self._settle(worker, until)
         ended = node.end is not None and node.passes >= node.end

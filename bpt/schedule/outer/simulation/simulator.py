@@ -220,7 +220,7 @@ class Simulator:
         for instruction in instructions:
             if isinstance(instruction, Send):
                 self._send(instruction.order)
-            elif isinstance(instruction, Merge | Descend):
+            elif isinstance(instruction, (Merge, Descend)):
                 self._ledger.updated(instruction.update.staleness)
             elif isinstance(instruction, Average):
                 self._ledger.updated()
