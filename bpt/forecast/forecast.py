@@ -37,6 +37,8 @@ _Exchange, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 STATUS = 40  # bytes of what all ranks must know of an iteration: loss, signals
 SHOWN_RANKS = 64  # whose events are kept
 ROUNDING = 1e-9  # relative
+HALF_CODECS = (pb.CompressionParameter.BF16, pb.CompressionParameter.FP16)
+CODING = 28  # times that such a codec reads or writes all of a gradient's numbers, residuals included
 
 
 Issued = Sequence[tuple[int, Floats]]
@@ -220,9 +222,21 @@ class Iteration:
         if self._averaging:
             return self._averaged(stage, what)
         whole, slices = self._groups[stage]
-        return whole.summed(self._exchange, what.whole, what.messages, what.coded, self._everywhere) + slices.summed(
-            self._exchange, what.slices, what.slice_messages, what.coded_slices, self._everywhere
-        )
+        own = whole.summed(self._exchange, what.whole, what.messages, what.coded, self._everywhere)
+        of_slices = what.slices, what.slice_messages, what.coded_slices
+        return own + slices.summed(self._exchange, *of_slices, self._everywhere) + self._coding(stage, what)
+
+    def _coding(self, stage: int, what: Exchanged) -> float:
+        """Seconds in which the slowest writes gradients in half precision and reads them, by what its update takes, as
+        both wait for memory; 0 for other codecs."""
+        a, (whole, _) = self._a, self._groups[stage]
+        codec = a.plan.parallel_param.compression_param.codec
+        if codec not in HALF_CODECS or whole.size == 1 or not (self._everywhere or whole.hosts > 1):
+            return 0.0
+        numbers = sum(cost.trained for cost in a.costs.layers) / a.plan.precision.master.itemsize
+        part = what.whole / a.plan.precision.wire.itemsize / numbers
+        passes = CODING / (3 + 2 * remembered(a.plan.optim))  # an update reads all, writes all but gradients
+        return float(a.update[a.sharers[stage]].max()) * part * passes
 
     @property
     def _averaging(self) -> float:

@@ -91,6 +91,14 @@ def test_hosts_that_sum_within_and_average_between(tmp_path: Path) -> None:
     assert made.within == pytest.approx(2 * 2 * BYTES + 2 * 2 * BYTES / 4)
 
 
+def test_half_precision_is_written_and_read(tmp_path: Path) -> None:
+    """The update takes 0.4 s, a tenth of a whole batch's time, and goes through memory 5 times; the codec 28 times."""
+    plan, costs = small(tmp_path, "parallel_param { compression_param { codec: BF16 } }")
+    costs = replace(costs, update=12 / 9)
+    assert forecast(plan, costs, nodes(2, 2, bandwidth=BYTES)).exposed == pytest.approx(0.5 + 0.4 * 28 / 5)
+    assert forecast(plan, costs, nodes(2, ranks=2)).exposed == 0  # between hosts alone
+
+
 def test_latency_and_what_all_must_know(tmp_path: Path) -> None:
     """Without gradients to speak of, it is the loss that all wait for: a message each way takes two latencies."""
     made = forecast(*small(tmp_path), nodes(2, 2, latency=0.25, bandwidth=1e9))
