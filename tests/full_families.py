@@ -476,7 +476,7 @@ def fast_rcnn(n: NetSpec) -> None:
 
 
 PICTURES = {"data": (2, 3, 224, 224), "label": (2,)}
-OBJECTS = (1, 1, 3, 8)
+OBJECTS = (1, 1, 9, 8)
 REGIONS = {"rois": (16, 5), "labels": (16,), "bbox_targets": (16, 84), "bbox_loss_weights": (16, 84)}
 FAMILIES = {
     "DenseNet-121": Family(densenet_121, PICTURES, (7_978_856, 7_978_856)),

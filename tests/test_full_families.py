@@ -15,7 +15,9 @@ from bpt.proto.text import parse_text, to_text
 from tests.full_families import FAMILIES, text_of
 from tests.test_export import Case, OnnxNet
 
-OBJECTS = [[0, 1, 0, 0.1, 0.1, 0.4, 0.5, 0], [0, 1, 0, 0.5, 0.4, 0.9, 0.9, 0], [0, 1, 0, 0.2, 0.3, 0.6, 0.6, 0]]
+PLACES = [(0.5, side) for side in (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)]
+OBJECTS = [[0, 1, 0, *[at - side / 2] * 2, *[at + side / 2] * 2, 0] for at, side in (*PLACES, (0.25, 0.85))]
+"""So that each head of a detector has one of its size at one of its places; the last is of heads of 2 × 2 places."""
 REGIONS = [[0, 16 * place, 8 * place, 16 * place + 120, 8 * place + 90] for place in range(16)]
 BOUND = {"SegNet": 12, "ENet": 19}
 """Labels of pixels are below."""
@@ -25,7 +27,7 @@ def fill(net: bpt.Net, classes: int) -> None:
     random = np.random.default_rng(3)
     for name in net.inputs:
         data = net.blobs[name].data
-        if name == "label" and data.shape == (1, 1, 3, 8):
+        if name == "label" and data.shape == (1, 1, len(OBJECTS), 8):
             data[...] = np.reshape(OBJECTS, data.shape)
         elif name == "rois":
             data[...] = REGIONS

@@ -22,6 +22,7 @@ from PIL import Image
 from bpt.data.lmdb_file import LmdbSource
 from tests.golden_cases import GOLDEN
 from tests.guides.blocks import ROOT, Block
+from tests.guides.other_caffes import lay_other_caffes
 from tests.mpi.mpirun import mpi_environment
 
 FOLLOW = Path(__file__).with_name("follow.py")
@@ -102,6 +103,8 @@ class Bed:
                 shutil.copytree(GOLDEN / "lmdb" / f"digits_{part}", place / "data" / "digits" / part)
         if "tools/" in text:
             (place / "tools").symlink_to(ROOT / "tools")
+        if "VOCdevkit" in text:
+            lay_other_caffes(place)
         lay_pictures(place)
         return place
 
