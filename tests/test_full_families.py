@@ -1,5 +1,5 @@
 """Well-known networks at full depth: they have their authors' numbers of parameters, and pass gradients to all that
-learns; without their labels they are ONNX models."""
+learns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 import bpt
-from bpt.export.parity import compare
-from bpt.proto import bpt_pb2 as pb
-from bpt.proto.text import parse_text, to_text
 from tests.full_families import FAMILIES, text_of
-from tests.test_export import Case, OnnxNet
 
 PLACES = [(0.5, side) for side in (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)]
 OBJECTS = [[0, 1, 0, *[at - side / 2] * 2, *[at + side / 2] * 2, 0] for at, side in (*PLACES, (0.25, 0.85))]
@@ -57,28 +53,3 @@ def test_a_whole_net_passes_a_gradient_to_all_that_learns(name: str, tmp_path: P
         if not (name == "Fast R-CNN" and layer.startswith(("conv1_", "conv2_"))):  # which do not learn
             for index, param in enumerate(params):
                 assert np.isfinite(param.diff).all() and param.diff.any(), (layer, index)
-
-
-def without_labels(text: str) -> str:
-    """For use: what reads labels or targets is left out, and so are they."""
-    net = parse_text(text, pb.NetParameter).message
-    lost = {"label", "labels", "bbox_targets", "bbox_loss_weights"}
-    kept = []
-    for layer in net.layer:
-        if lost.isdisjoint((*layer.bottom, *layer.top)):
-            kept.append(layer)
-        else:
-            lost.update(layer.top)
-    return to_text(pb.NetParameter(layer=kept))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # torch's, of what it does itself
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_whole_net_as_onnx(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "net.prototxt"
-    path.write_text(without_labels(text_of(FAMILIES[name])))
-    case = Case(path)
-    net = OnnxNet(case, tmp_path)
-    assert {domain for domain, _ in net.operators} == {""}
-    assert all(each.passes for each in compare(case.module, net.runner, case.inputs, (1, 2)))
