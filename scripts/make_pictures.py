@@ -47,8 +47,10 @@ def bpt(*arguments: str, ranks: int = 1, log: Path | None = None) -> None:
     command = [sys.executable, "-m", "bpt", *arguments]
     if ranks > 1:
         command = [find_mpirun() or "mpirun", "-n", str(ranks), "--oversubscribe", *command]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    if os.geteuid() == 0:  # Open MPI wants to be told twice
+        own |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(arguments)}: status {done.returncode}\n{done.stderr[-2000:]}")
     if log:
