@@ -21,7 +21,7 @@ class Notes:
     def __init__(self, broadcasts: bool = False) -> None:
         self.done: list[str] = []
         self.segments = ("first", "second")
-        self.stage = self.delay = None
+        self.stage = self.delay = self.local = None
         self.device = torch.device("cpu")
         self.broadcasts = broadcasts
         self.events = EventBus()
