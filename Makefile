@@ -17,6 +17,7 @@ $(STAMP): setup.cfg pyproject.toml scripts/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "error: $(PYTHON) is older than 3.10; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv || { echo "error: no venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@echo "Installing bpt and all that it and its tests use into .venv/; PyTorch is large: this may take minutes"
 	$(BIN)/python -m pip install --quiet --constraint scripts/constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
