@@ -18,8 +18,8 @@ from bpt.report.log import columns
 
 _ALIKE = 1.25  # ranks whose cores differ by less are alike
 _DIVIDE_BATCHES = (
-    "with equal shares of a batch the faster ones wait: parallel_param { balance: DYNAMIC } divides it by what they are "
-    "seen to take; or measure them, by mpirun … bpt time --solver S --profile speeds.json, and set "
+    "with equal shares of a batch the faster ones wait: parallel_param { balance: DYNAMIC } divides it by what they "
+    "are seen to take; or measure them, by mpirun … bpt time --solver S --profile speeds.json, and set "
     "parallel_param { balance: STATIC balance_param { profile: 'speeds.json' } }"
 )
 _DIVIDE_SAMPLES = (

@@ -70,15 +70,16 @@ class PriorBox(Layer):
         return (f"{len(prior_sizes(param.min_size, param.max_size, _ratios(param)))} boxes at each place",)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        shapes = tuple(bottoms[0].shape), tuple(bottoms[1].shape)
-        if self._made is None or self._made[0] != shapes or self._made[1].device != bottoms[0].device:
-            self._made = shapes, self._make(*shapes).to(bottoms[0].device)
+        # Rows and columns alone: whoever traces a net with an open batch would take a number of samples as given.
+        sizes = tuple(bottoms[0].shape[2:]), tuple(bottoms[1].shape[2:])
+        if self._made is None or self._made[0] != sizes or self._made[1].device != bottoms[0].device:
+            self._made = sizes, self._make(*sizes).to(bottoms[0].device)
         return self._made[1].to(bottoms[0].dtype)
 
     def _make(self, feature_map: Shape, images: Shape) -> Tensor:
-        param, places = self.spec.param.prior_box_param, (feature_map[2], feature_map[3])
-        height = param.img_size or param.img_h or images[2]
-        width = param.img_size or param.img_w or images[3]
+        param, places = self.spec.param.prior_box_param, (feature_map[0], feature_map[1])
+        height = param.img_size or param.img_h or images[0]
+        width = param.img_size or param.img_w or images[1]
         down = param.step or param.step_h or height / places[0]
         right = param.step or param.step_w or width / places[1]
         boxes = torch.from_numpy(prior_boxes(places, (height, width), (down, right), param.offset, self.sizes))
