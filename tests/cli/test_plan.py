@@ -228,6 +228,7 @@ def examples() -> list[list[str]]:
     return [shlex.split(found)[1:] for found in re.findall(r"^(bpt plan .*)$", text, re.MULTILINE)]
 
 
+@pytest.mark.slow
 def test_the_guides_commands_run(bpt: Bpt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the first prints what the guide shows, as far as the batch goes."""
     pytest.importorskip("matplotlib")

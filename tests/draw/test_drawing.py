@@ -79,6 +79,7 @@ def test_kinds_of_files() -> None:
 pytest.importorskip("matplotlib")
 
 
+@pytest.mark.slow
 def test_each_net_that_comes_along(tmp_path: Path) -> None:
     """A few of each family; none crashes, and all layers are there."""
     for name, layers in (("lenet", 9), ("googlenet", 159), ("resnet20", 95), ("alexnet", 24)):

@@ -133,6 +133,7 @@ def test_inputs_are_what_layers_make_sense_of(tmp_path: Path) -> None:
     assert all(torch.equal(one, other) for one, other in zip(random.batch(2), (x, cont, word), strict=True))
 
 
+@pytest.mark.slow
 def test_regions(tmp_path: Path) -> None:
     """Fast R-CNN's and Mask R-CNN's layers are one operator each, R-FCN's are several: what the layer does."""
     onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")

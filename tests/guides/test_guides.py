@@ -15,7 +15,7 @@ from tests.guides.bed import Answer, Bed
 from tests.guides.blocks import GUIDES, RUN, Block, blocks_of, steps_of
 from tests.mpi.mpirun import needs_mpi
 
-QUICK = {"first_own_images.md"}
+QUICK: set[str] = set()
 REASONS = {
     "another library", "cluster", "network", "packages of the system", "root", "the whole repository", "your own files",
 }  # fmt: skip

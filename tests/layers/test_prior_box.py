@@ -34,6 +34,15 @@ def test_the_images_size_may_be_told(size: str) -> None:
     torch.testing.assert_close(boxes[0, 0, 4:8], torch.tensor([10 - 4, -4, 10 + 4, 4]) / 40)
 
 
+def test_boxes_are_kept_whatever_the_number_of_samples() -> None:
+    """An export with an open batch, behind a pass of four samples, once took it that there are never four."""
+    layer = one_layer(body("min_size: 8"), MAP, IMAGES)
+    kept = [layer(torch.zeros(samples, *MAP[1:]), torch.zeros(samples, *IMAGES[1:])) for samples in (4, 2)]
+    assert kept[0].data_ptr() == kept[1].data_ptr()
+    other = layer(torch.zeros(4, 8, 4, 3), torch.zeros(4, 3, 20, 30))
+    assert other.shape == (1, 2, 4 * 3 * 4)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -199,6 +199,7 @@ def test_traces(kind: str) -> None:
 
 @both
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of a Function
+@pytest.mark.slow
 def test_compiles(kind: str) -> None:
     def passes(layer: Layer) -> list[Tensor]:
         x = inputs(2).requires_grad_()

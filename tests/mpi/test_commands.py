@@ -52,6 +52,7 @@ def test_training_is_that_of_one_process() -> None:
     Saved.read(9).check(expected)
 
 
+@pytest.mark.slow
 def test_a_refusal_is_told_once() -> None:
     done = bpt(2, "time", "--model", "net.prototxt")
     assert done.returncode == 2

@@ -37,6 +37,7 @@ def doctor(folders: tuple[Path, Path], *flags: str) -> subprocess.CompletedProce
     return mpirun(1, [*command, ":", "-n", "1", "--wdir", str(poor), *command], options=["--wdir", str(good)])
 
 
+@pytest.mark.slow
 def test_a_rank_whose_data_are_missing(folders: tuple[Path, Path]) -> None:
     good, poor = folders
     done = doctor(folders)

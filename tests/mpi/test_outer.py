@@ -174,6 +174,7 @@ def test_a_replay_of_another_run() -> None:
     assert "MPI_ABORT" not in done.stderr
 
 
+@pytest.mark.slow
 def test_signals() -> None:
     """They are served on whichever rank they come, and the job ends when all is written."""
     ranks = ("3", "3", "3+")  # figures take longer than a rank that has failed waits

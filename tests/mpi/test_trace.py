@@ -25,6 +25,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss
 SOLVER = 'net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 30 snapshot: 15 snapshot_prefix: "s"\n'
 
 
+@pytest.mark.slow
 def test_three_ranks(tmp_path: Path) -> None:
     """Every rank has its instructions, side by side, and nothing of its time is left out; clocks are aligned."""
     (tmp_path / "net.prototxt").write_text(NET)

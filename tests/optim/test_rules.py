@@ -11,6 +11,7 @@ from bpt.optim.optim_spec import OptimSpec
 from bpt.optim.rules import UPDATE_RULES, LearnableParam, UpdateRule, violations
 from bpt.optim.tensor_group import PIECE
 from tests.golden_cases import assert_close
+from tests.marks import slow
 from tests.solver.reference import Reference
 from tests.solver.training import optim_of
 
@@ -65,7 +66,7 @@ def compare(rule: UpdateRule, reference: Reference) -> None:
         assert_close(rule.history[index].numpy(), moment, f"history {index}", TOLERANCE)
 
 
-@pytest.mark.parametrize("keep_updates", [False, True], ids=["fast", "keeping updates"])
+@pytest.mark.parametrize("keep_updates", [False, slow(True)], ids=["fast", "keeping updates"])
 @pytest.mark.parametrize("regularised", REGULARISED)
 @pytest.mark.parametrize("kind", RULES)
 def test_rule_is_caffes(kind: str, regularised: str, keep_updates: bool) -> None:

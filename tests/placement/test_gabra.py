@@ -73,6 +73,7 @@ def quickly(problem: Problem) -> Placement:
 
 
 @pytest.mark.parametrize("link", [Link(), Link(1e-5, 1e9)])
+@pytest.mark.slow
 def test_as_good_as_block_on_resnet152(link: Link) -> None:
     problem = resnet152(link, Param())
     placement = quickly(problem)

@@ -174,6 +174,7 @@ class TestPython:
         yield bpt.load_module(write(tmp_path, inputs(x=(4, 3)) + layer("Python", "x", "y", python)), phase=bpt.TRAIN)
         del sys.modules["pickled_layer"]
 
+    @pytest.mark.slow
     def test_in_another_process(self, module: nn.Module, tmp_path: Path) -> None:
         """Where nothing but the net's text tells of the layer's module."""
         x = batch(4, 3).double()

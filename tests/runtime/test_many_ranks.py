@@ -103,6 +103,7 @@ def test_a_net_of_the_model_parallel_paper(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("overrides", ["", PEERS, MASTERS, TREE])
+@pytest.mark.slow
 def test_many_segments_and_messages(overrides: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients are exchanged layer by layer while backward goes on, the larger ones by themselves."""
     monkeypatch.setattr(parallel, "SEGMENT", 20)

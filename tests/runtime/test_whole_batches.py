@@ -137,6 +137,7 @@ def test_stages_and_shards_have_the_same_whole_batches(ranks: int, more: list[st
 
 @pytest.mark.parametrize("begin", [0, 1])
 @pytest.mark.parametrize(("ranks", "more"), [(4, STAGES.format(2, "GPIPE")), (6, MASTER)])
+@pytest.mark.slow
 def test_replicas_of_stages_and_shards_have_whole_batches_each(ranks: int, more: str, begin: int) -> None:
     """As ranks alone have them, each with states of its own."""
     put(begin)

@@ -178,6 +178,7 @@ def test_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 20, 70])
+@pytest.mark.slow
 def test_pictures(tmp_path: Path, classes: int) -> None:
     """With numbers and names, with names only, with neither; a $ in a name is no formula."""
     matrix = np.eye(classes, dtype=np.int64)

@@ -232,6 +232,7 @@ def test_q_counts_over_replicas_and_micro_batches(exchange: str) -> None:
         ("ASGD", f"agwu_param {{ ranks: 2 {CHUNKS} }}"),
     ],
 )
+@pytest.mark.slow
 def test_two_workers_of_two_ranks(exchange: str, arrangement: str) -> None:
     """Samples come in parts, too: all ranks of a worker take them at the same place of its stream."""
     put(PLAIN)
@@ -245,6 +246,7 @@ def test_two_workers_of_two_ranks(exchange: str, arrangement: str) -> None:
         assert sum(n.bytes_sent + n.bytes_received for n in record.nodes) == record.bytes_expected()
 
 
+@pytest.mark.slow
 def test_a_replay_of_workers_of_replicas_ends_bit_for_bit_equal() -> None:
     put(PLAIN)
     parallel = "exchange: ASGD num_shards: 2 agwu_param { ranks: 4 }"
@@ -389,7 +391,8 @@ def test_micro_batches_are_gathered_to_normalise_by_the_batch(exchange: str) -> 
 def test_ranks_that_do_not_divide(ranks: int, stages: int, message: str) -> None:
     with pytest.raises(PrototxtError) as caught:
         outer(ranks, f"exchange: ASGD num_stages: {stages}")
-    assert str(caught.value).endswith(
+    told, *_ = str(caught.value).splitlines()  # below it a mark, where that was typed
+    assert told.endswith(
         f"parallel_param: exchange: ASGD with num_stages: {stages} needs rank 0, which serves, and {stages} ranks for "
         f"each pipeline; {message}"
     )

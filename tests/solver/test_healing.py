@@ -18,6 +18,7 @@ from bpt.solver.solver import Solver
 from tests.chaos import losses
 from tests.chaos.losses import CASES, COPIES, SHARDS, STAGES, STATIC, Case, Kill, Kills, injected, solve, undisturbed
 from tests.doubles.thread_ranks import run_ranks
+from tests.marks import slow
 from tests.runtime.test_many_ranks import write_speeds
 from tests.solver.spread_runs import Saved, read_state, set_up, train
 
@@ -48,7 +49,7 @@ def at(place: str) -> int:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("rank", [0, slow(1), slow(2)])
 def test_wherever_a_rank_dies(rank: int, place: str) -> None:
     check([Kill(rank, at(place), place)], 3)
 
@@ -65,7 +66,7 @@ def test_hosts_of_several_ranks(rank: int) -> None:
     check([Kill(rank, 5, "X")], 4, hosts=["north", "north", "south", "south"])
 
 
-@pytest.mark.parametrize(("rank", "more"), [(1, ""), (0, COPIES)])
+@pytest.mark.parametrize(("rank", "more"), [slow(1, ""), (0, COPIES)])
 @pytest.mark.parametrize(
     "place", ["C", "W", "U", *(pytest.param(place, marks=pytest.mark.slow) for place in ("F", "test"))]
 )
@@ -81,9 +82,7 @@ def test_two_at_once_and_two_in_turn() -> None:
 MASTER = "parallel_param { num_shards: 2 fc_param { scheme: MASTER_SLAVE } }"
 
 
-@pytest.mark.parametrize(
-    "place", [*(pytest.param(place, marks=pytest.mark.slow) for place in ("F", "W")), "U", "snapshot"]
-)
+@pytest.mark.parametrize("place", [slow("F"), slow("W"), "U", slow("snapshot")])
 @pytest.mark.parametrize(
     ("ranks", "arrangement"),
     [(2, [STAGES]), (2, [SHARDS]), (2, [MASTER]), (4, [STAGES]), (4, [SHARDS, STAGES])],

@@ -105,7 +105,7 @@ def test_what_goes_wrong_in_a_stream_is_raised_by_wait(monkeypatch: pytest.Monke
         run_ranks(2, run)
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["", "streams apart"])
+@pytest.mark.parametrize("apart", [slow(False), True], ids=["", "streams apart"])
 @pytest.mark.parametrize("hosts", [slow(None), ["a", "a", "b"]], ids=["one host", "two hosts"])
 def test_delays_change_nothing(hosts: list[str] | None, apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """300 iterations of 3 ranks, every stage of every stream delayed at random: always the numbers of one process.

@@ -88,6 +88,7 @@ def test_stages_of_shards(ranks: int, shape: tuple[int, int, str, int], scheme: 
         (4, PEER),  # between two stages they are whole
     ],
 )
+@pytest.mark.slow
 def test_moments_of_all_samples(stages: int, scheme: str) -> None:
     """``sync_batch_norm`` is on: the BatchNorm is on a stage without layers that are split."""
     assert_same_run(2 * stages, spread(stages, 2), scheme)

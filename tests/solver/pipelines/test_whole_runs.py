@@ -124,6 +124,7 @@ def test_batch_norm_over_all_micro_batches(
 
 
 @pytest.mark.usefixtures("normalised")
+@pytest.mark.slow
 def test_a_micro_batch_is_normalised_over_replicas() -> None:
     """By ``sync_batch_norm``: a curve of its own, that of however many stages."""
     train(4, "snapshot: 5", pipeline(2, "GPIPE", 2))

@@ -13,6 +13,7 @@ from bpt.schedule.cluster import Cluster, Node, Server
 from bpt.schedule.outer.instructions import Instruction, Report
 from bpt.schedule.outer.simulation.outcome import Outcome
 from bpt.schedule.outer.simulation.simulator import Job, simulate
+from tests.marks import slow
 from tests.schedule.outer.simulation.clusters import Scripted, play, random_cluster, schedule
 
 SLOW, FAST = Node("slow", 10), Node("fast", 20)
@@ -181,7 +182,7 @@ def test_nothing_travels_to_a_worker_in_the_servers_process() -> None:
     assert outcome.weight_bytes == 2 * 200
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(10), *map(slow, range(10, 30))])
 @pytest.mark.parametrize(("exchange", "batches"), [("SGWU", 0), ("SGWU", 3), ("AGWU", 0), ("AGWU", 3), ("ASGD", 3)])
 def test_laws(exchange: str, batches: int, seed: int) -> None:
     """Of any cluster: every second of a node is told, and every sample is trained on one node."""
