@@ -99,17 +99,11 @@ class Parser(argparse.ArgumentParser):
 
     def commands(self) -> dict[str, Parser]:
         """Name of a command → its parser."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                return dict(action.choices)
-        return {}
+        return {name: parser for action in self._of_commands() for name, parser in action.choices.items()}
 
     def helps(self) -> dict[str, str]:
         """Name of a command → what it does."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                return {choice.dest: choice.help or "" for choice in action._choices_actions}
-        return {}
+        return {one.dest: one.help or "" for action in self._of_commands() for one in action._choices_actions}
 
     def command(self, name: str) -> Parser:
         """The parser of a command.
@@ -126,13 +120,15 @@ class Parser(argparse.ArgumentParser):
         """Its flags, as in ``--gpu``."""
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
+    def _of_commands(self) -> list[argparse._SubParsersAction[Parser]]:
+        return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+
     def _innermost(self, arguments: argparse.Namespace) -> Parser:
         """The parser of the command that was given, or of that one's command."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                chosen = action.choices.get(getattr(arguments, action.dest, None) or "")
-                if isinstance(chosen, Parser):
-                    return chosen._innermost(arguments)
+        for action in self._of_commands():
+            chosen = action.choices.get(getattr(arguments, action.dest, None) or "")
+            if chosen is not None:
+                return chosen._innermost(arguments)
         return self
 
     def _flag_for(self, word: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from bpt.doctor.findings import Finding, note, ok
 from bpt.plan.spec import CompressionSpec
-from bpt.proto import bpt_pb2 as pb
 from bpt.speeds.links import Link
 
 FAST = 600e6
@@ -51,4 +50,4 @@ def codec_advice(
             f"compression_param {{ codec: BF16 }} halves them{further}; see docs/codecs.md, and what bpt time shows",
         )
     else:
-        yield ok(f"codec: {pb.CompressionParameter.Codec.Name(compression.codec)} for {speed}")
+        yield ok(f"codec: {compression.name} for {speed}")

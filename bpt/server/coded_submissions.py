@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bpt.comm.base import Buffer
-from bpt.exchange.codec.codes import code_of
+from bpt.exchange.codec.feedback import code_of
 from bpt.exchange.transport.coded import Code
 from bpt.plan.spec import ParallelSpec
 from bpt.proto import bpt_pb2 as pb

@@ -9,6 +9,7 @@ import pytest
 
 from scripts.benches.codecs import accuracy, speed
 from scripts.benches.codecs.speed import Cell
+from scripts.benches.harness.tables import append_rows
 from tests.doubles.thread_ranks import run_ranks
 
 
@@ -70,7 +71,7 @@ def test_points_that_are_lost(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.csv"
     for codec, values in {"NONE": (90.0, 92.0), "BF16": (89.8, 91.8), "TOPK": (89.0, 91.5)}.items():
         for seed, value in enumerate(values, 1):
-            accuracy._add(path, ("lenet", codec, seed, value))
+            append_rows(path, accuracy.HEAD, [("lenet", codec, seed, value)])
     found = accuracy.read(path)
     assert [(net, codec, round(lost, 3)) for net, codec, lost in accuracy.means(found)] == [
         ("lenet", "BF16", 0.2), ("lenet", "TOPK", 0.75),

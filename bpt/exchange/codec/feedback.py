@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from bpt.comm.base import Communicator
-from bpt.exchange.codec.base import Codec, joined, parted
+from bpt.exchange.codec.base import CODECS, Codec, joined, parted
 from bpt.exchange.transport.coded import Code
 from bpt.exchange.transport.transport import Transport
+
+if TYPE_CHECKING:
+    from bpt.plan.spec import CompressionSpec
 
 
 class Feedback(Codec):
     """A ``code``, and for each parameter a residual of its size: what this rank's codes have not told so far."""
 
     def __init__(self, code: Code) -> None:
-        self._code = code
+        self.code = code
         self._residuals: dict[str, Tensor] = {}
 
     def _sum(self, gradients: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> None:
@@ -25,7 +29,7 @@ class Feedback(Codec):
         values = joined(tensors)
         lost = joined(self._residual(name, gradient) for name, gradient in gradients.items())
         values += lost
-        transport.sum_coded(comm, values, lost, self._code)
+        transport.sum_coded(comm, values, lost, self.code)
         for gradient, total in zip(tensors, parted(values, tensors), strict=True):
             gradient.copy_(total)
         self._residuals.update(zip(gradients, parted(lost, tensors), strict=True))
@@ -39,3 +43,12 @@ class Feedback(Codec):
     def _residual(self, name: str, gradient: Tensor) -> Tensor:
         kept = self._residuals.get(name)
         return torch.zeros_like(gradient) if kept is None else kept.to(gradient.dtype)
+
+
+def code_of(param: CompressionSpec) -> Code | None:
+    """That of a codec, for who sends to one and sums nothing on the way.
+
+    ``None``: there is no codec, or it is made of sums (POWERSGD).
+    """
+    codec = CODECS[param.name](param) if param.name else None
+    return codec.code if isinstance(codec, Feedback) else None

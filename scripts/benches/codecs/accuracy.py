@@ -13,6 +13,7 @@ from statistics import fmean
 
 from bpt.report.log import columns
 from scripts.benches.harness.launch import PROTOTXT, ROOT, JobError, environment, mpirun, reason
+from scripts.benches.harness.tables import append_rows
 
 GOAL = 0.5  # points
 RANKS = 2
@@ -49,7 +50,7 @@ def measure(path: Path, codecs: Sequence[str], seeds: int) -> bool:
             make_data(data, Path(folder))
             for codec, seed in missing:
                 reached = _train(net, Path(folder), f"{overrides} random_seed: {seed}", CODECS[codec])
-                _add(path, (net, codec, seed, reached))
+                append_rows(path, HEAD, [(net, codec, seed, reached)])
                 print(f"{net}, {codec}, seed {seed}: {reached:.2f} %", file=sys.stderr, flush=True)
     found = read(path)
     print(*table(found), sep="\n")
@@ -87,15 +88,6 @@ def table(found: Mapping[Key, float]) -> Iterator[str]:
         told = ["", ""] if points is None else [f"{points:+.2f}", "MISSED" if points > GOAL else "reached"]
         rows.append([net, codec, *values, *told])
     yield from columns(rows, left=2)
-
-
-def _add(path: Path, row: Sequence[object]) -> None:
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if is_new:
-            writer.writerow(HEAD)
-        writer.writerow(row)
 
 
 def make_data(scripts: Sequence[Sequence[str]], folder: Path) -> None:

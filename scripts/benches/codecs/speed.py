@@ -20,6 +20,7 @@ from bpt.proto.text import to_text
 from bpt.report.log import columns
 from bpt.runtime.runtime import bind
 from scripts.benches.harness.nets import Images, fed_net, solver_param
+from scripts.benches.harness.tables import append_rows
 from scripts.benches.harness.testbed import on_testbed, run_on_hosts
 
 NETS: Mapping[str, Images] = {
@@ -88,12 +89,7 @@ def read(path: Path) -> list[Cell]:
 
 def add(path: Path, cells: Sequence[Cell]) -> None:
     """Write more of them."""
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if is_new:
-            writer.writerow(HEAD)
-        writer.writerows(map(astuple, cells))
+    append_rows(path, HEAD, map(astuple, cells))
 
 
 def measure(path: Path, nets: Sequence[str], hosts: int, link: str, codecs: Sequence[str], seconds: float) -> None:

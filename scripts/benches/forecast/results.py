@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from scripts.benches.forecast.cases import ACCURACY, AUTO, CHOSEN, PLAIN
+from scripts.benches.harness.tables import append_rows
 
 MEAN, WORST, ORDER = 0.05, 0.15, 0.98  # goals: errors of times at most, and pairs in the right order at least
 APART = 0.10  # pairs whose times differ by less have no order that counts
@@ -83,12 +84,7 @@ _Row = TypeVar("_Row", Row, Held)
 
 def append(path: Path, *rows: Row | Held) -> None:
     """Add rows to a CSV file, which is made if there is none."""
-    begins = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if begins:
-            writer.writerow([field.name for field in fields(rows[0])])
-        writer.writerows(map(astuple, rows))
+    append_rows(path, [field.name for field in fields(rows[0])], map(astuple, rows))
 
 
 def read(path: Path, kind: type[_Row]) -> list[_Row]:

@@ -15,6 +15,16 @@ def write_rows(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]
         writer.writerows(rows)
 
 
+def append_rows(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """More rows of a CSV file, which is made if there is none."""
+    begins = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file)
+        if begins:
+            writer.writerow(head)
+        writer.writerows(rows)
+
+
 class Tables:
     """CSV files in a folder, which grow from net to net: what there is stays, should somebody stop the rest."""
 
