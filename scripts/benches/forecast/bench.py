@@ -2,7 +2,8 @@
 
 --accuracy: more than 60 configurations, on one host and on test beds of unlike hosts. Of each network in each place a
 job measures the layers (bpt plan --measure), the ranks and the links (bpt doctor --cluster), and then trains by one way
-after the other. The median iteration counts.
+after the other. The median iteration counts; with --rounds of all, and of what was predicted, too, the median round. How far
+rounds are apart is told beside: no forecast can be nearer than that.
 
     error  = predicted / measured time of an iteration - 1        goals: 5 % in the mean, 15 % at worst
     order  = of pairs that differ by more than 10 %, the part whose order was predicted          goal: 98 %
@@ -26,7 +27,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from scripts.benches.forecast.cases import (
 )  # fmt: skip
 from scripts.benches.forecast.nets import write_solver
 from scripts.benches.forecast.results import Held, Row
-from scripts.benches.harness.arguments import add_output, explain
+from scripts.benches.harness.arguments import add_output, at_least, explain
 from scripts.benches.harness.launch import ROOT, JobError, run_worker
 from scripts.benches.harness.testbed import end_by_signals, on_testbed, run_on_hosts
 
@@ -64,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cases, and end")
     parser.add_argument(
+        "--rounds", type=at_least(1), default=1, help="how often to measure each, after all others (default %(default)s)"
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="a few, on this machine without a test bed, in two minutes"
     )
     add_output(parser, ROOT / "bench" / "forecast", "CSV files and report.md")
@@ -81,7 +85,8 @@ def run(arguments: argparse.Namespace) -> None:
     start = time.perf_counter()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            measure_times(cases, times, FEW_SECONDS if arguments.quick else SECONDS, Path(folder))
+            for turn in range(1, arguments.rounds + 1):
+                measure_times(cases, times, FEW_SECONDS if arguments.quick else SECONDS, Path(folder), turn)
             measure_memory(of_memory, peaks, Path(folder))
     except JobError as error:
         sys.exit(f"error: {error}\nwhat was measured is in {out}; the same command goes on from there")
@@ -108,35 +113,46 @@ def is_named(name: str, words: Sequence[str]) -> bool:
     return not words or any(word in name for word in words)
 
 
-def measure_times(cases: Iterable[Case], path: Path, seconds: float, folder: Path) -> None:
-    """Measure, place by place, what the file at ``path`` lacks.
+def measure_times(cases: Iterable[Case], path: Path, seconds: float, folder: Path, turn: int = 1) -> None:
+    """Measure, place by place, what the file at ``path`` lacks of a turn.
 
     Raises:
         JobError: ranks have failed.
     """
-    by_place: dict[Place, list[dict[str, Any]]] = {}
-    done = {row.key for row in results.read(path, Row)}
+    by_place: dict[Place, list[tuple[Case, dict[str, str]]]] = {}
+    done = {row.key for row in results.read(path, Row) if row.turn == turn}
     for case in cases:
         if missing := missing_of(case, done):
-            solver = str(write_solver(case.net, case.images, folder))
-            asked = {"part": case.part, "place": str(case.place), "net": case.net, "solver": solver, "ways": missing}
-            by_place.setdefault(case.place, []).append(asked)
-    for place, cases_there in by_place.items():
-        known = len(results.read(path, Row))
-        print(place, flush=True)
-        order = {"rows": str(path.resolve()), "seconds": seconds, "cases": cases_there}
-        try:
-            if place.hosts:
-                with on_testbed(place.hosts, place.bandwidth):
-                    run_on_hosts(MODULE, order, folder)
-            else:
-                run_worker(MODULE, order, folder, place.ranks)
-        finally:
-            for row in results.read(path, Row)[known:]:
-                print(
-                    f"  {row.net:<16} {row.way:<18} predicted {row.predicted * 1e3:8.1f} ms, measured "
-                    f"{row.measured * 1e3:8.1f}: {row.error:+.1%}", flush=True,
-                )  # fmt: skip
+            by_place.setdefault(case.place, []).append((case, missing))
+    for place, missing_there in by_place.items():
+        with tempfile.TemporaryDirectory(dir=folder) as of_place:  # a profile is of the hosts that it was measured on
+            cases_there = [
+                {"part": case.part, "place": str(place), "net": case.net, "ways": ways,
+                 "solver": str(write_solver(case.net, case.images, Path(of_place)))}
+                for case, ways in missing_there
+            ]  # fmt: skip
+            measure_place(place, cases_there, path, seconds, Path(of_place), turn)
+
+
+def measure_place(
+    place: Place, cases: Sequence[Mapping[str, Any]], path: Path, seconds: float, folder: Path, turn: int
+) -> None:
+    """Measure cases in their place, and print what was found."""
+    known = len(results.read(path, Row))
+    print(place, flush=True)
+    order = {"rows": str(path.resolve()), "seconds": seconds, "cases": cases, "turn": turn}
+    try:
+        if place.hosts:
+            with on_testbed(place.hosts, place.bandwidth):
+                run_on_hosts(MODULE, order, folder)
+        else:
+            run_worker(MODULE, order, folder, place.ranks)
+    finally:
+        for row in results.read(path, Row)[known:]:
+            print(
+                f"  {row.net:<16} {row.way:<18} predicted {row.predicted * 1e3:8.1f} ms, measured "
+                f"{row.measured * 1e3:8.1f}: {row.error:+.1%}", flush=True,
+            )  # fmt: skip
 
 
 def missing_of(case: Case, done: set[tuple[str, str, str, str]]) -> dict[str, str]:

@@ -59,15 +59,15 @@ def work(order: dict[str, Any], world: Communicator) -> int:
     """A rank: measures cases, whose rows the first rank adds to a file as they come; how many there are.
 
     Args:
-        order: ``rows``, the file; ``seconds``, to train by each way; ``cases``, of each its ``part``, ``place``,
-            ``net``, ``solver`` and ``ways``, name → what stands in ``parallel_param``.
+        order: ``rows``, the file; ``seconds``, to train by each way; the ``turn`` that it is; ``cases``, of each its
+            ``part``, ``place``, ``net``, ``solver`` and ``ways``, name → what stands in ``parallel_param``.
     """
     number = 0
     for case in order["cases"]:
         for row in rows_of(case, world, order["seconds"]):
             number += 1
             if world.rank == 0:
-                append(Path(order["rows"]), row)
+                append(Path(order["rows"]), replace(row, turn=order["turn"]))
     return number
 
 

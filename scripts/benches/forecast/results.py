@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TypeVar
 
 from scripts.benches.forecast.cases import ACCURACY, AUTO, CHOSEN, PLAIN
@@ -31,6 +31,7 @@ class Row:
         quartiles: seconds between the first and the third.
         iterations: that count.
         shares, seen: samples of each that has some, predicted and in training.
+        turn: of how many times that this is measured, from 1; of ``middle``: how many there are.
     """
 
     part: str
@@ -44,10 +45,11 @@ class Row:
     iterations: int
     shares: str = ""
     seen: str = ""
+    turn: int = 1
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What is measured once."""
+        """What is measured once a turn."""
         return self.part, self.place, self.net, self.way
 
     @property
@@ -100,6 +102,38 @@ def read(path: Path, kind: type[_Row]) -> list[_Row]:
 # Times
 
 
+def middle(rows: Iterable[Row]) -> list[Row]:
+    """Of the turns of each way one row, of the medians of both times."""
+    return [
+        replace(
+            turns[0],
+            predicted=median(row.predicted for row in turns),
+            measured=median(row.measured for row in turns),
+            turn=len(turns),
+        )
+        for turns in _by_key(rows).values()
+    ]
+
+
+def repeatability(rows: Iterable[Row]) -> Iterator[str]:
+    """How far two measurements of the same are apart, which no forecast can be nearer to."""
+    found = [(row, other) for turns in _by_key(rows).values() for row, other in combinations(turns, 2)]
+    apart = [abs(row.measured / other.measured - 1) for row, other in found]
+    if apart:
+        told = [abs(row.predicted / other.predicted - 1) for row, other in found]
+        yield (
+            f"the same measured twice: {fmean(apart):.1%} apart in the mean, {max(apart):.1%} at worst; "
+            f"predicted from what was measured twice: {fmean(told):.1%}"
+        )
+
+
+def _by_key(rows: Iterable[Row]) -> dict[tuple[str, str, str, str], list[Row]]:
+    found: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.key, []).append(row)
+    return found
+
+
 def in_order(rows: Sequence[Row], alike: bool) -> tuple[int, int]:
     """Pairs whose measured times differ by more than APART: those that are predicted in the right order, and all.
 
@@ -119,7 +153,8 @@ def in_order(rows: Sequence[Row], alike: bool) -> tuple[int, int]:
 
 def accuracy(rows: Iterable[Row]) -> Iterator[str]:
     """How true the forecasts of time are."""
-    found = [row for row in rows if row.part == ACCURACY]
+    timed = [row for row in rows if row.part == ACCURACY]
+    found = middle(timed)
     if not found:
         return
     mean, worst = fmean(abs(row.error) for row in found), max(found, key=lambda row: abs(row.error))
@@ -135,6 +170,7 @@ def accuracy(rows: Iterable[Row]) -> Iterator[str]:
                 f"order of {words} that differ by more than {APART:.0%}: {right} of {number} right, "
                 f"{right / number:.1%}, goal {ORDER:.0%}: {_met(right / number >= ORDER)}"
             )
+    yield from repeatability(timed)
 
 
 @dataclass(frozen=True)
@@ -169,7 +205,7 @@ class Choice:
 def choices(rows: Iterable[Row]) -> list[Choice]:
     """One for each network and place of which all that is needed was measured."""
     by_case: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in rows:
+    for row in middle(rows):
         if row.part == AUTO:
             by_case.setdefault((row.place, row.net), {})[row.way] = row
     return [
@@ -223,8 +259,7 @@ def _met(is_met: bool) -> str:
 
 def tables(rows: Sequence[Row], held: Sequence[Held]) -> Iterator[str]:
     """All of it in Markdown."""
-    timed = [row for row in rows if row.part == ACCURACY]
-    if timed:
+    if timed := middle(row for row in rows if row.part == ACCURACY):
         yield from _table(
             ("place", "net", "way", "predicted ms", "measured ms", "error"),
             (
