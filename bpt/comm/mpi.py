@@ -19,8 +19,10 @@ from bpt.comm import processes as room
 from bpt.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.connectivity import check_connectivity, lost_rank_error, name_of
 from bpt.comm.device_memory import device_memory
-from bpt.comm.pieces import Transfers, await_, flat, is_long, pieces, runs, transfer
+from bpt.comm.pieces import Transfers, await_, flat, is_long, is_worth_messages, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
+from bpt.comm.ring import ring_allreduce
+from bpt.comm.tree import tree_bcast, tree_reduce
 from bpt.comm.window import SLACK, Window, aligned
 from bpt.errors import LostRankError, RunError
 from bpt.events.bus import EventBus
@@ -40,7 +42,9 @@ class MpiCommunicator(Communicator):
 
     Libraries spin while they wait, which is fastest as long as nobody else could use the core. A ``patient``
     communicator sleeps in between: where CPU time is scarce (more ranks than cores, a container's quota), spinning
-    takes it from the thread or the rank that computes.
+    takes it from the thread or the rank that computes. Libraries go on with a collective only while somebody waits in
+    it, and cut long buffers into many small messages, each of which would then wait for the end of a sleep. So the long
+    collectives of a patient communicator are made here of few long messages, which travel meanwhile.
 
     Args:
         mpi: the communicator; its errors are returned from now on, not fatal.
@@ -179,10 +183,16 @@ class MpiCommunicator(Communicator):
         self._do("Barrier")
 
     def _Bcast(self, buffer: Buffer, root: int) -> None:
+        if self._by_messages(buffer):
+            tree_bcast(_FromRoot(self, root), buffer)
+            return
         for piece in pieces(buffer):
             self._do("Bcast", _spec(piece), root)
 
     def _Reduce(self, buffer: Buffer, root: int) -> None:
+        if self._by_messages(buffer):
+            tree_reduce(_FromRoot(self, root), buffer if self.rank == root else buffer.copy())
+            return
         for piece in pieces(buffer):
             if self.rank == root:
                 self._do("Reduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM, root)
@@ -190,6 +200,9 @@ class MpiCommunicator(Communicator):
                 self._do("Reduce", _number_spec(piece), None, MPI.SUM, root)
 
     def _Allreduce(self, buffer: Buffer) -> None:
+        if self._by_messages(buffer):
+            ring_allreduce(_FromRoot(self, 0), buffer)
+            return
         for piece in pieces(buffer):
             self._do("Allreduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM)
 
@@ -246,6 +259,9 @@ class MpiCommunicator(Communicator):
         else:
             getattr(self._mpi, method)(*arguments)
 
+    def _by_messages(self, buffer: Buffer) -> bool:
+        return self.patient and self.size > 1 and is_worth_messages(buffer)
+
     def _transfer(self, sends: dict[int, Buffer], receives: dict[int, Buffer]) -> None:
         isend, irecv = partial(self._Isend, tag=_OWN_TAG), partial(self._Irecv, tag=_OWN_TAG)
         transfer(self.rank, self.size, sends, receives, isend, irecv)
@@ -281,6 +297,22 @@ class MpiCommunicator(Communicator):
     def _loss(self, method: str, ranks: Sequence[int]) -> LostRankError:
         in_world = self._mpi.Get_group().Translate_ranks(ranks, MPI.COMM_WORLD.Get_group())
         return lost_rank_error(method, ranks, [name_of(rank, _hosts[rank]) for rank in in_world])
+
+
+class _FromRoot:
+    """Messages of a communicator's own collectives, whose ranks are counted from the root on; see Messages."""
+
+    def __init__(self, comm: MpiCommunicator, root: int) -> None:
+        self._comm = comm
+        self._root = root
+        self.size = comm.size
+        self.rank = (comm.rank - root) % comm.size
+
+    def Isend(self, buffer: Buffer, dest: int) -> Request:
+        return self._comm._Isend(buffer, (dest + self._root) % self.size, _OWN_TAG)
+
+    def Irecv(self, buffer: Buffer, source: int) -> Request:
+        return self._comm._Irecv(buffer, (source + self._root) % self.size, _OWN_TAG)
 
 
 class _Cartesian:

@@ -17,6 +17,7 @@ from bpt.comm.base import Buffer, Counts, Request
 # MPI before version 4 counts elements, and where they lie, in 32 bits; some transports cannot send 2 GiB at once.
 # Longer messages go in pieces of so many bytes.
 PIECE = 2**30
+WORTH_MESSAGES = 2**16  # bytes
 
 
 def flat(buffer: Buffer) -> Buffer:
@@ -42,6 +43,11 @@ def pieces(buffer: Buffer) -> Iterator[Buffer]:
 def is_long(counts: Counts, dtype: np.dtype[Any]) -> bool:
     """Whether runs of ``counts`` elements do not go in one message."""
     return sum(counts) * dtype.itemsize > PIECE
+
+
+def is_worth_messages(buffer: Buffer) -> bool:
+    """Whether a collective that sleeps while it waits is better made of messages than left to a library."""
+    return buffer.nbytes >= WORTH_MESSAGES
 
 
 class Piece(Protocol):
@@ -94,6 +100,24 @@ def await_(request: Piece) -> None:
     while not request.Test():
         waited = time.perf_counter() - start
         time.sleep(min(waited / 8, 5e-4))
+
+
+class Messages(Protocol):
+    """Who sends messages to other ranks, all with one tag; a Communicator, too."""
+
+    @property
+    def rank(self) -> int:
+        """This one's."""
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+
+    def Isend(self, buffer: Buffer, dest: int) -> Request:
+        """See Communicator."""
+
+    def Irecv(self, buffer: Buffer, source: int) -> Request:
+        """See Communicator."""
 
 
 Start = Callable[[Buffer, int], Request]

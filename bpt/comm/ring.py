@@ -13,13 +13,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from bpt.comm.base import Buffer, Communicator, Request
-from bpt.comm.pieces import flat
+from bpt.comm.base import Buffer, Request
+from bpt.comm.pieces import Messages, flat
 
 CHUNK = 2**20  # bytes of a message: one is added while the next is on its way, and stays in the cache for that
 
 
-def ring_allreduce(comm: Communicator, buffer: Buffer) -> None:
+def ring_allreduce(comm: Messages, buffer: Buffer) -> None:
     """Leave the sum over all ranks in ``buffer``, equal on all to the last bit; a collective call.
 
     Each element is summed in the order of the ring, from a rank on that depends on where it stands. It does not matter
@@ -37,7 +37,7 @@ def ring_allreduce(comm: Communicator, buffer: Buffer) -> None:
 class _Ring:
     """One all-reduce. Piece p starts at rank p; in step s a rank receives piece ``rank - s``, and sends it on."""
 
-    def __init__(self, comm: Communicator, buffer: Buffer) -> None:
+    def __init__(self, comm: Messages, buffer: Buffer) -> None:
         self._comm = comm
         self._right, self._left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
         whole = flat(buffer)

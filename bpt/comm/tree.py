@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bpt.comm.base import Buffer, Communicator, Request
-from bpt.comm.pieces import flat
+from bpt.comm.base import Buffer, Request
+from bpt.comm.pieces import Messages, flat
 
 CHUNK = 2**20  # bytes of a message: one travels while the next is added; ranks between pass on what they have
 
@@ -29,7 +29,7 @@ def children_of(rank: int, size: int) -> tuple[int, ...]:
     return tuple(rank + step for step in steps if rank % (2 * step) == 0 and rank + step < size)
 
 
-def tree_reduce(comm: Communicator, buffer: Buffer) -> None:
+def tree_reduce(comm: Messages, buffer: Buffer) -> None:
     """Leave the sum over all ranks in the ``buffer`` of rank 0; a collective call.
 
     A rank adds what its children have sent to its own numbers, in their order; so sums are the same from run to run.
@@ -65,7 +65,7 @@ def tree_reduce(comm: Communicator, buffer: Buffer) -> None:
         request.Wait()
 
 
-def tree_bcast(comm: Communicator, buffer: Buffer) -> None:
+def tree_bcast(comm: Messages, buffer: Buffer) -> None:
     """Overwrite ``buffer`` everywhere with that of rank 0; a collective call. See ``tree_reduce``."""
     parent, children = parent_of(comm.rank), children_of(comm.rank, comm.size)
     chunks = list(_chunks(flat(buffer)))

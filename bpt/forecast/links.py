@@ -1,6 +1,7 @@
 """What messages take between the ranks of a cluster: from one to one, and in the collectives that sum gradients.
 
-A message takes its latency and its bytes over the bandwidth. A collective takes as long as its slowest hop lets it:
+A message takes its latency and its bytes over the bandwidth. A collective takes as long as its slowest hop lets it, and
+the library's, beside its latency, as much longer as its efficiency is below 1:
 
     RING        2 (P - 1) steps of n / P bytes (Patarasuk and Yuan 2009)
     ALLREDUCE   what a library takes: the ring for long messages, recursive doubling, log2 P steps of n bytes, for short
@@ -9,14 +10,14 @@ A message takes its latency and its bytes over the bandwidth. A collective takes
     CGDP        the sum within each host, and an all-reduce over the hosts (Le et al., 2018, section 3.1)
 
 Ranks stand in the order of the nodes, so a ring crosses each node's link once each way: its hops are between
-neighbours, and all of them share what a cluster's nodes have together.
+neighbours, and all of them share what a cluster's nodes have together. Along a tree half as many send at once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +28,7 @@ from bpt.schedule.cluster import Cluster
 
 Floats = NDArray[np.float64]
 _Exchange = pb.ParallelParameter
+_NONE = 0.0, math.inf  # latency and bandwidth, where nothing travels
 
 
 class Links:
@@ -42,7 +44,7 @@ class Links:
         self.latency = np.array([node.latency for node in cluster.nodes])
         self.bandwidth = np.array([node.bandwidth for node in cluster.nodes])
         self.within = cluster.within
-        self._shared, self._waking = cluster.shared, cluster.waking
+        self._shared, self._waking, self._efficiency = cluster.shared, cluster.waking, cluster.efficiency
         # Links by pair: (names, names); NaN where the nodes' own links say it, as for all that have no such link.
         names = {name: 0 for link in cluster.links for name in (link.one, link.other)}
         names = {name: place for place, name in enumerate(names, start=1)}
@@ -69,18 +71,20 @@ class Links:
             len(ranks),
             len(numbers),
             int(counts.max()),
-            self._slowest_hop(numbers) if several else (0.0, math.inf),
-            (self.within.latency, self.within.bandwidth) if shared else (0.0, math.inf),
+            self._slowest_hop(numbers, len(numbers)) if several else _NONE,
+            self._slowest_hop(numbers, len(numbers) // 2) if several else _NONE,
+            (self.within.latency, self.within.bandwidth) if shared else _NONE,
+            self._efficiency,
         )
 
-    def _slowest_hop(self, nodes: NDArray[np.int64]) -> tuple[float, float]:
-        """Latency and bandwidth of a ring's hops, each at its worst."""
+    def _slowest_hop(self, nodes: NDArray[np.int64], at_once: int) -> tuple[float, float]:
+        """Latency and bandwidth of a ring's hops, each at its worst, while so many of them are in use."""
         if self._names is None:  # whatever the order
             latency, bandwidth = sum(sorted(self.latency[nodes])[-2:]), self.bandwidth[nodes].min()
         else:
             latencies, bandwidths = self._between(nodes, np.roll(nodes, -1))
             latency, bandwidth = latencies.max(), bandwidths.min()
-        return float(latency), min(float(bandwidth), self._shared / len(nodes))
+        return float(latency), min(float(bandwidth), self._shared / at_once)
 
     def _between(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """(k,) latency and bandwidth between each node of ``one`` (k,) and its ``other``."""
@@ -102,22 +106,33 @@ class Group:
         hosts: on which they are.
         on_one: ranks on the host with most of them.
         across, within: latency and bandwidth of the slowest hop between hosts, and on a host.
+        on_tree: those between hosts along a tree.
+        efficiency: of the library's all-reduce; see Cluster.
     """
 
     size: int
     hosts: int
     on_one: int
     across: tuple[float, float]
+    on_tree: tuple[float, float]
     within: tuple[float, float]
+    efficiency: float = 1.0
 
     @cached_property
     def _hop(self) -> tuple[float, float]:
-        return max(self.across[0], self.within[0]), min(self.across[1], self.within[1])
+        return _slower(self.across, self.within)
 
     @cached_property
     def _leaders(self) -> Group:
         """One rank of each host."""
-        return Group(self.hosts, self.hosts, 1, self.across, (0.0, math.inf))
+        return replace(self, size=self.hosts, on_one=1, within=_NONE)
+
+    def _allreduce(self, size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
+        """Seconds of the library's."""
+        if size == 1:
+            return 0.0
+        slower = hop[0], hop[1] * self.efficiency
+        return min(_steps(size, nbytes, slower, messages), _ring(size, nbytes, slower, messages))
 
     def summed(
         self, exchange: int, nbytes: float, messages: int = 1, coded: float | None = None, everywhere: bool = False
@@ -141,9 +156,9 @@ class Group:
                 there_and_back = 2 * _steps(self.on_one, nbytes, self.within, messages)
                 by_ring = _ring(self.on_one, nbytes, self.within, messages)
                 inside = by_ring if exchange == _Exchange.CGDP else there_and_back
-                return inside + _allreduce(self.hosts, nbytes, self.across, messages)
+                return inside + self._allreduce(self.hosts, nbytes, self.across, messages)
             case _:
-                return _allreduce(self.size, nbytes, self._hop, messages)
+                return self._allreduce(self.size, nbytes, self._hop, messages)
 
     def _summed_coded(self, exchange: int, nbytes: float, messages: int, coded: float, everywhere: bool) -> float:
         if not everywhere:
@@ -156,7 +171,7 @@ class Group:
         """Seconds of a broadcast, or a reduction, along a tree."""
         if self.size == 1 or not nbytes:
             return 0.0
-        return _steps(self.size, nbytes, self._hop, messages)
+        return _steps(self.size, nbytes, _slower(self.on_tree, self.within), messages)
 
     @property
     def _has_levels(self) -> bool:
@@ -195,10 +210,9 @@ def _ring(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> 
     return 2 * (size - 1) * (messages * latency + nbytes / size / bandwidth)
 
 
-def _allreduce(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:
-    if size == 1:
-        return 0.0
-    return min(_steps(size, nbytes, hop, messages), _ring(size, nbytes, hop, messages))
+def _slower(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Of two hops the longer latency, and the narrower bandwidth."""
+    return max(one[0], other[0]), min(one[1], other[1])
 
 
 def _steps(size: int, nbytes: float, hop: tuple[float, float], messages: int) -> float:

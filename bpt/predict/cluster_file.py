@@ -47,6 +47,7 @@ class ClusterSource:
             self._check_number(("within", field), self.param.within, field)
         for field in ("shared_bandwidth", "waking"):
             self._check_number((field,), self.param, field)
+        self._check_number(("allreduce_efficiency",), self.param, "allreduce_efficiency", above_zero=True)
         self._check_links()
 
     @property
@@ -111,6 +112,7 @@ class ClusterSource:
             ),
             self.param.shared_bandwidth * _MBIT or WITHOUT_LIMIT,
             self.param.waking,
+            self.param.allreduce_efficiency,
         )
 
     def _check_node(self, index: int) -> None:
@@ -189,6 +191,8 @@ def cluster_text(cluster: Cluster) -> str:
         _set(of_link, latency=link.latency, bandwidth=link.bandwidth / _MBIT)
     _set(param.within, latency=cluster.within.latency, bandwidth=cluster.within.bandwidth / _MBIT)
     _set(param, shared_bandwidth=cluster.shared / _MBIT, waking=cluster.waking)
+    if cluster.efficiency != 1:
+        _set(param, allreduce_efficiency=cluster.efficiency)
     return to_text(param)
 
 

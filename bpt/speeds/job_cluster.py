@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from statistics import fmean, median
 
@@ -17,10 +15,12 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
+from bpt.comm.ring import ring_allreduce
 from bpt.device.memory_use import available, obtainable
 from bpt.errors import PrototxtError
 from bpt.execute.engine_choice import LayoutChoice
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.spec import count
 from bpt.layers.base import batch_of
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
@@ -30,10 +30,28 @@ from bpt.speeds.links import AS_ALONE, Link, Measured, measure
 from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
-_FEWEST, _MOST = 1, 4  # pairs of iterations of it, after two that do not count
-SENT = (40, 4 * 10**6)  # bytes: what is but latency, and what is but bandwidth
+_FEWEST, _MOST, _EACH = 1, 4, 3  # times so many iterations of it, after two that do not count
+SHORT = 40  # bytes: what is but latency
+LONG = 64 * 2**10, 4 * 10**6  # and what is but bandwidth, as many as gradients have; from, and to
 _LINKS = 0.5  # seconds for all links
 OTHERWISE = 1.25  # a link between hosts that is so many times as fast as their nodes say, or as slow, is told by itself
+
+
+@dataclass
+class Sums:
+    """Seconds of sums over all ranks that came after an iteration, as an exchange has them; this rank's waiting for
+    slower ones included.
+
+    Attributes:
+        short, long: of the library's all-reduce of few bytes, and of many.
+        ring: of the ring's, of as many.
+        nbytes: of the long ones.
+    """
+
+    short: list[float] = field(default_factory=list)
+    long: list[float] = field(default_factory=list)
+    ring: list[float] = field(default_factory=list)
+    nbytes: int = LONG[1]
 
 
 @dataclass(frozen=True)
@@ -44,16 +62,15 @@ class RankSpeed:
         times: seconds of a pass by its samples, the largest share first; without the update.
         cores: of the host that this rank may use, for each of its threads.
         room: bytes of memory that it can take.
-        sums: of SENT, seconds of each Allreduce of so many bytes after an iteration, as an exchange has it; this rank's
-            waiting for slower ones included.
         update: seconds of the update.
+        sums: after iterations.
     """
 
     times: Mapping[int, float]
     cores: int
     room: float
-    sums: Mapping[int, Sequence[float]] = field(default_factory=dict)
     update: float = 0.0
+    sums: Sums = field(default_factory=Sums)
 
 
 def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Cluster:
@@ -88,41 +105,52 @@ def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: C
     )
     times: dict[int, float] = {}
     updates: list[float] = []
-    sums = _Sums(world)
+    summing = _Summing(world, sum(count(param.shape) for param in graph.learnable))
     try:
         layout = LayoutChoice(plan.engine)
         for size in dict.fromkeys(sizes):
             world.Barrier()
             work.resize(size)
             work.settle(layout)
-            whole, update = _timed(work, sums, world)
+            whole, update = _timed(work, summing, world)
             times[size] = (whole - update) / max(plan.optim.iter_size, 1)
             updates.append(update)
     finally:
         work.close()
-        sums.close()
+        summing.close()
     cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)
-    return RankSpeed(times, cores, room, sums.seconds, fmean(updates))
+    return RankSpeed(times, cores, room, fmean(updates), summing.seconds)
 
 
-class _Sums:
-    """Allreduces after iterations, by a thread as in training."""
+class _Summing:
+    """Sums after iterations, by a thread as in training.
 
-    def __init__(self, world: Communicator) -> None:
+    Args:
+        numbers: that the net has, and so at most a message of gradients.
+    """
+
+    def __init__(self, world: Communicator, numbers: int) -> None:
         self._thread = CommThread(world.Dup())
-        self._messages = [np.zeros(nbytes // np.dtype(np.float32).itemsize, np.float32) for nbytes in SENT]
-        self.seconds: dict[int, list[float]] = {nbytes: [] for nbytes in SENT}
+        short = np.zeros(SHORT // np.dtype(np.float32).itemsize, np.float32)
+        long = np.zeros(int(np.clip(4 * numbers, *LONG)) // np.dtype(np.float32).itemsize, np.float32)
+        self.seconds = Sums(nbytes=long.nbytes)
+        comm = self._thread.comm
+        self._calls: list[tuple[Callable[[], None], list[float]]] = [
+            (lambda: comm.Allreduce(short), self.seconds.short),
+            (lambda: comm.Allreduce(long), self.seconds.long),
+            (lambda: ring_allreduce(comm, long), self.seconds.ring),
+        ]
 
     def run(self, work: StepBenchmark) -> tuple[float, float]:
-        """One message after an iteration, and the other one after another; seconds of it, and of its update."""
+        """Each after an iteration of its own; seconds of these, and of their updates."""
         found, updates = [], []
-        for message in self._messages:
+        for call, seconds in self._calls:
             found.append(work.run())
             updates.append(work.updating)
             start = time.perf_counter()
-            self._thread.submit(partial(self._thread.comm.Allreduce, message), Wait())
+            self._thread.submit(call, Wait())
             self._thread.wait()
-            self.seconds[message.nbytes].append(time.perf_counter() - start)
+            seconds.append(time.perf_counter() - start)
         return fmean(found), fmean(updates)
 
     def close(self) -> None:
@@ -130,12 +158,12 @@ class _Sums:
         self._thread.close()
 
 
-def _timed(work: StepBenchmark, sums: _Sums, world: Communicator) -> tuple[float, float]:
+def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple[float, float]:
     """The median seconds of an iteration, and of its update; a collective call."""
     work.run()
     longest = max(world.allgather(work.run()))
-    number = min(max(int(SECONDS / longest / len(SENT)), _FEWEST), _MOST)
-    whole, updates = zip(*(sums.run(work) for _ in range(number)), strict=True)
+    number = min(max(int(SECONDS / longest / _EACH), _FEWEST), _MOST)
+    whole, updates = zip(*(summing.run(work) for _ in range(number)), strict=True)
     return median(whole), median(updates)
 
 
@@ -171,35 +199,47 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         tuple(nodes),
         within=within,
         links=_by_pair(hosts, nodes, links),
-        shared=min(links.shared, _at_once(hosts, ranks, within, min(node.bandwidth for node in nodes))),
+        shared=min(links.shared, _at_once(hosts, ranks, min(node.bandwidth for node in nodes))),
         waking=_waking(ranks, links),
+        efficiency=_efficiency(ranks),
     )
 
 
-def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], within: Within, alone: float) -> float:
-    """Bytes a second that all hosts have together while they sum after iterations, by a ring; not within hosts.
+def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], alone: float) -> float:
+    """Bytes a second that all hosts have together while they sum after iterations, by a ring, whose slowest hops are
+    those between hosts.
 
     A host may have no cores to send and receive at once as fast as a link can. Infinite: each has as much as ``alone``.
     """
-    by_host = Counter(hosts)
-    inside = 2 * math.ceil(math.log2(max(by_host.values()))) / within.bandwidth
-    each = (_added(ranks, SENT[1]) - _added(ranks, SENT[0])) / SENT[1] - inside
-    if len(by_host) == 1 or each <= 0:
+    number, each = len(set(hosts)), _ring_of(ranks)
+    if number == 1 or not each:
         return math.inf
-    found = 2 * (len(by_host) - 1) / each
-    return found if found < AS_ALONE * len(by_host) * alone else math.inf
+    found = number * each
+    return found if found < AS_ALONE * number * alone else math.inf
+
+
+def _ring_of(ranks: Sequence[RankSpeed]) -> float:
+    """Bytes a second over each hop of a ring of all ranks after an iteration; 0: none was measured."""
+    seconds = _last([rank.sums.ring for rank in ranks]) - _last([rank.sums.short for rank in ranks])
+    return 2 * (len(ranks) - 1) / len(ranks) * ranks[0].sums.nbytes / seconds if seconds > 0 else 0.0
+
+
+def _efficiency(ranks: Sequence[RankSpeed]) -> float:
+    """Of the library's all-reduce after iterations; see Cluster."""
+    short, long, ring = (_last([getattr(rank.sums, kind) for rank in ranks]) for kind in ("short", "long", "ring"))
+    return (ring - short) / (long - short) if min(ring, long) > short > 0 else 1.0
 
 
 def _waking(ranks: Sequence[RankSpeed], links: Measured) -> float:
     """What a short sum after an iteration takes beside the latencies of its steps."""
-    short = _added(ranks, SENT[0])
+    short = _last([rank.sums.short for rank in ranks])
     steps = math.ceil(math.log2(len(ranks)))
     return max(0.0, short - steps * max((link.latency for link in links.links), default=0.0))
 
 
-def _added(ranks: Sequence[RankSpeed], nbytes: int) -> float:
-    """The median of what sums of so many bytes take on the rank that comes last, who waits for nobody."""
-    found = [min(each) for each in zip(*(rank.sums.get(nbytes, ()) for rank in ranks), strict=True)]
+def _last(seconds: Sequence[Sequence[float]]) -> float:
+    """The median of what sums take on the rank that comes last, who waits for nobody; 0: there were none."""
+    found = [min(each) for each in zip(*seconds, strict=True)]
     return median(found) if found else 0.0
 
 
@@ -229,10 +269,9 @@ def _within(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured) -
     if not inside:
         return Within()
     bandwidth = median(link.bandwidth for link in inside)
-    # What each rank has of it while all exchange, by a ring: after iterations, or else where nobody computes.
-    each = max(0.0, _added(ranks, SENT[1]) - _added(ranks, SENT[0])) / SENT[1] or links.allreduce
-    if len(set(hosts)) == 1 and each:
-        bandwidth = 2 * (len(hosts) - 1) / len(hosts) / each
+    if len(set(hosts)) == 1:  # what each rank has of it while all exchange: after iterations, or where nobody computes
+        alone = 2 * (len(hosts) - 1) / len(hosts) / links.allreduce if links.allreduce else bandwidth
+        bandwidth = _ring_of(ranks) or alone
     return Within(median(link.latency for link in inside), bandwidth)
 
 

@@ -11,6 +11,7 @@ from bpt.schedule.cluster import Cluster, Node, NodeLink, Within
 
 RING, TREE, CGDP, ALLREDUCE = (getattr(pb.ParallelParameter, name) for name in ("RING", "TREE", "CGDP", "ALLREDUCE"))
 FOUR = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4))
+SLOWLY = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100),) * 4, efficiency=0.5))
 PAIRS = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100, ranks=2),) * 2, within=Within(0.01, 1000)))
 
 
@@ -25,6 +26,9 @@ PAIRS = Links(Cluster((Node("n", 1.0, latency=0.05, bandwidth=100, ranks=2),) * 
         (PAIRS, RING, 400, 6 * (0.1 + 1.0)),  # the slowest hop is that between the hosts
         (PAIRS, CGDP, 400, 2 * (0.01 + 0.2) + 0.1 + 4.0),  # on hosts, then between two: one step of all of it
         (PAIRS, ALLREDUCE, 400, 2 * (0.01 + 0.4) + 0.1 + 4.0),  # to one rank of each host, between these, and back
+        (SLOWLY, ALLREDUCE, 400, 6 * (0.1 + 2.0)),  # the library; others fill the link
+        (SLOWLY, RING, 400, 6.6),
+        (SLOWLY, CGDP, 400, 6 * (0.1 + 2.0)),
         (FOUR, RING, 0, 0.0),
     ],
 )
@@ -87,6 +91,7 @@ def test_links_by_pair_and_what_all_share() -> None:
     assert far.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.5 + 10.0))
     shared = Links(Cluster(nodes, links=near, shared=200))
     assert shared.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.1 + 2.0))  # four hops at 50 each
+    assert shared.group(range(4)).summed(TREE, 400) == pytest.approx(2 * (0.1 + 4.0))  # two messages at once
     assert shared.seconds(*ends, np.full(3, 100.0)).tolist() == pytest.approx([0.01 + 1.5, 0.02 + 1.5, 0.1 + 1.5])
 
 

@@ -1,7 +1,7 @@
 """Runs the checks of ``tests/comm/contract`` on each rank, over all ranks and over the first 1, 2, … of them.
 
 Prints ``passed <check> <number of ranks>`` on rank 0 of those. With ``--pieces`` messages are cut in small pieces;
-with ``--patient`` ranks sleep while they wait, without they do not.
+with ``--patient`` ranks sleep while they wait, and make collectives of messages; without they do not.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ def main() -> None:
         pieces.PIECE = 8  # bytes: one or two elements
     everybody = world()
     everybody.patient = "--patient" in sys.argv
+    if everybody.patient:
+        pieces.WORTH_MESSAGES = 1  # byte
     for size in range(1, everybody.size + 1):
         comm = everybody.Split(int(everybody.rank < size))
         if everybody.rank >= size:

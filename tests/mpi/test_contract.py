@@ -13,7 +13,7 @@ from tests.mpi.mpirun import mpirun, needs_mpi
 pytestmark = needs_mpi
 
 
-@pytest.mark.parametrize("options", [(), slow(("--pieces",)), slow(("--patient",))], ids=["usual", "pieces", "patient"])
+@pytest.mark.parametrize("options", [(), slow(("--pieces",)), ("--patient",)], ids=["usual", "pieces", "patient"])
 def test_contract(options: tuple[str, ...]) -> None:
     done = mpirun(4, [sys.executable, "-m", "tests.mpi.contract_ranks", *options], timeout=120)
     assert done.returncode == 0, done.stderr

@@ -89,12 +89,14 @@ def test_of_several_rounds_the_middle_counts() -> None:
 
     Pairs are 10/11, 10/15 and 11/15 of each other, so 9.1, 33.3 and 26.7 % apart; predictions 20, 9.1 and 9.1 %.
     """
-    turns = [replace(row(PLAIN, told, seen), turn=turn) for turn, told, seen in ((1, 1.2, 1.0), (2, 1.0, 1.1), (3, 1.1, 1.5))]
+    times = ((1, 1.2, 1.0), (2, 1.0, 1.1), (3, 1.1, 1.5))
+    turns = [replace(row(PLAIN, told, seen), turn=turn) for turn, told, seen in times]
     (found,) = results.middle(turns)
     assert (found.predicted, found.measured, found.turn) == (1.1, 1.1, 3)
     *_, last = results.accuracy(turns)
     assert last == (
-        "the same measured twice: 23.0% apart in the mean, 33.3% at worst; predicted from what was measured twice: 12.7%"
+        "the same measured twice: 23.0% apart in the mean, 33.3% at worst; predicted from what was measured twice: "
+        "12.7%"
     )
 
 

@@ -11,7 +11,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.schedule.cluster import Cluster, NodeLink, Within
 from bpt.speeds import job_cluster
-from bpt.speeds.job_cluster import SENT, RankSpeed, cluster_of, measured_cluster, speed_of
+from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, speed_of
 from bpt.speeds.links import Link, Measured
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
@@ -54,28 +54,39 @@ def test_a_pair_that_is_unlike_the_others_is_told() -> None:
     assert made.links == (NodeLink("a", "b", 0.01, 110.0),)
 
 
+def speeds(*sums: Sums) -> list[RankSpeed]:
+    return [RankSpeed({8: 2.0}, 4, 1.0, sums=each) for each in sums]
+
+
 def test_what_waking_takes() -> None:
     """A sum is as long as on the rank that comes last: 5, 2 and 8 s, of which two steps of a second are latency."""
-    short, long = [(5.0, 9.0, 8.0), (7.0, 2.0, 30.0)], [(45.0, 50.0, 90.0), (90.0, 45.0, 45.0)]
-    sums = [{SENT[0]: few, SENT[1]: many} for few, many in zip(short, long, strict=True)]
-    ranks = [RankSpeed({8: 2.0}, 4, 1.0, each) for each in sums]
+    short, ring = [[5.0, 9.0, 8.0], [7.0, 2.0, 30.0]], [[45.0, 50.0, 90.0], [90.0, 45.0, 45.0]]
+    ranks = speeds(*(Sums(few, ring=many, nbytes=400) for few, many in zip(short, ring, strict=True)))
     made = cluster_of("aa", ranks, Measured((Link(0, 1, 1.0, 9.0),), 0.5))
     assert made.waking == 5.0 - 1.0
-    assert made.within.bandwidth == pytest.approx(SENT[1] / 40.0)  # a ring of two: each sends all of it
+    assert made.within.bandwidth == pytest.approx(400 / 40.0)  # a ring of two: each sends all of it
     four = cluster_of("abab", ranks * 2, Measured((Link(0, 1, 1.0, 9.0),), 0.5))
     assert four.waking == 5.0 - 2.0
 
 
 def test_hosts_that_sum_slower_than_they_send() -> None:
-    """Beside a short sum of 1 s, SENT[1] bytes take 8 s, and so by a ring of two hosts all of them each way."""
-    ranks = [RankSpeed({8: 2.0}, 4, 1.0, {SENT[0]: [1.0], SENT[1]: [9.0]})] * 2
-    for alone, shared in ((SENT[1] / 4, 2 * SENT[1] / 8), (SENT[1] / 8, inf)):
+    """Beside a short sum of 1 s, 400 bytes take 8 s round the ring: of two hosts all of them each way, and of two ranks
+    a host, too, three quarters of them twice."""
+    ranks = speeds(*[Sums([1.0], ring=[9.0], nbytes=400)] * 2)
+    for alone, shared in ((100.0, 2 * 50.0), (50.0, inf)):
         made = cluster_of("ab", ranks, Measured((Link(0, 1, 0.1, alone),), 0.5))
         assert made.shared == pytest.approx(shared)
-    # Of two ranks a host, 4 s of that are what they add up before, and get back.
-    within = Link(0, 1, 0.1, SENT[1] / 2)
-    made = cluster_of("aabb", ranks * 2, Measured((within, Link(0, 2, 0.1, SENT[1] / 1.0)), 0.5))
-    assert made.shared == pytest.approx(2 * SENT[1] / 4)
+    within = Link(0, 1, 0.1, 200.0)
+    made = cluster_of("aabb", ranks * 2, Measured((within, Link(0, 2, 0.1, 400.0)), 0.5))
+    assert made.shared == pytest.approx(2 * 1.5 * 50.0)
+
+
+def test_a_library_that_sums_slower_than_the_ring() -> None:
+    """By the ring 4 s beside the short sum, by the library 16 s; on links that the ring fills."""
+    ranks = speeds(*[Sums([1.0], [17.0], [5.0], nbytes=400)] * 2)
+    made = cluster_of("ab", ranks, Measured((Link(0, 1, 0.1, 100.0),), 0.5))
+    assert (made.efficiency, made.shared) == (0.25, inf)
+    assert cluster_of("ab", speeds(Sums(), Sums()), Measured((Link(0, 1, 0.1, 100.0),), 0.5)).efficiency == 1
 
 
 def test_one_host_has_what_an_allreduce_reaches() -> None:

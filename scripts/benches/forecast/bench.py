@@ -2,8 +2,8 @@
 
 --accuracy: more than 60 configurations, on one host and on test beds of unlike hosts. Of each network in each place a
 job measures the layers (bpt plan --measure), the ranks and the links (bpt doctor --cluster), and then trains by one way
-after the other. The median iteration counts; with --rounds of all, and of what was predicted, too, the median round. How far
-rounds are apart is told beside: no forecast can be nearer than that.
+after the other. The median iteration counts; with --rounds of all, and of what was predicted, too, the median round.
+How far rounds are apart is told beside: no forecast can be nearer than that.
 
     error  = predicted / measured time of an iteration - 1        goals: 5 % in the mean, 15 % at worst
     order  = of pairs that differ by more than 10 %, the part whose order was predicted          goal: 98 %
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cases, and end")
     parser.add_argument(
-        "--rounds", type=at_least(1), default=1, help="how often to measure each, after all others (default %(default)s)"
+        "--rounds", type=at_least(1), default=1, help="how often to measure all times (default %(default)s)"
     )
     parser.add_argument(
         "--quick", action="store_true", help="a few, on this machine without a test bed, in two minutes"
