@@ -25,7 +25,7 @@ class Violation:
         remedy: what to do, if ``why`` does not say it all.
         layer: the layer of a net that wants it otherwise; "": it is about the solver alone.
         place: where it stands, if that is not ``field``: in a net's text.
-        about: the message that ``why`` is about, if it is not that of ``field``.
+        about: the message that ``why`` is about, if ``field`` is not one of its own.
         exchange: what stands in ``why`` for ``{exchange}``; "": ``why`` holds whatever the exchange is.
     """
 
@@ -45,8 +45,9 @@ class Violation:
 
     @property
     def message(self) -> str:
-        """All of it in a line."""
-        about = self.about or (PARALLEL if self.field[:1] == (PARALLEL,) and not self.layer else "")
+        """All of it in a line: first the message that the field is in, if it is not the solver itself."""
+        names = [name for name in self.field if isinstance(name, str)]
+        about = self.about or (names[-2] if len(names) > 1 and not self.layer else "")
         return f"{about}: {self.words}" if about else self.words
 
     def error(self, locate: Locate) -> PrototxtError:

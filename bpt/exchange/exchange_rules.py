@@ -23,7 +23,7 @@ def violations(plan: RunPlan) -> Iterator[Violation]:
     if parallel.gradient_exchange == CGDP and chunks.chunking == MODEL and parallel.num_stages > 1:
         yield Violation(
             (PARALLEL, PARAM, "chunking"),
-            "cgdp_param { chunking: MODEL } measures all layers on each rank, which has some of them with num_stages: "
+            "chunking: MODEL measures all layers on each rank, which has some of them with num_stages: "
             f"{parallel.num_stages}",
             "set chunk_size, or leave chunking out",
         )

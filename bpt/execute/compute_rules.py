@@ -38,7 +38,7 @@ def violations_on_gpu(plan: RunPlan) -> Iterator[Violation]:
     if plan.parallel_param.inner_param.engine == TASK_DAG:
         yield Violation(
             ENGINE,
-            "inner_param { engine: TASK_DAG } divides work among the threads of a CPU",
+            "engine: TASK_DAG divides work among the threads of a CPU",
             "add --set 'solver_mode: CPU', or leave it out",
         )
 

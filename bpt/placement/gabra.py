@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bpt.errors import PrototxtError
 from bpt.placement.block import fastest_cut, genes_of, least_excess
 from bpt.placement.improve import fill, improved, is_small, limits, relieve
 from bpt.placement.loads import ROUNDING, Floats, Ints, Loads
@@ -130,11 +129,7 @@ def evolve(objective: Objective, start: Ints, param: GabraSpec) -> Evolution:
     Args:
         start: (n,) a placement, within the limits if there is one.
         param: sizes and seed. The same seed gives the same placement.
-
-    Raises:
-        PrototxtError: a number of ``param`` is out of range.
     """
-    _check(param)
     rng = np.random.default_rng(param.seed)
     genes = first_population(objective, param.population, start[None], rng)
     refine = isinstance(objective, StepTime)
@@ -251,13 +246,3 @@ def _invert(children: Ints, rng: np.random.Generator) -> None:
     ends = np.sort(rng.integers(0, n + 1, (2, len(children))), 0)
     for child, start, stop in zip(children, *ends.tolist(), strict=True):
         child[start:stop] = child[start:stop][::-1].copy()
-
-
-def _check(param: GabraSpec) -> None:
-    for field, least in (("population", 2), ("generations", 0)):
-        if getattr(param, field) < least:
-            raise PrototxtError(f"gabra_param {{ {field}: {getattr(param, field)} }}: must be at least {least}")
-    if not 0 <= param.crossover <= 1:
-        raise PrototxtError(f"gabra_param {{ crossover: {param.crossover:g} }}: must be from 0 to 1")
-    if param.seed < 0:
-        raise PrototxtError(f"gabra_param {{ seed: {param.seed} }}: must not be negative")

@@ -30,6 +30,10 @@ class TooManyStagesError(PrototxtError):
         return TooManyStagesError(self.reason, self.possible, origin)
 
 
+class PartitionsError(PrototxtError):
+    """The net cannot be cut into as many partitions as the text asks for."""
+
+
 def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
     """The first layer of each partition, ascending from 0.
 
@@ -40,7 +44,7 @@ def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
     are cut.
 
     Raises:
-        PrototxtError: the net cannot be cut into so many, or there would be fewer partitions than devices.
+        PartitionsError: the net cannot be cut into so many, or there would be fewer partitions than devices.
     """
     check_enough(problem)
     devices, possible = len(problem.devices), len(problem.cuts)
@@ -48,8 +52,8 @@ def partitions(problem: Problem, count: int = 0) -> tuple[int, ...]:
         starts = _joined(problem, problem.work / (SHARE * devices))
         return _cut_up_to(problem, starts, devices)
     if not devices <= count <= possible:
-        raise PrototxtError(
-            f"pipeline_param {{ partitions: {count} }}: there are {devices} stages, and the net can be cut into "
+        raise PartitionsError(
+            f"partitions: {count}: there are {devices} stages, and the net can be cut into "
             f"{possible} partitions; set a number from {devices} to {possible}, or 0"
         )
     return _cut_up_to(problem, _joined(problem, _limit(problem, count)), count)

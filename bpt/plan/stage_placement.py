@@ -11,7 +11,7 @@ from bpt.graph.stages import spread_over
 from bpt.optim.rules import remembered
 from bpt.placement.allocate import LittleCapacityError, LittleMemoryError, allocate
 from bpt.placement.loads import idle_stages
-from bpt.placement.partition import TooManyStagesError
+from bpt.placement.partition import PartitionsError, TooManyStagesError
 from bpt.placement.problem import Placement, Problem, problem_of
 from bpt.plan.dividing import gathering
 from bpt.plan.spec import RunPlan
@@ -86,7 +86,8 @@ def place(plan: RunPlan, graph: LayerGraph, replicas: int = 1) -> tuple[Problem,
     except LittleMemoryError as error:  # which only a file of devices tells of
         raise _of_devices(plan, error) from None
     except PrototxtError as error:  # it knows of no place
-        raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, "allocator")) from None
+        field = "partitions" if isinstance(error, PartitionsError) else "allocator"
+        raise PrototxtError(f"pipeline_param: {error}", plan.origin(*PATH, field)) from None
 
 
 def _of_devices(plan: RunPlan, error: PrototxtError) -> PrototxtError | FileError:

@@ -95,7 +95,7 @@ def violations_of_ranks(plan: RunPlan, ranks: int, on_gpu: bool = False) -> list
         return [*found, *outer_rules.violations_of_ranks(plan, ranks)]
     parallel = plan.parallel_param
     if why := indivisible(ranks, parallel.num_stages, parallel.num_shards):
-        found.append(Violation((PARALLEL,), why))
+        found.append(Violation((PARALLEL,), why, about=PARALLEL))
     return found
 
 

@@ -32,6 +32,15 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise UnreadableError("is not a file name") from None  # it contains a null character
 
 
+def check_there(path: str) -> None:
+    """Raise a FileError unless there is a file at ``path``, in the words of one that reads it."""
+    if not os.path.exists(path) or os.path.isdir(path):
+        try:
+            read_bytes(path)
+        except UnreadableError as error:
+            raise FileError(path, str(error)) from None
+
+
 def _missing(path: Path) -> str:
     try:
         names = [name for name in os.listdir(path.parent) if not (path.parent / name).is_dir()]

@@ -16,7 +16,7 @@ from bpt import state as snapshot
 from bpt.balance.dynamic import Dynamic
 from bpt.comm.base import Communicator
 from bpt.comm.serial import SerialCommunicator
-from bpt.device import CPU, use_line
+from bpt.device import CPU
 from bpt.errors import UserError, WriteError
 from bpt.events.event import Activity
 from bpt.exchange import Exchange
@@ -181,12 +181,9 @@ class Runtime:
         self.before_passes: list[Callable[[], object]] = []
         self.on_loss: list[Callable[[float], object]] = []
         self.before_update: list[Callable[[float], object]] = []
-        for note in plan.notes:
-            log.info("%s", note)
-        log.info("%s", use_line(device))
-        log.info("Initializing solver from parameters: \n%s", plan.text)
         refuse(plan, violations_in_step(plan))
         refuse(plan, violations_here(plan) if world.rank == 0 else ())
+        outcome_of_first(world, None if world.rank else partial(starting_point.check_files, plan, resume))
         train, tests = plan.train, plan.tests  # what is wrong in them shows before anything is built
         graph, *test_graphs = (net.graph() for net in (train, *tests))
         snapshot.check_names(plan, graph)

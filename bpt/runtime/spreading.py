@@ -1,4 +1,4 @@
-"""Decides how a run is spread over its ranks, and refuses what cannot be."""
+"""Decides how a run is spread over its ranks, refuses what cannot be, and logs what is about to run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from bpt.balance import Balance, Uniform
 from bpt.balance.dynamic import Dynamic
 from bpt.comm.base import Communicator
+from bpt.device import use_line
 from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
@@ -41,7 +42,7 @@ def spread(
         batch_factor: see Parallel.
         tests: the test nets, which are spread alike.
         staging: by default as the plan is placed.
-        log: is told how.
+        log: is told what is to run, and how.
         portion: see Parallel.
 
     Raises:
@@ -67,6 +68,10 @@ def spread(
         balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
     keeps_batches = world.size > 1 and not is_dividable(graph)
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches, portion)
+    for note in plan.notes:  # only now: a refusal below a text of any length would be overlooked
+        log.info("%s", note)
+    log.info("%s", use_line(device))
+    log.info("Initializing solver from parameters: \n%s", plan.text)
     if world.size > 1:
         log.info("Parallel: %s", parallel.described)
         between = param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS

@@ -10,6 +10,7 @@ from bpt import state as snapshot
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.files import check_there
 from bpt.state import in_memory
 
 LOG = logging.getLogger("bpt")
@@ -26,6 +27,13 @@ def start_of(plan: RunPlan, resume: str) -> tuple[str, int]:
     """
     path = state_to_resume(plan, resume)
     return path, choose_seed(plan, path)
+
+
+def check_files(plan: RunPlan, resume: str) -> None:
+    """Raise a FileError if a file to start from is missing; what is in it shows when it is read."""
+    for path in (resume if resume != "auto" else "", *snapshot.weight_files(plan.weights, plan.path)):
+        if path:
+            check_there(path)
 
 
 def state_to_resume(plan: RunPlan, resume: str) -> str:

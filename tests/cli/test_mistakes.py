@@ -293,11 +293,11 @@ MISTAKES = {
     ),
     "outer epochs": Mistake.set(
         "parallel_param { exchange: AGWU agwu_param { local_epochs: 0 } }",
-        "1:46: parallel_param: local_epochs is 0; it must be at least 1",
+        "1:46: agwu_param: local_epochs is 0; it must be at least 1",
     ),
     "outer fetch": Mistake.set(
         "parallel_param { exchange: ASGD agwu_param { fetch: 2 max_staleness: 4 } }",
-        "1:46: parallel_param: fetch: 2 lets a worker fall behind on purpose, and max_staleness forbids it; leave one "
+        "1:46: agwu_param: fetch: 2 lets a worker fall behind on purpose, and max_staleness forbids it; leave one "
         "of them out",
     ),
     "task DAG": Mistake.set(
@@ -307,7 +307,7 @@ MISTAKES = {
     ),
     "threads": Mistake.set(
         "parallel_param { inner_param { num_threads: -1 } }",
-        "1:32: parallel_param: num_threads is -1; it must be at least 0 (0: the node's cores divided by its ranks)",
+        "1:32: inner_param: num_threads is -1; it must be at least 0 (0: the node's cores divided by its ranks)",
     ),
     "no profile": Mistake.set(
         "parallel_param { balance: STATIC }",
@@ -316,15 +316,15 @@ MISTAKES = {
     ),
     "chunk_size": Mistake.set(
         "parallel_param { exchange: CGDP cgdp_param { chunk_size: -1 } }",
-        "1:46: parallel_param: chunk_size is -1; it must be at least 0",
+        "1:46: cgdp_param: chunk_size is -1; it must be at least 0",
     ),
     "interval": Mistake.set(
         "parallel_param { exchange: CGDP cgdp_param { interval: 0 } }",
-        "1:46: parallel_param: interval is 0; it must be at least 1",
+        "1:46: cgdp_param: interval is 0; it must be at least 1",
     ),
     "chunks twice": Mistake.set(
         "parallel_param { exchange: CGDP cgdp_param { chunk_size: 2 chunking: MODEL } }",
-        "1:46: parallel_param: chunk_size: 2 makes chunks of one size, but chunking: MODEL chooses them by itself; "
+        "1:46: cgdp_param: chunk_size: 2 makes chunks of one size, but chunking: MODEL chooses them by itself; "
         "leave one of them out",
     ),
     "unknown exchange": Mistake.set(

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bpt.errors import PrototxtError
 from bpt.placement.allocate import allocate
 from bpt.placement.block import fastest_cut
 from bpt.placement.exact import best_placement
@@ -217,18 +216,3 @@ def test_a_child_replaces_the_worst_or_is_skipped() -> None:
     assert family.fitness.tolist() == [1 / 3, 0.25, 0.2]
     family.take(np.array([2, 2, 1, 0]), 2.0)
     assert family.genes.tolist() == [[0, 1, 2, 0], [2, 1, 0, 0], [2, 2, 1, 0]]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ({"population": 1}, r"population: 1 .* at least 2"),
-        ({"generations": -1}, r"generations: -1 .* at least 0"),
-        ({"crossover": 1.5}, r"crossover: 1.5 .* from 0 to 1"),
-        ({"seed": -1}, r"seed: -1 .* not be negative"),
-    ],
-)
-def test_numbers_out_of_range(text: dict[str, float], message: str) -> None:
-    param = Param(allocator=Param.GABRA, gabra_param=pb.GabraParameter(**text))  # type: ignore[arg-type]
-    with pytest.raises(PrototxtError, match=message):
-        allocate(chain([1, 2, 3], [Device("a"), Device("b")]), param)

@@ -35,7 +35,7 @@ def test_a_number_of_them() -> None:
 def test_what_stays_together_is_not_cut() -> None:
     problem = chain([20, 1, 1, 2, 1, 20, 4, 15], ONE, together=((4, 6), (5, 7)))
     assert partitions(problem) == (0, 1, 4, 7)
-    with pytest.raises(PrototxtError, match=r"partitions: 7 .*from 1 to 6"):
+    with pytest.raises(PrototxtError, match=r"partitions: 7: .*from 1 to 6"):
         partitions(problem, 7)
 
 
@@ -52,7 +52,7 @@ def test_every_number_is_met() -> None:
 def test_errors() -> None:
     with pytest.raises(PrototxtError, match=r"into 1 stage at most.*are to be 2; set num_stages: 1 or less"):
         partitions(chain([1, 1], TWO, together=((0, 2),)))
-    with pytest.raises(PrototxtError, match=r"partitions: 1 .*from 2 to 3"):
+    with pytest.raises(PrototxtError, match=r"partitions: 1: .*from 2 to 3"):
         partitions(chain([1, 1, 1], TWO), 1)
 
 

@@ -121,6 +121,6 @@ def test_a_violation_is_shown_at_its_place(tmp_path: Path) -> None:
         refuse(wrong, [found])
     assert (
         str(caught.value)
-        == f"{tmp_path}/solver.prototxt:4:20: parallel_param: micro_batches is 0; it must be at least 1"
+        == f"{tmp_path}/solver.prototxt:4:20: pipeline_param: micro_batches is 0; it must be at least 1"
     )
     refuse(wrong, [])

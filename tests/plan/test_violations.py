@@ -9,7 +9,7 @@ import pytest
 from bpt.errors import PrototxtError
 from bpt.plan.resolve import read_plan
 from bpt.plan.spec import RunPlan
-from bpt.plan.violations import refuse, violations_in_step
+from bpt.plan.violations import refuse, violations, violations_in_step
 
 GOOD = {"base_lr": "0.1", "lr_policy": '"fixed"', "max_iter": "10"}
 
@@ -78,3 +78,58 @@ def test_each_test_iter_has_its_place(iterations: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
         check(solver(tmp_path, f"test_iter: 3 test_iter: {iterations} test_interval: 1"))
     assert str(caught.value) == (f"{tmp_path}/solver.prototxt:1:14: test_iter is {iterations}; it must be at least 1")
+
+
+def test_what_is_wrong_in_a_message_names_it_at_its_own_line(tmp_path: Path) -> None:
+    """Once all messages inside parallel_param were told as that one, and those of the solver not at all."""
+    text = """\
+parallel_param {
+  num_stages: 2
+  num_shards: 0
+  pipeline_param {
+    micro_batches: 0
+    gabra_param {
+      seed: -1
+    }
+  }
+  cgdp_param {
+    step: 0
+  }
+  compression_param {
+    rank: 0
+  }
+  exchange: LOCAL
+  local_param {
+    steps: 0
+  }
+  fault_param {
+    copies: 2
+  }
+  inner_param {
+    num_threads: -1
+  }
+}
+average_param {
+  decay: 2
+}
+early_stopping_param {
+  patience: 0
+  output: "accuracy"
+}
+"""
+    plan = solver(tmp_path, text)
+    told = [str(found.error(plan.origin)).removeprefix(f"{tmp_path}/solver.prototxt:") for found in violations(plan)]
+    assert told == [
+        "3:3: parallel_param: num_shards is 0; it must be at least 1",
+        "5:5: pipeline_param: micro_batches is 0; it must be at least 1",
+        "7:7: gabra_param: seed is -1; it must be at least 0",
+        "11:5: cgdp_param: step is 0; it must be at least 1",
+        "14:5: compression_param: rank is 0; it must be at least 1",
+        "18:5: local_param: steps is 0; it must be at least 1",
+        "21:5: fault_param: copies: 2: a rank's state is copied to one other rank; set copies: 1",
+        "24:5: inner_param: num_threads is -1; it must be at least 0 (0: the node's cores divided by its ranks)",
+        "28:3: average_param: decay is 2; it must be at least 0 and below 1",
+        "31:3: early_stopping_param: patience is 0; it must be at least 1",
+        '32:3: early_stopping_param: output is "accuracy", but nothing is tested while training; set test_iter and '
+        "test_interval",
+    ]

@@ -84,7 +84,7 @@ def _of_ranks(plan: RunPlan) -> Iterator[Violation]:
     if each % parallel.replica_ranks:
         yield Violation(
             (PARALLEL, PARAM, "ranks"),
-            f"agwu_param {{ ranks: {each} }} cannot be divided into num_stages {stages} × num_shards {shards} = "
+            f"ranks: {each} cannot be divided into num_stages {stages} × num_shards {shards} = "
             f"{parallel.replica_ranks} ranks a replica",
             f"use a multiple of {parallel.replica_ranks}",
         )
@@ -136,6 +136,7 @@ def violations_of_ranks(plan: RunPlan, ranks: int) -> Iterator[Violation]:
         f"{'pipeline' if each == stages else 'worker'}; "
         f"{ranks} rank{'s are' if ranks > 1 else ' is'} not {'1 + ' * serves}{each} k: start {' or '.join(wanted)} "
         f"(mpirun -n {wanted[-1]}), or change {where[-1]}",
+        about=PARALLEL,
     )
 
 
@@ -153,7 +154,7 @@ def violations_of_data(
 
     def shown(message: str, field: str, value: int) -> str:
         default = "" if plan.given(PARALLEL, message, field) else " (the default)"
-        return f"{message}: {field} is {value}{default}"
+        return f"{field} is {value}{default}"
 
     batches, whole = parallel.balance_param.num_batches, int(passes)
     if parallel.balance == _Parallel.IDPA:

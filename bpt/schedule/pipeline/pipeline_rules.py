@@ -34,7 +34,7 @@ def _numbers(plan: RunPlan) -> Iterator[Violation]:
     parallel, param = plan.parallel_param, plan.parallel_param.pipeline_param
     for field, least in (("micro_batches", 1), ("partitions", 0)):
         yield from beyond(param, field, PARALLEL, PARAM, least=least)
-    for field, least in (("population", 2), ("generations", 0)):
+    for field, least in (("population", 2), ("generations", 0), ("seed", 0)):
         yield from beyond(param.gabra_param, field, PARALLEL, PARAM, "gabra_param", least=least)
     if not 0 <= param.gabra_param.crossover <= 1:
         way = (PARALLEL, PARAM, "gabra_param", "crossover")

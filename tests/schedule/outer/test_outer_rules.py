@@ -59,51 +59,54 @@ def test_what_can_be_run_passes(exchange: str, text: str, tmp_path: Path) -> Non
     ("text", "column", "message"),
     [
         (
-            "num_shards: 4 agwu_param { ranks: 6 }", 28, "agwu_param { ranks: 6 } cannot be divided into num_stages 1 "
+            "num_shards: 4 agwu_param { ranks: 6 }", 28, "agwu_param: ranks: 6 cannot be divided into num_stages 1 "
             "× num_shards 4 = 4 ranks a replica; use a multiple of 4"
         ),
         (
-            "num_stages: 2 agwu_param { ranks: 1 }", 28, "agwu_param { ranks: 1 } cannot be divided into num_stages 2 "
+            "num_stages: 2 agwu_param { ranks: 1 }", 28, "agwu_param: ranks: 1 cannot be divided into num_stages 2 "
             "× num_shards 1 = 2 ranks a replica; use a multiple of 2"
         ),
-        ("agwu_param { ranks: -2 }", 14, "ranks is -2; it must be at least 0"),
+        ("agwu_param { ranks: -2 }", 14, "agwu_param: ranks is -2; it must be at least 0"),
         (
-            "agwu_param { ranks: 2 worker_exchange: ASGD }", 23, "worker_exchange: ASGD is not for the ranks of a "
-            "worker, which go in step; use ALLREDUCE, TREE, CGDP or RING"
+            "agwu_param { ranks: 2 worker_exchange: ASGD }", 23, "agwu_param: worker_exchange: ASGD is not for the "
+            "ranks of a worker, which go in step; use ALLREDUCE, TREE, CGDP or RING"
         ),
         (
             "agwu_param { ranks: 2 worker_exchange: CGDP } cgdp_param { step: 0 }", 60,
-            "step is 0; it must be at least 1"
+            "cgdp_param: step is 0; it must be at least 1"
         ),
         (
-            "agwu_param { ranks: 2 } server: COLOCATED ship_data: true", 43, "ship_data: true does not go with server: "
-            "COLOCATED and workers of 2 ranks, several of which read data: to the server's own worker nothing is sent; "
-            "leave one of them out"
+            "agwu_param { ranks: 2 } server: COLOCATED ship_data: true", 43,
+            "parallel_param: ship_data: true does not go with server: COLOCATED and workers of 2 ranks, several of "
+            "which read data: to the server's own worker nothing is sent; leave one of them out"
         ),
-        ("num_stages: 0", 1, "num_stages is 0; it must be at least 1"),
-        ("num_stages: 2 pipeline_param { micro_batches: 0 }", 32, "micro_batches is 0; it must be at least 1"),
+        ("num_stages: 0", 1, "parallel_param: num_stages is 0; it must be at least 1"),
         (
-            "balance: STATIC", 1, "balance: STATIC divides the batches of a synchronous exchange; exchange: AGWU "
-            "divides the data set: use balance: IDPA or UNIFORM"
+            "num_stages: 2 pipeline_param { micro_batches: 0 }", 32,
+            "pipeline_param: micro_batches is 0; it must be at least 1"
         ),
-        ("agwu_param { local_epochs: 0 }", 14, "local_epochs is 0; it must be at least 1"),
-        ("agwu_param { max_staleness: -1 }", 14, "max_staleness is -1; it must be at least 0"),
-        ("agwu_param { push: 0 }", 14, "push is 0; it must be at least 1"),
-        ("agwu_param { fetch: -3 }", 14, "fetch is -3; it must be at least 1"),
-        ("balance_param { num_batches: 0 }", 17, "num_batches is 0; it must be at least 1"),
+        (
+            "balance: STATIC", 1, "parallel_param: balance: STATIC divides the batches of a synchronous exchange; "
+            "exchange: AGWU divides the data set: use balance: IDPA or UNIFORM"
+        ),
+        ("agwu_param { local_epochs: 0 }", 14, "agwu_param: local_epochs is 0; it must be at least 1"),
+        ("agwu_param { max_staleness: -1 }", 14, "agwu_param: max_staleness is -1; it must be at least 0"),
+        ("agwu_param { push: 0 }", 14, "agwu_param: push is 0; it must be at least 1"),
+        ("agwu_param { fetch: -3 }", 14, "agwu_param: fetch is -3; it must be at least 1"),
+        ("balance_param { num_batches: 0 }", 17, "balance_param: num_batches is 0; it must be at least 1"),
     ],
 )  # fmt: skip
 def test_what_cannot_is_refused(text: str, column: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
         check(outer(tmp_path, text))
-    assert str(caught.value) == f"{tmp_path}/solver.prototxt:3:{column}: parallel_param: {message}"
+    assert str(caught.value) == f"{tmp_path}/solver.prototxt:3:{column}: {message}"
 
 
 def test_falling_behind_on_purpose_and_bounded_staleness(tmp_path: Path) -> None:
     with pytest.raises(PrototxtError) as caught:
         check(outer(tmp_path, "agwu_param { max_staleness: 9 fetch: 2 }", "ASGD"))
     assert str(caught.value) == (
-        f"{tmp_path}/solver.prototxt:3:31: parallel_param: fetch: 2 lets a worker fall behind on purpose, and "
+        f"{tmp_path}/solver.prototxt:3:31: agwu_param: fetch: 2 lets a worker fall behind on purpose, and "
         "max_staleness forbids it; leave one of them out"
     )
 
@@ -234,19 +237,18 @@ def test_samples_that_stay_together(tmp_path: Path) -> None:
 
 def test_a_number_that_is_written(tmp_path: Path) -> None:
     assert refusal(tmp_path, "balance: IDPA balance_param { num_batches: 5 }", passes=2) == (
-        "3:31: parallel_param: balance_param: num_batches is 5, but the data are trained only 2 times; use "
-        "num_batches: 2 or fewer"
+        "3:31: balance_param: num_batches is 5, but the data are trained only 2 times; use num_batches: 2 or fewer"
     )
     assert refusal(tmp_path, "agwu_param { max_staleness: 1 }").startswith(
-        "3:14: parallel_param: agwu_param: max_staleness is 1, but of 3 workers"
+        "3:14: agwu_param: max_staleness is 1, but of 3 workers"
     )
 
 
 def test_a_default(tmp_path: Path) -> None:
     """At what is nearest around it."""
     assert refusal(tmp_path, "balance: IDPA", passes=2).startswith(
-        "2:1: parallel_param: balance_param: num_batches is 4 (the default), but the data are trained only 2 times; use"
+        "2:1: balance_param: num_batches is 4 (the default), but the data are trained only 2 times; use"
     )
     assert refusal(tmp_path, "balance: IDPA", samples=3).startswith(
-        "2:1: parallel_param: balance_param: num_batches is 4 (the default), but there are only 3 samples to hand out"
+        "2:1: balance_param: num_batches is 4 (the default), but there are only 3 samples to hand out"
     )

@@ -50,35 +50,39 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
     [
         (
             f"parallel_param {{ {STAGES} pipeline_param {{ §micro_batches: 0 }} }}",
-            "parallel_param: micro_batches is 0; it must be at least 1",
+            "pipeline_param: micro_batches is 0; it must be at least 1",
         ),
         (
             f"parallel_param {{ {STAGES} pipeline_param {{ §partitions: -1 }} }}",
-            "parallel_param: partitions is -1; it must be at least 0",
+            "pipeline_param: partitions is -1; it must be at least 0",
         ),
         (
             f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §population: 1 }} }} }}",
-            "parallel_param: population is 1; it must be at least 2",
+            "gabra_param: population is 1; it must be at least 2",
         ),
         (
             f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §generations: -1 }} }} }}",
-            "parallel_param: generations is -1; it must be at least 0",
+            "gabra_param: generations is -1; it must be at least 0",
+        ),
+        (
+            f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §seed: -1 }} }} }}",
+            "gabra_param: seed is -1; it must be at least 0",
         ),
         (
             f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §crossover: 1.5 }} }} }}",
-            "parallel_param: crossover is 1.5; it must be from 0 to 1",
+            "gabra_param: crossover is 1.5; it must be from 0 to 1",
         ),
         (
             f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §crossover: nan }} }} }}",
-            "parallel_param: crossover is nan; it must be from 0 to 1",
+            "gabra_param: crossover is nan; it must be from 0 to 1",
         ),
         (
             "parallel_param { num_stages: 3 pipeline_param { §partitions: 2 } }",
-            "parallel_param: partitions: 2 are too few for num_stages: 3: every stage runs one at least",
+            "pipeline_param: partitions: 2 are too few for num_stages: 3: every stage runs one at least",
         ),
         (
             f"parallel_param {{ {STAGES} exchange: CGDP cgdp_param {{ §chunking: MODEL }} }}",
-            "parallel_param: cgdp_param { chunking: MODEL } measures all layers on each rank, which has some of them",
+            "cgdp_param: chunking: MODEL measures all layers on each rank, which has some of them",
         ),
         (
             f"§debug_info: true parallel_param {{ {STAGES} }}",
