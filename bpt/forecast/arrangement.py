@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bpt.balance.batch_shares import Static, fastest
 from bpt.balance.speed import SpeedFunction
 from bpt.errors import PrototxtError
-from bpt.exchange.codec.sizes import coded_bytes
+from bpt.exchange.codec import CODECS
 from bpt.graph import model_parallel
 from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import slice_bounds
@@ -233,10 +233,11 @@ class Arrangement:
         return found
 
     def _coded(self, shapes: Sequence[Sequence[float]], itemsize: int) -> float | None:
-        codec = self.plan.parallel_param.compression_param
-        if not codec.name:
+        param = self.plan.parallel_param.compression_param
+        if not param.name:
             return None
-        return sum(coded_bytes(codec, shape, itemsize) for shape in shapes)
+        codec = CODECS[param.name](param)
+        return sum(codec.coded_bytes(shape, itemsize) for shape in shapes)
 
     @property
     def slices(self) -> int:

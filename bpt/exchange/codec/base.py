@@ -59,6 +59,14 @@ class Codec(ABC):
         """See ``sum``; of true gradients."""
 
     @abstractmethod
+    def coded_bytes(self, shape: Sequence[float], itemsize: int) -> float:
+        """Bytes that stand for a gradient of ``shape`` once it is under way, for forecasts.
+
+        Args:
+            itemsize: bytes of a number without a codec.
+        """
+
+    @abstractmethod
     def state(self) -> Mapping[str, Tensor]:
         """What this rank keeps, by names that begin with the parameter's. Never written to afterwards."""
 

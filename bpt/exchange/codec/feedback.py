@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,6 +34,9 @@ class Feedback(Codec):
         for gradient, total in zip(tensors, parted(values, tensors), strict=True):
             gradient.copy_(total)
         self._residuals.update(zip(gradients, parted(lost, tensors), strict=True))
+
+    def coded_bytes(self, shape: Sequence[float], itemsize: int) -> float:
+        return math.prod(shape) * self.code.bytes_each(itemsize)
 
     def state(self) -> Mapping[str, Tensor]:
         return dict(self._residuals)

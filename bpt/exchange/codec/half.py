@@ -26,7 +26,10 @@ class Half:
         self._most = torch.finfo(dtype).max
 
     def size(self, like: Tensor) -> int:
-        return 2 * like.numel()
+        return self._dtype.itemsize * like.numel()
+
+    def bytes_each(self, itemsize: int) -> float:
+        return self._dtype.itemsize
 
     def encode(self, values: Tensor) -> Tensor:
         half = values.to(self._dtype)

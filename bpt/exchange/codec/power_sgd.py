@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -61,6 +62,9 @@ class PowerSgd(Codec):
             self._factors[name] = right.clone()  # a library rounds by where numbers lie: as after load
             gradients[name].copy_(_product(bases[name], right).view(gradients[name].shape))
 
+    def coded_bytes(self, shape: Sequence[float], itemsize: int) -> float:
+        return self._numbers(shape) * itemsize
+
     def state(self) -> Mapping[str, Tensor]:
         return {
             **self._residuals,
@@ -78,18 +82,22 @@ class PowerSgd(Codec):
 
     def _begins(self, name: str, gradient: Tensor) -> bool:
         """Whether it travels as a product, this time."""
-        n, m = _extents(gradient)
-        if self._rank * (n + m) >= n * m:
+        if self._numbers(gradient.shape) >= gradient.numel():
             return False
         seen = self._seen.get(name, 0)
         if seen < self._warm_up:
             self._seen[name] = seen + 1
         return seen >= self._warm_up
 
+    def _numbers(self, shape: Sequence[float]) -> float:
+        """That travel for a gradient of ``shape``: of two thin matrices, or its own where these are no fewer."""
+        n, m = math.prod(shape[:1]), math.prod(shape[1:])
+        return min(self._rank * (n + m), n * m)
+
     def _matrix(self, name: str, gradient: Tensor) -> Tensor:
         kept = self._residuals.get(name)
         whole = gradient if kept is None else gradient + kept.to(gradient.dtype)
-        return whole.reshape(_extents(gradient))
+        return whole.flatten(1)
 
     def _bases(self, matrices: Mapping[str, Tensor], comm: Communicator, transport: Transport) -> dict[str, Tensor]:
         """P̂ of each, the same on all ranks."""
@@ -108,11 +116,6 @@ class PowerSgd(Codec):
             return kept.to(matrix.dtype)
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         return torch.randn(matrix.shape[1], self._rank, generator=generator).to(matrix.dtype)
-
-
-def _extents(gradient: Tensor) -> tuple[int, int]:
-    n = gradient.shape[0] if gradient.dim() else 1
-    return n, gradient.numel() // max(n, 1)
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

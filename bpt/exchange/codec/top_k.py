@@ -28,7 +28,10 @@ class Largest:
         self._ratio = ratio
 
     def size(self, like: Tensor) -> int:
-        return self._count(like) * (like.element_size() + PLACE.itemsize)
+        return self._count(like) * _entry(like.element_size())
+
+    def bytes_each(self, itemsize: int) -> float:
+        return self._ratio * _entry(itemsize)
 
     def encode(self, values: Tensor) -> Tensor:
         found = torch.topk(values.abs(), self._count(values), sorted=False).indices
@@ -44,6 +47,11 @@ class Largest:
 
     def _count(self, like: Tensor) -> int:
         return math.ceil(round(self._ratio * like.numel(), 6))  # float32's 0.01 is a little less
+
+
+def _entry(itemsize: int) -> int:
+    """Bytes of a number and its place."""
+    return itemsize + PLACE.itemsize
 
 
 @CODECS.register("TOPK")

@@ -28,6 +28,9 @@ class Code(Protocol):
     def size(self, like: Tensor) -> int:
         """Bytes of the code of as many numbers as ``like`` has, of its type."""
 
+    def bytes_each(self, itemsize: int) -> float:
+        """Bytes for each of many numbers of ``itemsize`` bytes: what ``size`` comes to, but for rounding."""
+
     def encode(self, values: Tensor) -> Tensor:
         """The code, (bytes,) of uint8."""
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from bpt.comm.base import Communicator
 from bpt.exchange.codec import CODECS, Codec
 from bpt.exchange.codec.half import Half
-from bpt.exchange.codec.sizes import coded_bytes
 from bpt.exchange.codec.top_k import Largest
 from bpt.exchange.transport.transport import LIBRARY, RING, TREE, Transport
 from bpt.plan.spec import CompressionSpec
@@ -140,7 +139,7 @@ def test_forecasts_count_what_is_sent(name: str, settings: dict[str, float]) -> 
         CODECS[name](param).sum({key: torch.ones(shape) for key, shape in shapes.items()}, comm, LIBRARY)
         return sum(traffic.sent for traffic in seen.take().values())
 
-    expected = sum(coded_bytes(param, shape, 4) for shape in shapes.values())
+    expected = sum(CODECS[name](param).coded_bytes(shape, 4) for shape in shapes.values())
     assert run_ranks(2, run) == [expected] * 2
 
 
