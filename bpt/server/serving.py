@@ -31,7 +31,7 @@ from bpt.schedule.outer.exchanges import make_schedule, passes_of
 from bpt.schedule.outer.replay import Replay
 from bpt.server.assignment import Assignment
 from bpt.server.background_evaluator import BackgroundEvaluator
-from bpt.server.coded_submissions import codings
+from bpt.server.coded_submissions import Coded
 from bpt.server.colocated import Colocated
 from bpt.server.data_set import samples_of
 from bpt.server.flat_weights import FlatWeights
@@ -172,6 +172,7 @@ class Serving:
         trainer: Trainer | None,
         signals: SignalActions | None,
         hosts: Sequence[str],
+        coded: Coded,
     ) -> Outcome:
         """Serve until all is trained.
 
@@ -180,6 +181,7 @@ class Serving:
             comm: all ranks.
             runtime, trainer: of the worker in this process, if there is one.
             hosts: of each rank.
+            coded: how submissions travel.
         """
         weights = self._flat.pack()
         facts = replace(self._facts, threads=tuple(node.threads for node in nodes))
@@ -194,7 +196,8 @@ class Serving:
                 LOG.warning(
                     "%s: its frequency cannot be read; the mean of the others is taken", self._name(node, nodes)
                 )
-        links, colocated = self._links(comm, hosts)
+        self._tell_of_one_host(hosts)
+        links, colocated = self._links(comm, coded)
         record = self._record(weights)
         threads = torch.get_num_threads()
         evaluator = BackgroundEvaluator(self.solver, threads, apart=self._server_update is None)
@@ -257,14 +260,11 @@ class Serving:
         signals = trainer if isinstance(trainer, WorkerRanks) else None  # of its other ranks
         Worker(number, trainer, link, self.assignment, signals).run()
 
-    def _links(self, comm: Communicator, hosts: Sequence[str]) -> tuple[list[ToWorker], Colocated | None]:
+    def _links(self, comm: Communicator, coded: Coded) -> tuple[list[ToWorker], Colocated | None]:
         links: list[ToWorker] = []
         colocated = None
         shipments, holders = tuple(self._shipments.values()), self._roles.holders
         size, dtype = self._flat.size, self._flat.dtype
-        coded = codings(self._plan.parallel_param, hosts, self._flat.trained, dtype)
-        if self._plan.parallel_param.compression_param.name and len(set(hosts)) == 1:
-            self._tell_of_one_host()
         for worker, rank in enumerate(self._roles.workers):
             if rank == SERVER:
                 colocated = Colocated()
@@ -273,9 +273,9 @@ class Serving:
                 links.append(RemoteWorker(comm, rank, worker, size, dtype, shipments, holders, coded))
         return links, colocated
 
-    def _tell_of_one_host(self) -> None:
-        compression = self._plan.parallel_param.compression_param
-        if compression.links == pb.CompressionParameter.BETWEEN_HOSTS:
+    def _tell_of_one_host(self, hosts: Sequence[str]) -> None:
+        param = self._plan.parallel_param.compression_param
+        if param.name and param.links == pb.CompressionParameter.BETWEEN_HOSTS and len(set(hosts)) == 1:
             LOG.warning(
                 "parallel_param: compression_param has no effect, since all workers are on the server's host; links: "
                 "ALL is for what travels there, too"

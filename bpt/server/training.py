@@ -104,7 +104,7 @@ def train(
             parts = [[nodes[rank] for rank in roles.ranks_of(worker)] for worker in range(len(roles.workers))]
             joined = [NodeFacts.joined(each) for each in parts]
             own = _trainer(runtime, assignment, roles, ranks) if runtime else None
-            return serving.run(joined, comm, runtime, own, signals, hosts)
+            return serving.run(joined, comm, runtime, own, signals, hosts, coded)
         assert runtime and roles.worker is not None
         stack.enter_context(runtime)
         if signals:
