@@ -194,7 +194,7 @@ def _check_one_behind_the_other(graph: LayerGraph, sync: bool) -> None:
 def _train(runtime: Runtime, iterations: int, gradients: dict[Blob, Tensor]) -> Mapping[Blob, Tensor]:
     """Whole weights after the last iteration, on rank 0; notes the whole gradients of the first one, too."""
     _settle(runtime)
-    runtime.before_update.append(lambda loss: _note(gradients, runtime))
+    runtime.updater.before_update.append(lambda loss: _note(gradients, runtime))
     runtime.run(iterations - runtime.iteration)
     return _whole(runtime, runtime.state().weights)
 

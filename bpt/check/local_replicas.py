@@ -157,10 +157,10 @@ def train_in_turn(
                 plan, state, None, device, batch_factor=run.factor, staging=staging, portion=portion, log=_UNHEARD
             )
             stack.enter_context(runtime)
-            runtime.before_update.append(partial(_scale, runtime, learner.part))
+            runtime.updater.before_update.append(partial(_scale, runtime, learner.part))
             begin(runtime)
             runtimes.append(runtime)
-        runtimes[0].before_update.append(lambda loss: note(runtimes[0]))
+        runtimes[0].updater.before_update.append(lambda loss: note(runtimes[0]))
         for done in range(runtimes[0].iteration + 1, iterations + 1):
             for runtime in runtimes:
                 runtime.iterate()

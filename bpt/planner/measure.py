@@ -48,7 +48,7 @@ def measure(plan: RunPlan, device: torch.device, iterations: int, path: str) -> 
         graph, operator = runtime.net.graph, runtime.train.operator
 
         def update() -> object:
-            return runtime.rule.update(RATE, 0)
+            return runtime.updater.rule.update(RATE, 0)
 
         layout = LayoutChoice(alone.engine)
         choose_layout(operator, layout, update)

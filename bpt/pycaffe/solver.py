@@ -177,7 +177,7 @@ class Solver(Single):
     @property
     def lr(self) -> float:
         """The learning rate of the next iteration."""
-        return self._loop.runtime.rates(self.iter)
+        return self._loop.runtime.updater.rates(self.iter)
 
     @property
     def loss(self) -> float:
@@ -229,7 +229,7 @@ class Solver(Single):
 
     def _hook(self, runtime: Runtime, on_start: Call, on_gradients_ready: Call) -> None:
         runtime.before_passes.append(lambda: self.net._shown_to(on_start))
-        runtime.before_update.append(lambda loss: self.net._shown_to(on_gradients_ready))
+        runtime.updater.before_update.append(lambda loss: self.net._shown_to(on_gradients_ready))
 
     def share_weights(self, net: Net) -> None:
         """Let ``net`` have this solver's parameters; see ``Net.share_with``."""
@@ -286,7 +286,7 @@ class Solver(Single):
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        rule = self._loop.runtime.rule
+        rule = self._loop.runtime.updater.rule
         if any(net._operator.closed for net in self._nets):
             raise UserError("the solver cannot train: the net is closed")
         with self._in_use(), as_raised():
@@ -297,7 +297,7 @@ class Solver(Single):
 
     def _show_updates(self) -> None:
         """As diffs of the parameters, as in Caffe."""
-        rule = self._loop.runtime.rule
+        rule = self._loop.runtime.updater.rule
         updates = rule.updates or [None] * len(rule.parameters)
         for parameter, update in zip(rule.parameters, updates, strict=True):
             parameter.value.grad = None if update is None else update.clone()

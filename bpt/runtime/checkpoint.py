@@ -1,14 +1,15 @@
-"""Checkpoint: what of a run's state goes into a snapshot, and comes back from one."""
+"""Checkpoint: what of a run's state goes into a snapshot, on disk or in memory, and comes back from one."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bpt import state as snapshot
-from bpt.errors import BptError
+from bpt.errors import BptError, WriteError
 from bpt.events.event import Activity
 from bpt.net import Net
 from bpt.optim.rates import Plateau
@@ -18,8 +19,9 @@ from bpt.plan.digest import file_fact
 from bpt.plan.spec import RunPlan
 from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import check_same, outcome_of_first
-from bpt.runtime.averaged_weights import averaged_weights
+from bpt.runtime.divergence import check_weights
 from bpt.runtime.parallel import Parallel
+from bpt.runtime.tuned_settings import TunedSetting
 from bpt.state import in_memory
 from bpt.state.best import Best
 from bpt.state.exchange_memory import drain, extras_of, remembered
@@ -28,7 +30,7 @@ from bpt.state.train_state import TrainState
 LOG = logging.getLogger("bpt")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoint:
     """Writes and reads the TrainState of a run, but for CGDP's chunks.
 
@@ -39,36 +41,65 @@ class Checkpoint:
         net: the net that is trained.
         rule: updates it.
         parallel: which rank holds what.
-        written: the snapshots of this run that are there, oldest first; of the rank that writes, if old ones go.
+        tuned: what may not be tried out any more when a state is written.
         run: tells this start of training from all others; the same on all ranks.
+        written: the snapshots of this run that are there, oldest first; of the rank that writes, if old ones go.
     """
 
     plan: RunPlan
     net: Net
     rule: UpdateRule
     parallel: Parallel
+    tuned: Sequence[TunedSetting]
+    run: str
     written: list[str] = field(default_factory=list)
-    run: str = ""
-    _recorded: list[bool] = field(default_factory=list)
+    _has_room: bool = True  # in memory
+    _recorded: bool = False
 
-    def of_run(self, state: TrainState) -> Checkpoint:
-        """For the run of ``state``, which goes on: what it has written is known, and old ones still go."""
-        if state.run in ("", self.run):
-            return self
-        writes = self.plan.max_snapshots and not self.parallel.grid.world.rank
-        written = snapshot.of_run(self.plan.snapshot_prefix, state.run, state.iteration) if writes else []
-        return replace(self, run=state.run, written=written)
+    def go_on(self, state: TrainState) -> None:
+        """The run of ``state`` goes on: what it has written is known, and old ones still go."""
+        if state.run not in ("", self.run):
+            writes = self.plan.max_snapshots and not self.parallel.grid.world.rank
+            self.written = snapshot.of_run(self.plan.snapshot_prefix, state.run, state.iteration) if writes else []
+            self.run = state.run
+
+    def settle(self, iteration: int) -> None:
+        """This run and the one that resumes it must go on alike, or their roundings part; a collective call."""
+        if self.plan.on_nan == pb.SolverParameter.STOP:
+            check_weights(iteration, self.net, self.parallel.grid.world)
+        for tuned in self.tuned:
+            tuned.settle()
+        self.parallel.agree(self.net)
+
+    def is_due_in_memory(self, iteration: int) -> bool:
+        """Whether a snapshot is to be written in memory after so many iterations."""
+        every = self.plan.parallel_param.fault_param.memory_snapshot
+        return every > 0 and iteration % every == 0 and self._has_room
 
     def write_in_memory(self, state: TrainState) -> None:
-        """Write a snapshot in the memory of the first rank's host, in place of an older one; see ``write``."""
+        """Write a snapshot in the memory of the first rank's host, in place of an older one; see ``write``.
+
+        Where there is no room for it, a warning says so, once, and the run goes on without.
+        """
         world = self.parallel.grid.world
         make = partial(in_memory.make_room, self.plan.snapshot_prefix)
-        prefix = outcome_of_first(world, None if world.rank else make)
-        form = pb.SolverParameter.BINARYPROTO
-        plan = replace(self.plan, snapshot_prefix=prefix, snapshot_format=form, snapshot_diff=False, max_snapshots=0)
-        path = replace(self, plan=plan, _recorded=[True]).write(state)
-        if world.rank == 0:
-            in_memory.remove_older(path)
+        try:
+            prefix = outcome_of_first(world, None if world.rank else make)
+            form = pb.SolverParameter.BINARYPROTO
+            plan = replace(
+                self.plan, snapshot_prefix=prefix, snapshot_format=form, snapshot_diff=False, max_snapshots=0
+            )
+            path = replace(self, plan=plan, _recorded=True).write(state)
+            if world.rank == 0:
+                in_memory.remove_older(path)
+        except WriteError as error:
+            self._has_room = False
+            LOG.warning("memory_snapshot: %s; the run goes on without snapshots in memory", error)
+
+    def forget_in_memory(self) -> None:
+        """Remove what is in memory: there is something newer on disk, or the run is at its end."""
+        if self.plan.parallel_param.fault_param.memory_snapshot and self.parallel.grid.world.rank == 0:
+            in_memory.remove(self.plan.snapshot_prefix)
 
     def write(self, state: TrainState, name: str = "", average: bool = False) -> str:
         """Write a snapshot under ``snapshot_prefix``; returns the path of its solver state. A collective call.
@@ -117,7 +148,7 @@ class Checkpoint:
             parts = self.parallel.parts(self.net.graph)
             with grid.world.events.during(Activity.WRITE):
                 if average:
-                    with averaged_weights(self.rule):
+                    with self.rule.averaged():
                         beside = snapshot.average_path(self.plan, name)
                         snapshot.save_weights(self.net, beside, comm=grid.in_replica, parts=parts)
                 path = snapshot.write(self.plan, self.net, self.rule, saved, grid.in_replica, parts, name, memory)
@@ -141,7 +172,7 @@ class Checkpoint:
         """Beside the snapshots, once a run: how images become the net's input, if that is what it is trained with."""
         if self._recorded:
             return
-        self._recorded.append(True)
+        self._recorded = True
         try:
             made = (layer.preprocessing(layer.spec) for layer in self.net.data_layers().values())
             if found := next(filter(None, made), None):
@@ -193,7 +224,7 @@ class Checkpoint:
             losses=tuple(saved.loss_history),
             tuned=tuned,
             loss_scale=(saved.loss_scale, saved.finite_iterations) if saved.HasField("loss_scale") else None,
-            plateau=_plateau(saved) if state.plateau is not None else None,
+            plateau=state.plateau and Plateau(saved.current_step, saved.minimum_loss, saved.iter_last_event),
             best=_best(saved),
             extras=extras_of(saved),
         )
@@ -204,11 +235,6 @@ def _forgotten(plan: RunPlan) -> str:
     if plan.parallel_param.exchange == pb.ParallelParameter.LOCAL:
         return "all of these go on from the average of those' weights"
     return "what each of them had left out of its gradients is not known here, and residuals begin anew"
-
-
-def _plateau(saved: pb.SolverState) -> Plateau:
-    """What ``plateau`` has seen, also of Intel's and SSD's states."""
-    return Plateau(saved.current_step, saved.minimum_loss, saved.iter_last_event)
 
 
 def _best(saved: pb.SolverState) -> Best | None:

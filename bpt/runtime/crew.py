@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
 from bpt.comm.base import Communicator
 from bpt.plan.fault_rules import violations_of_spares
 from bpt.plan.spec import RunPlan
 from bpt.plan.violations import refuse
 from bpt.runtime.agreement import check_same, facts_of
-from bpt.runtime.ending import Ending
+from bpt.runtime.ending import Closing, Ending
 from bpt.runtime.flight_log import FlightLog
 from bpt.runtime.heartbeat import SPARE, Heartbeat
 from bpt.runtime.recovery import Record
@@ -96,7 +95,7 @@ def heartbeat_of(
     return Heartbeat(everyone, timeout, log, lane=lane, settled=settled, heals=heals)
 
 
-class Spare:
+class Spare(Closing):
     """A rank that waits: bound to nothing, but heard of by the others.
 
     In ``healing.outlive`` it stands where a Runtime does on ranks that train.
@@ -117,14 +116,6 @@ class Spare:
         self._ending = Ending()  # without the communicator of those that wait: some may be lost, and nobody asks
         if beat := heartbeat_of(plan, crew, self._log, SPARE):
             self._ending.add(beat.close)
-
-    def __enter__(self) -> Spare:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(failed=kind is not None)
 
     def records(self) -> list[Record]:
         """What it knows of the state of the run: nothing."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T", bound="Closing")
 
 
 class Ending:
@@ -31,3 +34,17 @@ class Ending:
             except BaseException:
                 self.close(failed=True)
                 raise
+
+
+class Closing:
+    """What the end of a ``with`` block closes, after a failure in it too."""
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self.close(failed=kind is not None)
+
+    def close(self, failed: bool = False) -> None:
+        """Give back what there is; a collective call, unless something ``failed``."""
+        raise NotImplementedError

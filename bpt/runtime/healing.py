@@ -132,7 +132,7 @@ def heal(
             state = recovered(everyone, graph, records)
             if state is None:
                 raise _UnrecoverableError
-            records = [*records, Record.whole(state)]
+            records = [*records, Record(state)]
             lost = [rank for rank in before if rank not in everyone.world_ranks]
             crew = run.crew.left(plan, everyone)
             arranged = _arranged(plan, graph, crew.size)

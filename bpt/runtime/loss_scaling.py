@@ -14,10 +14,8 @@ from bpt.precision import Precision
 from bpt.runtime.parallel import Parallel
 from bpt.violation import PARALLEL
 
-LOG = logging.getLogger("bpt")
 
-
-def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: logging.Logger = LOG) -> LossScale:
+def loss_scale(plan: RunPlan, precision: Precision, parallel: Parallel, log: logging.Logger) -> LossScale:
     """That of ``global_grad_scale`` and ``global_grad_scale_adaptive``, else a dynamic one under FLOAT16.
 
     Raises:

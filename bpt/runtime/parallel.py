@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
-from types import TracebackType
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +42,7 @@ from bpt.plan.spec import ParallelSpec
 from bpt.plan.staging import Staging
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
+from bpt.runtime.ending import Closing
 from bpt.share import Share
 from bpt.signals import SignalActions
 
@@ -64,7 +64,7 @@ class Portion:
     unweighted: bool = False
 
 
-class Parallel:
+class Parallel(Closing):
     """The parallelisation that ``parallel_param`` asks for, on the ranks that there are. One rank is the simplest case.
 
     Args:
@@ -368,14 +368,6 @@ class Parallel:
         total = torch.tensor([value], dtype=torch.float64)
         self.grid.in_replica.Allreduce(total.numpy())
         return total.item()
-
-    def __enter__(self) -> Parallel:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(failed=kind is not None)
 
     def close(self, failed: bool = False) -> None:
         """End what runs beside the solver; a collective call, unless something ``failed``."""

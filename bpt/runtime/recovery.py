@@ -11,18 +11,19 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bpt.comm.base import Buffer, Communicator
+from bpt.events.event import Activity
+from bpt.exchange import Exchange
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import WHOLE, Part
-from bpt.optim.rates import Plateau
-from bpt.state.best import Best
+from bpt.net import Net
 from bpt.state.train_state import Blob, TrainState, blob_of
 
 LOG = logging.getLogger("bpt")
@@ -31,36 +32,22 @@ _KEPT = 2  # copies of a rank: another rank may be one ahead, never more
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of one rank's part of the state at one iteration.
+class Record:
+    """The state of one rank's part, as of one iteration.
 
     Attributes:
-        iteration: updates that are in it.
+        state: without what an exchange remembers; a rank that has data layers may have nothing but their positions.
         part: of the net, that the rank holds.
         frozen: blobs whose weights and moments another rank keeps.
-        positions, tested, best: see TrainState; a rank that has data layers may have nothing else.
     """
 
-    iteration: int
-    part: Part
-    frozen: frozenset[Blob] = frozenset()
-    positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    tested: int = -1
-    best: Best | None = None
-
-
-@dataclass(frozen=True)
-class Record:
-    """The state of one rank's part."""
-
-    known: Known
     state: TrainState
+    part: Part = WHOLE
+    frozen: frozenset[Blob] = frozenset()
 
-    @classmethod
-    def whole(cls, state: TrainState) -> Record:
-        """Of a rank that has all of it."""
-        known = Known(state.iteration, WHOLE, positions=state.positions, tested=state.tested, best=state.best)
-        return cls(known, state)
+    def outlined(self) -> Record:
+        """The same without tensors."""
+        return replace(self, state=replace(self.state, weights={}, moments={}, extras={}))
 
     def in_memory(self) -> Record:
         """The same, with copies of its tensors in the host's memory."""
@@ -95,14 +82,15 @@ class Copies:
         Args:
             own: its tensors may change afterwards.
         """
-        start = time.perf_counter()
-        kept = own.in_memory()
-        self.records += [kept, self._exchanged(kept)]
-        self._taken += 1
-        if self._taken == _TOLD:
-            self._tell(sum(part.nbytes for part in _contents(kept)), time.perf_counter() - start)
-        newest = sorted({record.known.iteration for record in self.records})[-_KEPT:]
-        self.records = [record for record in self.records if record.known.iteration in newest]
+        with self._comm.events.during(Activity.BETWEEN):
+            start = time.perf_counter()
+            kept = own.in_memory()
+            self.records += [kept, self._exchanged(kept)]
+            self._taken += 1
+            if self._taken == _TOLD:
+                self._tell(sum(part.nbytes for part in _contents(kept)), time.perf_counter() - start)
+            newest = sorted({record.state.iteration for record in self.records})[-_KEPT:]
+            self.records = [record for record in self.records if record.state.iteration in newest]
 
     def _tell(self, nbytes: int, seconds: float) -> None:
         most, longest = (max(of) for of in zip(*self._comm.allgather((nbytes, seconds)), strict=True))
@@ -142,15 +130,69 @@ def neighbours(hosts: Sequence[str], rank: int) -> tuple[int, int]:
     return order[(place + step) % len(order)], order[(place - step) % len(order)]
 
 
+@dataclass
+class RecoveryPoint:
+    """What this rank knows of the state of a run at any time, without asking others.
+
+    What an iteration that broke off has changed is put back. While parameters change there is no state that this rank
+    knows of, but in copies.
+
+    Attributes:
+        net: the net that is trained.
+        exchange: knows what of it another rank keeps.
+        state: what this rank holds now.
+        progress: the same after so many iterations, without parameters.
+        on: whether anything is noted.
+        copies: of this rank's states and another one's, in memory; ``None``: there are none.
+    """
+
+    net: Net
+    exchange: Exchange
+    state: Callable[[], TrainState]
+    progress: Callable[[int], TrainState]
+    on: bool
+    copies: Copies | None
+    _border: TrainState | None = None
+
+    def come_to(self, iteration: int) -> None:
+        """Between two iterations, of which so many are complete: note what the next one changes before its end."""
+        if self.on:
+            blobs = ((blob_of(self.net.graph, param), self.net.value(param)) for param in self.net.held)
+            # A BatchNorm's statistics: passes change them, and no update.
+            passed = {blob: value.detach().clone() for blob, value in blobs if not value.requires_grad}
+            self._border = replace(self.progress(iteration), weights=passed)
+
+    def leave(self) -> None:
+        """Parameters are about to change: until all have, there is no state that this rank knows of."""
+        self._border = None
+
+    def copy(self) -> None:
+        """Make copies, if they are due; a collective call between two iterations."""
+        if self.copies and self._border and self._border.iteration % self.copies.interval == 0:
+            self.copies.take(self._record(self._border))
+
+    def records(self) -> list[Record]:
+        """Of this rank's part, and of what it has copies of."""
+        own = [self._record(self._border)] if self._border else []
+        return [*own, *(self.copies.records if self.copies else ())]
+
+    def _record(self, border: TrainState) -> Record:
+        net, now = self.net, self.state()
+        values = {id(net.value(param)): blob_of(net.graph, param) for param in net.held}
+        frozen = frozenset(values[number] for number in self.exchange.frozen() & values.keys())
+        weights = {**now.weights, **border.weights}
+        return Record(replace(border, weights=weights, moments=now.moments, tuned=now.tuned), net.part, frozen)
+
+
 def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record]) -> TrainState | None:
     """The newest whole state that the records of all ranks together hold, on all ranks; a collective call.
 
     ``None``: they do not hold one.
     """
-    everybody: list[list[Known]] = world.allgather([record.known for record in records])
+    everybody: list[list[Record]] = world.allgather([record.outlined() for record in records])
     offers = [(rank, place) for rank, known in enumerate(everybody) for place in range(len(known))]
-    for iteration in sorted({known.iteration for of_rank in everybody for known in of_rank}, reverse=True):
-        at = [(rank, place) for rank, place in offers if everybody[rank][place].iteration == iteration]
+    for iteration in sorted({known.state.iteration for of_rank in everybody for known in of_rank}, reverse=True):
+        at = [(rank, place) for rank, place in offers if everybody[rank][place].state.iteration == iteration]
         chosen = _providers(graph, [everybody[rank][place] for rank, place in at])
         if chosen is not None:
             states = _fetched(world, graph, everybody, records, [at[number] for number in chosen])
@@ -158,19 +200,20 @@ def recovered(world: Communicator, graph: LayerGraph, records: Sequence[Record])
     return None
 
 
-def _before_test(state: TrainState, offers: Sequence[Known]) -> TrainState:
+def _before_test(state: TrainState, offers: Sequence[Record]) -> TrainState:
     """The state with the data's positions: where some were still in a test, those of before it, which comes again."""
-    reading = [known for known in offers if known.positions] or offers
-    least = min(known.tested for known in reading)
-    of_it = [known for known in reading if known.tested == least]
-    positions = {place: samples for known in of_it for place, samples in known.positions.items()}
+    states = [known.state for known in offers]
+    reading = [each for each in states if each.positions] or states
+    least = min(each.tested for each in reading)
+    of_it = [each for each in reading if each.tested == least]
+    positions = {place: samples for each in of_it for place, samples in each.positions.items()}
     return replace(state, positions=positions, tested=least, best=of_it[0].best)
 
 
 def _fetched(
     world: Communicator,
     graph: LayerGraph,
-    everybody: Sequence[Sequence[Known]],
+    everybody: Sequence[Sequence[Record]],
     records: Sequence[Record],
     chosen: Sequence[tuple[int, int]],
 ) -> list[Record]:
@@ -179,14 +222,12 @@ def _fetched(
     Nothing is sent if each rank has all of the state itself: updates are the same on all.
     """
     rank, place = chosen[0]
-    iteration = everybody[rank][place].iteration
-    own = [
-        next(
-            (number for number, each in enumerate(known) if each.iteration == iteration and _providers(graph, [each])),
-            -1,
-        )
-        for known in everybody
-    ]
+    iteration = everybody[rank][place].state.iteration
+
+    def has_all(each: Record) -> bool:
+        return each.state.iteration == iteration and _providers(graph, [each]) is not None
+
+    own = [next((number for number, each in enumerate(known) if has_all(each)), -1) for known in everybody]
     if min(own) >= 0:
         return [_mapped(records[own[world.rank]], _on_host)]
     return [_broadcast(world, records[place] if rank == world.rank else None, rank) for rank, place in chosen]
@@ -231,7 +272,7 @@ def _contents(record: Record) -> list[Buffer]:
     return [value.reshape(-1).view(torch.uint8).numpy() for value in tensors if value.numel()]
 
 
-def _providers(graph: LayerGraph, offers: Sequence[Known]) -> list[int] | None:
+def _providers(graph: LayerGraph, offers: Sequence[Record]) -> list[int] | None:
     """Which offers together hold all of the net, as few as that takes; ``None``: all of them do not."""
     chosen: dict[int, None] = {}
     for param in graph.learnable:
@@ -267,8 +308,8 @@ def _assembled(graph: LayerGraph, records: Sequence[Record]) -> TrainState:
     for param in graph.learnable:
         blob = blob_of(graph, param)
         for record in records:
-            part, state = record.known.part, record.state
-            if not part.holds(param) or blob in record.known.frozen:
+            part, state = record.part, record.state
+            if not part.holds(param) or blob in record.frozen:
                 continue
             own = part.slice_of(param)
             if own is None:
@@ -283,44 +324,3 @@ def _assembled(graph: LayerGraph, records: Sequence[Record]) -> TrainState:
                 whole[index] = value
     tuned = {name: value for name, value in records[0].state.tuned.items() if name != "chunks"}  # of as many ranks
     return replace(records[0].state, weights=weights, moments=moments, tuned=tuned, extras={})
-
-
-@dataclass(frozen=True)
-class Border:
-    """A run at the border between two iterations: what of its state changes before an iteration is complete.
-
-    Attributes:
-        iteration: updates that are made.
-        positions: see TrainState; those that data layers have come to then.
-        passed: values of the blobs that passes change, and no update: a BatchNorm's statistics.
-        losses, loss_scale, plateau, tested, best: see TrainState.
-    """
-
-    iteration: int
-    positions: Mapping[tuple[str, str], int]
-    passed: Mapping[Blob, Tensor]
-    losses: tuple[float, ...]
-    loss_scale: tuple[float, int] | None
-    plateau: Plateau | None = None
-    tested: int = -1
-    best: Best | None = None
-
-    def of(self, state: TrainState) -> TrainState:
-        """The state there, of one that may be in the middle of the next iteration."""
-        return replace(
-            state,
-            iteration=self.iteration,
-            weights={**state.weights, **self.passed},
-            positions=self.positions,
-            losses=self.losses,
-            loss_scale=self.loss_scale,
-            plateau=self.plateau,
-            tested=self.tested,
-            best=self.best,
-        )
-
-
-def passed(blobs: Iterable[tuple[Blob, Tensor]]) -> dict[Blob, Tensor]:
-    """Copies of the blobs that no update changes."""
-    with torch.no_grad():
-        return {blob: value.detach().clone() for blob, value in blobs if not value.requires_grad}

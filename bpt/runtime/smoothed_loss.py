@@ -16,9 +16,13 @@ class SmoothedLoss:
     A loss that is not finite is reported once, with its iteration; training goes on, as Caffe's does.
     """
 
-    def __init__(self, average_loss: int, history: Iterable[float] = ()) -> None:
-        self._recent: deque[float] = deque(history, maxlen=max(average_loss, 1))
+    def __init__(self, average_loss: int) -> None:
+        self._recent: deque[float] = deque(maxlen=max(average_loss, 1))
         self._warned = False
+
+    def load(self, history: Iterable[float]) -> None:
+        """Go on from a ``history``."""
+        self._recent, self._warned = deque(history, self._recent.maxlen), False
 
     def add(self, iteration: int, loss: float) -> None:
         self._recent.append(loss)

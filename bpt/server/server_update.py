@@ -30,5 +30,5 @@ class ServerUpdate:
         runtime = self._runtime
         self._flat.load(weights)
         self._flat.set_gradients(gradients)
-        runtime.rule.update(lr_policy.learning_rate(runtime.plan.optim, iteration), iteration)
+        runtime.updater.rule.update(lr_policy.learning_rate(runtime.plan.optim, iteration), iteration)
         return self._flat.pack()

@@ -31,7 +31,7 @@ class Trainer:
         self._accuracy = LocalAccuracy(runtime.net)
         self._sums = self._flat.nothing() if gradients else None
         if gradients:
-            runtime.before_update.append(self._add)
+            runtime.updater.before_update.append(self._add)
         self.layers = dealt_layers(runtime.net)
         self.size = self._flat.size
         self.dtype = self._flat.dtype

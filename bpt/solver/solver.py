@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 
 import torch
 
@@ -27,6 +26,7 @@ from bpt.report.progress import Progress
 from bpt.runtime.balancing import SeenBalance
 from bpt.runtime.built_nets import MakeOperator
 from bpt.runtime.crew import Spare
+from bpt.runtime.ending import Closing
 from bpt.runtime.healing import hosts_of, outlive, start
 from bpt.runtime.runtime import Runtime, bind
 from bpt.runtime.testing import Scores
@@ -55,7 +55,7 @@ class Outcome:
     short: bool = False
 
 
-class Solver:
+class Solver(Closing):
     """Caffe's schedule over a Runtime: trains, shows, tests and writes snapshots when they are due.
 
     On many ranks each has a Solver of the same text; they train together, as ``parallel_param`` says, and give the
@@ -101,7 +101,7 @@ class Solver:
 
     def _attach(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        runtime.on_loss.append(self._show_if_due)
+        runtime.updater.on_loss.append(self._show_if_due)
         self._tester = Tester(self.plan, runtime.tests, self._interrupted)
         self._seen = SeenBalance(runtime.parallel, self.net.graph)
         self._tell(Bound(runtime))
@@ -129,14 +129,6 @@ class Solver:
     def terminated(self) -> bool:
         """Whether the run was stopped by SIGTERM."""
         return not self._spare and self.runtime.status.terminated
-
-    def __enter__(self) -> Solver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(failed=kind is not None)
 
     def close(self, failed: bool = False) -> None:
         """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
@@ -229,11 +221,11 @@ class Solver:
         if plan.display and self.iter % plan.display == 0:
             # Caffe leaves debug_info as the last iteration had it.
             with runtime.events.during(Activity.DISPLAY):
-                runtime.losses.add(self.iter, runtime.look(self._debug))
-            LOG.info("Iteration %d, loss = %s", self.iter, number(runtime.losses.value))
+                runtime.updater.losses.add(self.iter, runtime.look(self._debug))
+            LOG.info("Iteration %d, loss = %s", self.iter, number(runtime.updater.losses.value))
         if plan.test_interval and self.iter % plan.test_interval == 0:
             self.test_all()
-        runtime.forget_in_memory()
+        runtime.checkpoint.forget_in_memory()
         LOG.info("Optimization Done.")
 
     def step(self, iterations: int, progress: Progress | None = None) -> None:
@@ -278,8 +270,8 @@ class Solver:
     def _show(self) -> None:
         runtime, iteration = self.runtime, self.iter
         outputs = runtime.train.outputs.whole(runtime.ran.values)
-        rate = runtime.rates(iteration)
-        lap, loss = self._lap.take(iteration), runtime.losses.value
+        rate = runtime.updater.rates(iteration)
+        lap, loss = self._lap.take(iteration), runtime.updater.losses.value
         LOG.info("%s", display_line(iteration, loss, lap, self.plan.display))
         for line in output_lines(self.net.graph, outputs, "Train"):
             LOG.info("%s", line)

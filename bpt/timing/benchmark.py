@@ -66,7 +66,7 @@ def time_solver(plan: RunPlan, device: torch.device, iterations: int, roofline: 
         plan = plan.standalone()  # as one of its workers trains
     with bind(plan, None, None, device) as runtime:
         rate = lr_policy.learning_rate(plan.optim, 0)
-        _time(runtime.net, device, iterations, plan.engine, lambda: runtime.rule.update(rate, 0), roofline)
+        _time(runtime.net, device, iterations, plan.engine, lambda: runtime.updater.rule.update(rate, 0), roofline)
         log_inner_times(runtime, iterations)
 
 

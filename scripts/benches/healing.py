@@ -197,15 +197,15 @@ def _go_in_turn(order: dict[str, Any], world: Communicator) -> dict[str, list[fl
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     with bind(plan, None, world.Dup(), CPU) as runtime:
         runtime.settle()
-        copies = runtime._copies
+        recovery, copies = runtime.recovery, runtime.recovery.copies
         assert runtime.heals and copies, "this takes mpirun --with-ft ulfm"
         for way in in_turn(WAYS, order["rounds"]):
-            runtime.heals, runtime._copies = way != STOP, copies if way == COPIES else None
+            recovery.on, recovery.copies = way != STOP, copies if way == COPIES else None
             runtime.iterate()  # what was changed is not what is measured
             world.Barrier()
             start = time.perf_counter()
             runtime.run(order["iterations"])
             world.Barrier()
             seconds[way].append((time.perf_counter() - start) / order["iterations"])
-        runtime.heals, runtime._copies = True, copies
+        recovery.on, recovery.copies = True, copies
     return seconds

@@ -40,7 +40,7 @@ def taking(seconds: Speed, seen: dict[int, list[int]]) -> Callable[[Solver], Non
             took = 1000 * seconds(rank, solver.iter) * count
             solver.runtime.events.emit(Event(Forward(0), 0.0, took))
 
-        solver.runtime.on_loss.append(tell)
+        solver.runtime.updater.on_loss.append(tell)
 
     return each
 

@@ -79,7 +79,7 @@ def infinite_at(iteration: int, rank: int) -> Callable[[Solver], object]:
 
     def each(solver: Solver) -> None:
         runtime = solver.runtime
-        honest = runtime.rule.gradients
+        honest = runtime.updater.rule.gradients
 
         def gradients(members: Sequence[int]) -> list[torch.Tensor]:
             found = honest(members)
@@ -87,7 +87,7 @@ def infinite_at(iteration: int, rank: int) -> Callable[[Solver], object]:
                 found[0].view(-1)[0] = float("inf")
             return found
 
-        runtime.rule.gradients = gradients  # type: ignore[method-assign]
+        runtime.updater.rule.gradients = gradients  # type: ignore[method-assign]
 
     return each
 
@@ -97,13 +97,13 @@ def without_update(iteration: int, ranks: tuple[int, ...]) -> Callable[[Solver],
 
     def each(solver: Solver) -> None:
         runtime = solver.runtime
-        honest = runtime.rule.update
+        honest = runtime.updater.rule.update
 
         def update(rate: float, of: int, members: Sequence[int]) -> None:
             skips = runtime.iteration == iteration and runtime.world.rank in ranks
-            runtime.rule.skip() if skips else honest(rate, of, members)
+            runtime.updater.rule.skip() if skips else honest(rate, of, members)
 
-        runtime.rule.update = update  # type: ignore[method-assign]
+        runtime.updater.rule.update = update  # type: ignore[method-assign]
 
     return each
 
@@ -284,5 +284,5 @@ def test_an_overflow_on_a_gpu_leaves_an_update_out() -> None:
     scaled("global_grad_scale_adaptive: true", f"global_grad_scale: {2**26}")
     with Solver(read_plan("solver.prototxt", ("precision: FLOAT16", "max_iter: 40")), device=CUDA) as solver:
         solver.step(40)
-        assert 1 <= solver.runtime.scale.value < 2**26
+        assert 1 <= solver.runtime.updater.scale.value < 2**26
         assert all(value.isfinite().all() for value in solver.net.values_by_name().values())

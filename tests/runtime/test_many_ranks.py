@@ -147,7 +147,8 @@ def test_a_library_that_allows_calls_from_one_thread_only(overrides: str, monkey
     helpers: list[object] = []
 
     def note(solver: Solver) -> None:
-        solver.runtime.before_update.append(lambda loss: helpers.append(solver.runtime.parallel.comm_thread._thread))
+        runtime = solver.runtime
+        runtime.updater.before_update.append(lambda loss: helpers.append(runtime.parallel.comm_thread._thread))
 
     assert_same_lines(train(2, overrides, each=note).lines, expected.lines)
     assert set(helpers) == {None}

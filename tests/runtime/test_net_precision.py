@@ -109,4 +109,4 @@ def test_a_gpu_computes_in_it() -> None:
     Path("net.prototxt").write_text(f"{NET} default_forward_type: FLOAT16")
     with Solver(read_plan("solver.prototxt"), device=torch.device("cuda", 0)) as solver:
         solver.step(3)
-        assert solver.net.context.precision is FLOAT16 and solver.runtime.scale.dynamic
+        assert solver.net.context.precision is FLOAT16 and solver.runtime.updater.scale.dynamic

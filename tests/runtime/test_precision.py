@@ -38,7 +38,7 @@ def trained(ranks: int, *overrides: str) -> Numbers:
         with Solver(read_plan("solver.prototxt", (*overrides, "test_interval: 100")), world=comm) as solver:
             solver.step(5)
             named = {f"{layer}/{blob}": value for (layer, blob), value in solver.net.values_by_name().items()}
-            named |= {f"history {number}": value for number, value in enumerate(solver.runtime.rule.history)}
+            named |= {f"history {number}": value for number, value in enumerate(solver.runtime.updater.rule.history)}
             found = {name: value.detach().numpy().copy() for name, value in named.items()}
             return {**found, "loss": np.array(solver.loss)}
 

@@ -117,7 +117,7 @@ def test_passes_of_an_iteration_go_on_in_the_data(folder: Path, seen: Seen) -> N
 def result(solver: Solver) -> tuple[float, float]:
     """The weight, and the loss shown."""
     (weight,) = solver.net.parameters()
-    return weight.item(), solver.runtime.losses.value
+    return weight.item(), solver.runtime.updater.losses.value
 
 
 def test_a_gradient_counts_by_its_share(folder: Path) -> None:

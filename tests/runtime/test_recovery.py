@@ -10,9 +10,8 @@ import torch
 
 from bpt.comm.base import Communicator
 from bpt.events.totals import Totals
-from bpt.graph.part import WHOLE
 from bpt.plan.resolve import read_plan
-from bpt.runtime.recovery import Copies, Known, Record, recovered
+from bpt.runtime.recovery import Copies, Record, recovered
 from bpt.state.train_state import TrainState, blob_of
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.spread_runs import set_up
@@ -34,7 +33,7 @@ def record(iteration: int, value: float) -> Record:
 
     weights = {blob_of(graph, param): full(param.shape) for param in graph.learnable}
     moments = {blob: (-tensor,) for blob, tensor in weights.items()}
-    return Record(Known(iteration, WHOLE), TrainState(iteration, 3, weights, moments))
+    return Record(TrainState(iteration, 3, weights, moments))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_a_copy_is_the_other_ranks_state_as_it_was() -> None:
             value.zero_()
         mine, others = copies.records
         for each, rank in ((mine, comm.rank), (others, (comm.rank - 1) % 3)):
-            assert each.known.iteration == 4
+            assert each.state.iteration == 4
             for blob, value in each.state.weights.items():
                 assert (value == 1.0 + rank).all() and (each.state.moments[blob][0] == -1.0 - rank).all()
         copies.close()

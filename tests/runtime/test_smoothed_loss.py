@@ -19,7 +19,8 @@ def test_mean_of_the_last_few() -> None:
 
 
 def test_history_continues_the_mean() -> None:
-    losses = SmoothedLoss(3, history=(1.0, 2.0))
+    losses = SmoothedLoss(3)
+    losses.load((1.0, 2.0))
     losses.add(2, 6.0)
     assert losses.value == 3.0
     assert losses.history == (1.0, 2.0, 6.0)

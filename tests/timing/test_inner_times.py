@@ -131,7 +131,7 @@ def test_threads_end_where_the_library_is_chosen(tmp_path: Path) -> None:
         return operator
 
     with Solver(small_solver(tmp_path), make_operator=make) as solver:
-        solver.runtime.before_update.append(lambda loss: started.update(dag_threads() - before))
+        solver.runtime.updater.before_update.append(lambda loss: started.update(dag_threads() - before))
         log_inner_times(solver.runtime, 1)
         assert tasks_of(solver.runtime.train.operator).inner == LIBRARY
     assert len(started) == 2

@@ -7,7 +7,8 @@ clip, divide by ``iter_size``, add weight decay, compute the update, subtract it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -156,6 +157,17 @@ class UpdateRule:
         """The average of each parameter, if they are averaged."""
         return self.history[(self.remembered - 1) * len(self.parameters) :] if self.spec.averages else ()
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Let parameters be their averages inside; their own values come back unchanged."""
+        values = [parameter.value for parameter in self.parameters]
+        own = [value.detach().clone() for value in values]
+        _copy(self.averages, values)
+        try:
+            yield
+        finally:
+            _copy(own, values)
+
     def skip(self) -> None:
         """Leave an update out: forget its gradients."""
         if self.updates is not None:
@@ -292,6 +304,12 @@ class UpdateRule:
             Whether it was done; if not, nothing has changed.
         """
         return False
+
+
+@torch.no_grad()
+def _copy(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
+    for own, value in zip(source, target, strict=True):
+        value.copy_(own)
 
 
 def remembered(spec: OptimSpec) -> int:

@@ -78,7 +78,7 @@ def trained(folder: Path, tasks: bool, *overrides: str) -> tuple[dict[str, Tenso
     with Solver(plan, make_operator=by_tasks if tasks else plain) as solver:
         solver.solve()
         weights = {name: value.detach() for name, value in solver.net.named_parameters()}
-        moments = {f"moment {index}": moment for index, moment in enumerate(solver.runtime.rule.history)}
+        moments = {f"moment {index}": moment for index, moment in enumerate(solver.runtime.updater.rule.history)}
         operator, names = solver.runtime.train.operator, []
         if tasks:
             names = names_of(operator)
@@ -119,7 +119,7 @@ def test_who_looks_at_gradients_finds_them_and_the_old_weights(folder: Path) -> 
     with Solver(read_plan(str(folder / "solver.prototxt")), make_operator=by_tasks) as solver:
         values = list(solver.net.parameters())
         before = [value.detach().clone() for value in values]
-        solver.runtime.before_update.append(
+        solver.runtime.updater.before_update.append(
             lambda loss: seen.append(
                 (
                     all(value.grad is not None for value in values if value.requires_grad),

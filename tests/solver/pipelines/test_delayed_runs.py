@@ -311,7 +311,7 @@ def test_a_library_that_allows_calls_from_one_thread_only(monkeypatch: pytest.Mo
     def look(solver: Solver) -> None:
         links = solver.runtime.parallel._links
         assert links
-        solver.runtime.before_update.append(lambda loss: left.append(len(links._leaving)))
+        solver.runtime.updater.before_update.append(lambda loss: left.append(len(links._leaving)))
 
     train(3, DELAYED, each=look)
     check(expected)
