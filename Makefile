@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# The program alone, with what the first steps in README.md use; the environment adds all extras, and the tools of tests.
+PROGRAM := .venv/.program
+EXTRAS := demo,image,plot,mpi
 # Under pytest every worker gets one thread: the machine's cores are shared out by -n.
 WORKERS ?= auto
 # Tests start hundreds of processes, which are not to compile the same modules each; empty: Python writes bytecode.
@@ -11,17 +14,22 @@ export PYTHONDONTWRITEBYTECODE =
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-env: $(STAMP)  ## make the environment in .venv/ (Python >= 3.10)
+env: $(STAMP)  ## make the environment in .venv/ (Python >= 3.10), with all extras, tests and tools
 
-$(STAMP): setup.cfg pyproject.toml scripts/constraints.txt
+$(PROGRAM): setup.cfg pyproject.toml scripts/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "error: $(PYTHON) is older than 3.10; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv || { echo "error: no venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
-	@echo "Installing bpt and all that it and its tests use into .venv/; PyTorch is large: this may take minutes"
+	@echo "Installing bpt and all that its first steps use into .venv/; PyTorch is large: this may take minutes"
+	$(BIN)/python -m pip install --quiet --constraint scripts/constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $(PROGRAM)
+
+$(STAMP): $(PROGRAM)
+	@echo "Installing what all of bpt and its tests use, too"
 	$(BIN)/python -m pip install --quiet --constraint scripts/constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
-demo: env  ## train LeNet on handwritten digits, in about a minute
+demo: $(PROGRAM)  ## train LeNet on handwritten digits, in about a minute; installs bpt in .venv/, without tests and tools
 	$(BIN)/python scripts/make_digits.py
 	$(BIN)/bpt train --solver prototxt/lenet/solver.prototxt
 	@echo
