@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
             if getattr(arguments, flag):
                 raise UsageError(f"--{flag} is for weights; bpt convert {arguments.data} has flags of its own")
         if CONVERTERS[arguments.data].run(arguments):
-            raise RunError("some images were left out: see above")
+            raise RunError("some images were left out: see above; mend them and convert anew, or go on without them")
         return
     need(arguments, "weights", f"the weights to read; of data sets name one of {', '.join(CONVERTERS)}")
     need(arguments, "output", "the file to write")

@@ -88,7 +88,7 @@ def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint
         raise
     except pillow.UnidentifiedImageError:
         size = "1 byte that is" if len(content) == 1 else f"{len(content)} bytes that are"
-        raise DataError(f"{size} no image file") from None
+        raise DataError(f"{size} no image file" if content else "an empty file") from None
     except pillow.DecompressionBombError:
         raise DataError(f"an image of more than {pillow.MAX_IMAGE_PIXELS} pixels, the most that are decoded") from None
     except Exception as error:  # Pillow raises errors of all kinds at damaged files

@@ -30,13 +30,16 @@ class ImageSource:
         root_folder: put before each path as it is, so it ends with "/"; without it paths start at the working folder.
         size: (height, width) that images are resized to (``resize``); ``()`` leaves them as they are.
         channels: what images are converted to, 1 or 3.
+        remedy: what to do of an image that cannot be read, for messages.
 
     Raises:
         FileError: the list is missing, or a line is not as above.
         UserError: images of ``size`` would take more than ``LARGEST`` bytes, or the package Pillow is missing.
     """
 
-    def __init__(self, path: str, *, root_folder: str = "", size: Shape = (), channels: int = 3) -> None:
+    def __init__(
+        self, path: str, *, root_folder: str = "", size: Shape = (), channels: int = 3, remedy: str = ""
+    ) -> None:
         import_pillow()
         if size and math.prod(size) * channels > LARGEST:
             raise UserError(
@@ -47,6 +50,7 @@ class ImageSource:
         self._root_folder = root_folder
         self._size = size
         self._channels = channels
+        self._remedy = f"; {remedy}" if remedy else ""
         self._names: list[str] = []
         labels, numbers = [], []
         for number, line in enumerate(read_list(path, "that lists images, each line a path and a label"), 1):
@@ -84,7 +88,7 @@ class ImageSource:
             image = read_image(file, self._channels)
         except DataError as error:
             hint = slash_hint(self._root_folder, self._names[index])
-            raise DataError(f"{self.path}:{self._numbers[index]}: {error}{hint}") from None
+            raise DataError(f"{self.path}:{self._numbers[index]}: {error}{hint or self._remedy}") from None
         return resize(image, *self._size) if self._size else image
 
 

@@ -91,6 +91,12 @@ def _open(spec: LayerSpec) -> ImageSource:
     param = spec.param.image_data_param
     size = (param.new_height, param.new_width) if param.new_height else ()
     try:
-        return ImageSource(source_of(spec, FIELD), root_folder=param.root_folder, size=size, channels=_channels(spec))
+        return ImageSource(
+            source_of(spec, FIELD),
+            root_folder=param.root_folder,
+            size=size,
+            channels=_channels(spec),
+            remedy="mend the file, or take its line out of the list",
+        )
     except FileError as error:
         raise spec.error(str(error), FIELD, "source") from None

@@ -17,7 +17,7 @@ from bpt.data.sample_draws import SampleDraws
 from bpt.data.sampler import Draw
 from bpt.data.source import Sample
 from bpt.data.transform import Transform
-from bpt.errors import PrototxtError, UserError
+from bpt.errors import DataError, FileError, PrototxtError, UserError
 from bpt.graph.spec import Shape
 from bpt.layers import LAYERS, DataLayer
 from bpt.pictures.fed_net import FedNet
@@ -87,10 +87,11 @@ class ImageInput:
         """``files`` as the net's input.
 
         Raises:
-            DataError: a file is missing or no image, or too small for the crop; it is named.
+            FileError: a file is missing or no image; it is named.
+            DataError: an image is too small for the crop.
             UserError: what comes out does not have the shape of the input.
         """
-        read = [read_image(file, self._channels) for file in files]
+        read = [_picture(file, self._channels) for file in files]
         resized = [self._resized(image) for image in read]
         samples = [Sample(file, image, 0.0) for file, (image, _) in zip(files, resized, strict=True)]
         self._check(self._transform.common_shape(samples), self._source)
@@ -118,6 +119,16 @@ class ImageInput:
     def _check(self, made: Shape, source: str) -> None:
         if made != self._shape:
             raise UserError(f"an image becomes {_times(made)} ({source}), but the net's input is {_times(self._shape)}")
+
+
+def _picture(file: str, channels: int) -> Pixels:
+    """What is in ``file``, which the user has named: it is no record of a data set."""
+    try:
+        return read_image(file, channels)
+    except DataError as error:
+        raise FileError(
+            file, f"{str(error).removeprefix(f'{file}: ')}; leave it out, or put a whole one there"
+        ) from None
 
 
 def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput:

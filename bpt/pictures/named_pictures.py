@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bpt.errors import FileError, UsageError
-from bpt.proto.files import UnreadableError, read_bytes
+from bpt.proto.files import UnreadableError, check_there, read_bytes
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".jp2")
 _LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
@@ -29,7 +29,7 @@ def pictures(named: Sequence[str]) -> list[Picture]:
 
     Raises:
         UsageError: nothing is named, or a folder has no images.
-        FileError: a list cannot be read, or is empty.
+        FileError: a list cannot be read, or is empty, or a picture is not there.
     """
     if not named:
         raise UsageError("name images, folders of images, or lists (.txt)")
@@ -38,13 +38,14 @@ def pictures(named: Sequence[str]) -> list[Picture]:
 
 def _of(named: str) -> Iterator[Picture]:
     if os.path.isdir(named):
-        found = sorted(path for path in Path(named).rglob("*") if path.suffix.lower() in ENDINGS)
+        found = sorted(path for path in Path(named).rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
         if not found:
             raise UsageError(f"{named}: no image is in this folder (known: {', '.join(ENDINGS)})")
         yield from (Picture(str(path)) for path in found)
     elif named.lower().endswith(".txt"):
         yield from _listed(named)
     else:
+        check_there(named)
         yield Picture(named)
 
 
@@ -55,15 +56,29 @@ def _listed(path: str) -> list[Picture]:
         raise FileError(path, str(error)) from None
     except UnicodeDecodeError:
         raise FileError(path, "is not a text that lists images") from None
-    rows = [line.strip() for line in lines if line.strip()]
+    rows = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if not rows:
         raise FileError(path, "lists no images; write a line for each: its path, and its label if you know it")
-    labelled = [_LABEL.fullmatch(row) for row in rows]
-    if all(labelled):
-        return [Picture(_there(path, row[1]), int(row[2])) for row in labelled if row]
-    return [Picture(_there(path, row)) for row in rows]
+    labelled = {number: _LABEL.fullmatch(row) for number, row in rows.items()}
+    if all(labelled.values()):
+        return [Picture(_there(path, row[1], number), int(row[2])) for number, row in labelled.items() if row]
+    return [Picture(_there(path, row, number)) for number, row in rows.items()]
 
 
-def _there(path: str, name: str) -> str:
-    own = os.path.join(os.path.dirname(path), name)
-    return own if os.path.exists(own) or not os.path.exists(name) else name
+def _there(path: str, name: str, number: int) -> str:
+    """The file ``name``, which the list at ``path`` names in this line."""
+    if file := _found(path, name):
+        return file
+    looked = " and ".join(dict.fromkeys(os.path.abspath(file) for file in _places(path, name)))
+    labelled = _LABEL.fullmatch(name)
+    one_of_few = labelled and _found(path, labelled[1])
+    remedy = "give all lines a label, or none" if one_of_few else "mend the line, or leave it out"
+    raise FileError(f"{path}:{number}", f"{name}: no such file (looked for {looked}); {remedy}")
+
+
+def _found(path: str, name: str) -> str:
+    return next((file for file in _places(path, name) if os.path.exists(file)), "")
+
+
+def _places(path: str, name: str) -> tuple[str, str]:
+    return os.path.join(os.path.dirname(path), name), name

@@ -80,6 +80,11 @@ def test_the_accuracy_of_classified_files_is_that_of_the_test(folder: Path, caps
         found = {each["class"]: each["probability"] for each in answer}
         assert [found[number] for number in range(10)] == pytest.approx(expected.tolist(), abs=1e-4)
         assert answer[0]["class"] == int(expected.argmax())
+    (folder / "cut.png").write_bytes(
+        (folder / "0.png").read_bytes()[:80]
+    )  # a file that the user has named: not status 1
+    assert main(["classify", "--model", deploy, "--weights", weights, "cut.png"]) == 2
+    assert "cut.png: a damaged image file: " in capsys.readouterr().err
     (folder / "names.txt").write_text("".join(f"digit {number}\n" for number in range(10)))
     words = ["--labels", "names.txt", "--json", "--top", "10", "0.png"]
     told = out_of(capsys, "classify", "--model", deploy, "--weights", weights, *words)
@@ -152,6 +157,7 @@ def test_a_picture_becomes_what_the_data_layer_makes_of_it(folder: Path, mean: s
 
 def test_folders_and_lists(folder: Path) -> None:
     (folder / "cats" / "more").mkdir(parents=True)
+    (folder / "cats" / "folder.png").mkdir()
     for name in ("cats/b.JPG", "cats/a.png", "cats/more/c.jpeg", "cats/notes.md", "d e.png"):
         (folder / name).touch()
     (folder / "cats" / "list.txt").write_text("b.JPG 3\n\nd e.png   12\n")
@@ -163,11 +169,16 @@ def test_folders_and_lists(folder: Path) -> None:
     assert pictures(["plain.txt"]) == [Picture("cats/a.png"), Picture("d e.png")]
     (folder / "empty").mkdir()
     (folder / "nothing.txt").write_text("\n")
+    (folder / "gone.txt").write_text("cats/a.png 1\ncats/none.png 2\n")
+    (folder / "some.txt").write_text("cats/a.png 1\ncats/b.JPG\n")
     for named, error, words in (
         (["empty"], UsageError, "no image is in this folder"),
         ([], UsageError, "name images"),
         (["nothing.txt"], FileError, "lists no images"),
         (["none.txt"], FileError, "none.txt"),
+        (["none.png"], FileError, r"none\.png: no such file"),
+        (["gone.txt"], FileError, r"gone\.txt:2: cats/none\.png: no such file .*; mend the line, or leave it out"),
+        (["some.txt"], FileError, r"some\.txt:1: cats/a\.png 1: no such file .*; give all lines a label, or none"),
     ):
         with pytest.raises(error, match=words):
             pictures(named)
@@ -176,6 +187,7 @@ def test_folders_and_lists(folder: Path) -> None:
 def test_mistakes_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deploy = str(PROTOTXT / "lenet" / "deploy.prototxt")
     torch.manual_seed(0)
+    (folder / "a.png").touch()
     (folder / "p.prototxt").write_text("height: 28 transform_param { scale: 0.1 }")
     (folder / "q.prototxt").write_text("heigth: 28")
     for words, told in (

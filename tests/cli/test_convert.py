@@ -39,7 +39,7 @@ def test_images_that_are_left_out_make_the_status_1(bpt: Bpt, tmp_path: Path) ->
     outcome = bpt("convert", "imageset", "--gray=true", f"{tmp_path}/", f"{tmp_path}/list.txt", f"{tmp_path}/lmdb")
     assert (outcome.status, outcome.out) == (1, f"{tmp_path}/lmdb: 1 image; 1 could not be read\n")
     assert outcome.err.startswith("left out: ") and outcome.err.endswith(
-        "error: some images were left out: see above\n"
+        "error: some images were left out: see above; mend them and convert anew, or go on without them\n"
     )
 
 

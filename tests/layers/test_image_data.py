@@ -136,7 +136,10 @@ def test_an_image_that_is_missing_ends_the_run(reader: Make, images: Path, worke
     one = reader(text(images, "", f"transform_param {{ num_workers: {workers} }}"))
     one.next()
     for _ in range(2):  # it can be asked again
-        with pytest.raises(DataError, match=rf"{images}:6: .*/image 5\.png: no such file"):
+        with pytest.raises(
+            DataError,
+            match=rf"{images}:6: .*/image 5\.png: no such file.*; mend the file, or take its line out of the list",
+        ):
             one.next()
     assert one.layer.position == 4
 
