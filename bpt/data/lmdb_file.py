@@ -281,4 +281,4 @@ class LmdbWriter:
         try:
             yield
         except (OSError, self._lmdb.Error) as error:
-            raise WriteError(self.path, error) from None
+            raise WriteError(self.path, getattr(error, "strerror", None) or error) from None

@@ -38,8 +38,9 @@ def pictures(named: Sequence[str]) -> list[Picture]:
 
 def _of(named: str) -> Iterator[Picture]:
     if os.path.isdir(named):
-        found = sorted(path for path in Path(named).rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+        found = sorted(path for path in Path(named).rglob("*") if path.suffix.lower() in ENDINGS and not path.is_dir())
         if not found:
+            _check_folder(named)
             raise UsageError(f"{named}: no image is in this folder (known: {', '.join(ENDINGS)})")
         yield from (Picture(str(path)) for path in found)
     elif named.lower().endswith(".txt"):
@@ -47,6 +48,13 @@ def _of(named: str) -> Iterator[Picture]:
     else:
         check_there(named)
         yield Picture(named)
+
+
+def _check_folder(path: str) -> None:
+    try:
+        os.listdir(path)
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror}") from None
 
 
 def _listed(path: str) -> list[Picture]:
@@ -69,11 +77,16 @@ def _there(path: str, name: str, number: int) -> str:
     """The file ``name``, which the list at ``path`` names in this line."""
     if file := _found(path, name):
         return file
-    looked = " and ".join(dict.fromkeys(os.path.abspath(file) for file in _places(path, name)))
+    own, _ = places = _places(path, name)
+    looked = " and ".join(dict.fromkeys(map(os.path.abspath, places)))
     labelled = _LABEL.fullmatch(name)
     one_of_few = labelled and _found(path, labelled[1])
     remedy = "give all lines a label, or none" if one_of_few else "mend the line, or leave it out"
-    raise FileError(f"{path}:{number}", f"{name}: no such file (looked for {looked}); {remedy}")
+    try:
+        check_there(own)
+    except FileError as error:
+        raise FileError(f"{path}:{number}", f"{name}: {error.reason} (looked for {looked}); {remedy}") from None
+    return own
 
 
 def _found(path: str, name: str) -> str:
