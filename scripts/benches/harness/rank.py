@@ -13,12 +13,15 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C, of which the bench tells
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import torch
