@@ -99,6 +99,20 @@ class SerialCommunicator(Communicator):
         raise AssertionError("a rank that is alone has nobody to receive from")
 
 
+class AbsentRanks(SerialCommunicator):
+    """Rank 0 of ``size`` ranks, the others of which there are not: all that they send is here at once, and zeros."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        receive[...] = 0
+
+    def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
+        receive[...] = 0
+
+
 class _SerialWindow(Window):
     """Memory of one rank, whose threads may wait for each other; Python's own lock keeps loads and stores in order."""
 

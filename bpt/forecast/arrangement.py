@@ -20,6 +20,7 @@ from bpt.graph.layer_graph import LayerGraph, Param
 from bpt.graph.part import slice_bounds
 from bpt.graph.segments import Segment, trained_layers
 from bpt.graph.transfers import Transfer, transfers
+from bpt.optim.rules import remembered
 from bpt.plan.cutting import last_segments, segments_of
 from bpt.plan.spec import RunPlan
 from bpt.plan.stage_placement import stage
@@ -128,6 +129,23 @@ class Arrangement:
         whole = self.overheads + self.costs.batch / self.speeds
         apart = np.array([self.cluster.nodes[host].update > 0 for host in self.cluster.hosts])
         return np.where(apart, 0.0, self.costs.update / self.costs.work * whole)
+
+    @cached_property
+    def coding(self) -> Floats:
+        """(ranks,) seconds in which each codes a number of its gradients: as nodes say, else by what its update takes,
+        as both wait for memory."""
+        param = self.plan.parallel_param.compression_param
+        nodes = np.array([dict(self.cluster.nodes[host].coding).get(param.codec, 0.0) for host in self.cluster.hosts])
+        numbers = sum(cost.trained for cost in self.costs.layers) / self.plan.precision.master.itemsize
+        update = 3 + 2 * remembered(self.plan.optim)  # reads all of it, writes all but the gradient
+        found: Floats = np.where(nodes > 0, nodes, self.update / numbers * CODECS[param.name](param).passes / update)
+        return found
+
+    @property
+    def codes_on_hosts(self) -> bool:
+        """Whether the codec is for links within hosts, too; there CGDP adds up in memory."""
+        parallel = self.plan.parallel_param
+        return parallel.compression_param.links == pb.CompressionParameter.ALL and parallel.exchange != CGDP
 
     @property
     def passes(self) -> int:

@@ -37,9 +37,6 @@ _Exchange, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 STATUS = 40  # bytes of what all ranks must know of an iteration: loss, signals
 SHOWN_RANKS = 64  # whose events are kept
 ROUNDING = 1e-9  # relative
-HALF_CODECS = (pb.CompressionParameter.BF16, pb.CompressionParameter.FP16)
-CODING = 28  # times that such a codec reads or writes all of a gradient's numbers, residuals included
-
 
 Issued = Sequence[tuple[int, Floats]]
 """Segments whose gradients are to be summed, in this order, and when each sharer has them."""
@@ -224,19 +221,16 @@ class Iteration:
         whole, slices = self._groups[stage]
         own = whole.summed(self._exchange, what.whole, what.messages, what.coded, self._everywhere)
         of_slices = what.slices, what.slice_messages, what.coded_slices
-        return own + slices.summed(self._exchange, *of_slices, self._everywhere) + self._coding(stage, what)
+        return own + slices.summed(self._exchange, *of_slices, self._everywhere) + self._coding(stage, segment)
 
-    def _coding(self, stage: int, what: Exchanged) -> float:
-        """Seconds in which the slowest writes gradients in half precision and reads them, by what its update takes, as
-        both wait for memory; 0 for other codecs."""
-        a, (whole, _) = self._a, self._groups[stage]
-        codec = a.plan.parallel_param.compression_param.codec
-        if codec not in HALF_CODECS or whole.size == 1 or not (self._everywhere or whole.hosts > 1):
+    def _coding(self, stage: int, segment: int) -> float:
+        """Seconds of these in which the slowest writes gradients as its codec has them, and reads those of others."""
+        a, what = self._a, self._a.exchanged.get(segment)
+        if what is None or what.coded is None:
             return 0.0
-        numbers = sum(cost.trained for cost in a.costs.layers) / a.plan.precision.master.itemsize
-        part = what.whole / a.plan.precision.wire.itemsize / numbers
-        passes = CODING / (3 + 2 * remembered(a.plan.optim))  # an update reads all, writes all but gradients
-        return float(a.update[a.sharers[stage]].max()) * part * passes
+        of_groups = zip(self._groups[stage], (what.whole, what.slices), strict=True)
+        coded = sum(nbytes for group, nbytes in of_groups if group.hosts > 1 or (self._everywhere and group.size > 1))
+        return float(a.coding[a.sharers[stage]].max()) * coded / a.plan.precision.wire.itemsize
 
     @property
     def _averaging(self) -> float:
@@ -266,7 +260,7 @@ class Iteration:
 
     @property
     def _everywhere(self) -> bool:
-        return self._a.plan.parallel_param.compression_param.links == pb.CompressionParameter.ALL
+        return self._a.codes_on_hosts
 
     @cached_property
     def _broadcast(self) -> float:
@@ -297,12 +291,13 @@ class Iteration:
 
     def _exchanges(self, stage: int, issued: Issued, done: float, waking: float) -> Iterator[tuple[int, float, float]]:
         """The segments whose gradients a stage sums, and from when until when: who sends is asleep before the first, or
-        still sends what came before."""
-        free, overlaps = 0.0, self._overlaps(stage)
+        still sends what came before. Where no core is left for it, backward stands still while gradients are coded."""
+        free, coded, overlaps, has_cores = 0.0, 0.0, self._overlaps(stage), self._has_cores(stage)
         for segment, moments in issued:
-            moment, took = float(np.max(moments)) if overlaps else done, self._took(stage, segment)
+            moment, took = (float(np.max(moments)) if overlaps else done) + coded, self._took(stage, segment)
             start = free if free > moment else moment + (waking if took else 0.0)
             free = start + took
+            coded += 0.0 if has_cores else self._coding(stage, segment)
             yield segment, start, free
 
     def _issued(self, played: PlayedStage) -> Issued:
@@ -314,12 +309,16 @@ class Iteration:
     def _overlaps(self, stage: int) -> bool:
         """Whether gradients travel beside computing: not by a tree, nor on a host whose cores all compute, since there
         they are copied by cores."""
-        a = self._a
         if self._exchange == _Exchange.TREE or self._averaging:
             return False
         whole, _ = self._groups[stage]
+        return whole.hosts > 1 or self._has_cores(stage)
+
+    def _has_cores(self, stage: int) -> bool:
+        """Whether each rank has a core beside those that compute."""
+        a = self._a
         nodes = [a.cluster.nodes[host] for host in {a.cluster.hosts[rank] for rank in a.sharers[stage]}]
-        return whole.hosts > 1 or all(not node.cores or node.cores >= 2 * node.ranks for node in nodes)
+        return all(not node.cores or node.cores >= 2 * node.ranks for node in nodes)
 
     def _travelling(self) -> tuple[float, float]:
         a, found = self._a, np.zeros(2)

@@ -20,7 +20,6 @@ from bpt.schedule.pipeline.simulation import PlayedStage
 
 LIBRARIES = 22 * 2**20  # bytes that a process takes when its libraries begin to train, whatever the net
 LAID_OUT = 2  # copies of filters in CHANNELS_LAST that torch makes: for the pass, and of their gradients
-ALL = pb.CompressionParameter.ALL
 
 
 class _Layer(NamedTuple):
@@ -100,7 +99,6 @@ def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool)
             found += sum(what.packed for what in own)
         else:  # an area, and on a host with several all of the sum, of which a rank makes its part of all areas
             found += (1.0 if on_one == 1 else 3.0 - 1 / on_one) * sum(what.whole for what in own)
-        codec = a.plan.parallel_param.compression_param
-        if codec.name and (codec.links == ALL or on_one < len(sharers)):
+        if a.plan.parallel_param.compression_param.name and (a.codes_on_hosts or on_one < len(sharers)):
             found += sum(what.whole for what in own)
     return found

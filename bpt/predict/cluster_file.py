@@ -94,6 +94,7 @@ class ClusterSource:
                 memory=param.memory * _MIB or WITHOUT_LIMIT,
                 capacity=param.capacity or WITHOUT_LIMIT,
                 warm_up=param.warm_up,
+                coding=tuple((coding.codec, coding.seconds) for coding in param.coding),
             )
             nodes += alike(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
         server = self.param.server
@@ -140,6 +141,11 @@ class ClusterSource:
                 raise self._error("a change needs at: the seconds after the start at which the speed changes", *where)
             self._check_number((*where, "at"), change, "at")
             self._check_number((*where, "factor"), change, "factor", above_zero=True)
+        for number, coding in enumerate(param.coding):
+            where = ("node", index, "coding", number)
+            if not coding.codec:
+                raise self._error("coding needs codec: BF16, FP16, TOPK or POWERSGD", *where)
+            self._check_number((*where, "seconds"), coding, "seconds", above_zero=True)
 
     def _check_links(self) -> None:
         nodes: Counter[str] = Counter()
@@ -186,6 +192,8 @@ def cluster_text(cluster: Cluster) -> str:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
         _set(of_node, cores=node.cores, overhead=node.overhead, update=node.update, memory=node.memory / _MIB)
         _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT)
+        for codec, seconds in node.coding:
+            of_node.coding.add(codec=codec, seconds=_rounded(seconds))
     for link in cluster.links:
         of_link = param.link.add(one=link.one, other=link.other)
         _set(of_link, latency=link.latency, bandwidth=link.bandwidth / _MBIT)

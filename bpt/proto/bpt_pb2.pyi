@@ -1195,7 +1195,7 @@ class LinkParameter(_message.Message):
     def __init__(self, one: _Optional[str] = ..., other: _Optional[str] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ...) -> None: ...
 
 class NodeParameter(_message.Message):
-    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update", "warm_up")
+    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update", "warm_up", "coding")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -1214,6 +1214,7 @@ class NodeParameter(_message.Message):
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     WARM_UP_FIELD_NUMBER: _ClassVar[int]
+    CODING_FIELD_NUMBER: _ClassVar[int]
     name: str
     count: int
     samples_per_second: float
@@ -1232,7 +1233,16 @@ class NodeParameter(_message.Message):
     overhead: float
     update: float
     warm_up: float
-    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ..., warm_up: _Optional[float] = ...) -> None: ...
+    coding: _containers.RepeatedCompositeFieldContainer[CodingParameter]
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ..., warm_up: _Optional[float] = ..., coding: _Optional[_Iterable[_Union[CodingParameter, _Mapping]]] = ...) -> None: ...
+
+class CodingParameter(_message.Message):
+    __slots__ = ("codec", "seconds")
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    codec: CompressionParameter.Codec
+    seconds: float
+    def __init__(self, codec: _Optional[_Union[CompressionParameter.Codec, str]] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class WithinParameter(_message.Message):
     __slots__ = ("latency", "bandwidth")

@@ -36,6 +36,8 @@ class Node:
         capacity: as a stage, the part of a net's work that it may get at most.
         warm_up: seconds from when it has its first samples until it trains them: a worker of the outer layer lets its
             first passes be like all others, see Worker.
+        coding: (codec, as the schema numbers them; seconds): in which each rank, while all do, writes a number of its
+            gradients as that codec has it, reads it, and keeps what the code does not tell; only what was measured.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Node:
     memory: float = WITHOUT_LIMIT
     capacity: float = WITHOUT_LIMIT
     warm_up: float = 0.0
+    coding: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         assert 0 < self.speed < math.inf and self.noise >= 0 and self.latency >= 0 and self.bandwidth > 0, self

@@ -26,6 +26,7 @@ from bpt.plan.dividing import is_dividable
 from bpt.plan.spec import RunPlan
 from bpt.schedule.cluster import WITHOUT_LIMIT, Cluster, Node, NodeLink, Within
 from bpt.schedule.instructions import Wait
+from bpt.speeds.coding import with_coding
 from bpt.speeds.links import AS_ALONE, Link, Measured, measure
 from bpt.speeds.step_benchmark import StepBenchmark
 
@@ -74,15 +75,16 @@ class RankSpeed:
 
 
 def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Cluster:
-    """Time some iterations at an even share of the batch and at half of it on all ranks at once, and their links;
-    a collective call.
+    """Time some iterations at an even share of the batch and at half of it on all ranks at once, their links, and what
+    the codec takes that the plan has; a collective call.
 
     Raises:
         PrototxtError: the net has no layer that makes batches.
     """
     hosts = world.allgather(world.host)
     speeds = world.allgather(_speed_here(plan, graph, device, world))
-    return cluster_of(hosts, speeds, measure(world, hosts, _LINKS), device.type == "cuda")
+    cluster = cluster_of(hosts, speeds, measure(world, hosts, _LINKS), device.type == "cuda")
+    return with_coding(cluster, plan, graph, world)
 
 
 def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> RankSpeed:

@@ -154,7 +154,8 @@ class Drift:
         for node, factors in zip(cluster.nodes, slower, strict=True):
             factor = float(np.mean(factors)) if factors else 1.0
             overhead, update = node.overhead * factor, node.update * factor
-            nodes.append(replace(node, speed=node.speed / factor, overhead=overhead, update=update))
+            coding = tuple((codec, seconds * factor) for codec, seconds in node.coding)
+            nodes.append(replace(node, speed=node.speed / factor, overhead=overhead, update=update, coding=coding))
         cluster = replace(cluster, nodes=tuple(nodes))
         least, most = 1 / FASTEST, FASTEST
         for _ in range(HALVINGS):

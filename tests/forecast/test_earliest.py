@@ -16,6 +16,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.cluster import Cluster, Within
 from tests.forecast.small import BYTES, NORM, branches, nodes, small
 
+BF16 = pb.CompressionParameter.BF16
 UNLIKE = nodes(3, 1, 2, 2, 1, 4, 2, 5, overhead=0.05, latency=0.01, bandwidth=BYTES * 4)
 SLOW = replace(nodes(2, 2, 1, 2, bandwidth=BYTES / 3, cores=2, ranks=2), within=Within(0.001, BYTES), waking=0.3)
 
@@ -30,9 +31,10 @@ def looked_at(plan: RunPlan, costs: Costs, cluster: Cluster) -> Iterator[tuple[R
 
 @pytest.mark.parametrize("cluster", [UNLIKE, SLOW], ids=["unlike", "slow"])
 @pytest.mark.parametrize("norm", ["", NORM], ids=["without norm", "norm"])
-@pytest.mark.parametrize("passes", [1, 3])
-def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, passes: int) -> None:
-    plan, costs = branches(tmp_path, norm, f"iter_size: {passes}")
+@pytest.mark.parametrize("text", ["", "iter_size: 3 parallel_param { compression_param { codec: BF16 } }"])
+def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, text: str) -> None:
+    plan, costs = branches(tmp_path, norm, text)
+    cluster = replace(cluster, nodes=tuple(replace(node, coding=((BF16, 1e-3),)) for node in cluster.nodes))
     found = list(looked_at(plan, costs, cluster))
     staged = [(least, made) for each, _, least, made in found if each.parallel_param.num_stages > 1]
     assert len(staged) > 8

@@ -12,7 +12,8 @@ from bpt.forecast.holding import LIBRARIES
 from bpt.placement.problem import Device, Link, problem_of
 from bpt.plan.stage_placement import place
 from bpt.predict.pipeline_clock import Clock
-from bpt.schedule.cluster import Within
+from bpt.proto import bpt_pb2 as pb
+from bpt.schedule.cluster import Cluster, Within
 from tests.forecast.small import BYTES, TIMES, nodes, small
 
 
@@ -91,12 +92,47 @@ def test_hosts_that_sum_within_and_average_between(tmp_path: Path) -> None:
     assert made.within == pytest.approx(2 * 2 * BYTES + 2 * 2 * BYTES / 4)
 
 
-def test_half_precision_is_written_and_read(tmp_path: Path) -> None:
-    """The update takes 0.4 s, a tenth of a whole batch's time, and goes through memory 5 times; the codec 28 times."""
-    plan, costs = small(tmp_path, "parallel_param { compression_param { codec: BF16 } }")
+@pytest.mark.parametrize(
+    ("codec", "sent", "passes"),
+    [
+        ("BF16", 0.5, 28),
+        ("FP16", 0.5, 28),
+        ("TOPK ratio: 0.125", 0.25, 70),  # an eighth of the numbers, with places as large
+        # Of conv's 4 x 27 weights 31, of ip's 3 x 64 67, and 7 biases.
+        ("POWERSGD rank: 1", (31 + 67 + 7) / 307, 17),
+    ],
+)
+def test_what_a_codec_takes_where_nobody_has_measured(tmp_path: Path, codec: str, sent: float, passes: int) -> None:
+    """The update takes 0.4 s, a tenth of a whole batch's time, and goes through memory 5 times."""
+    plan, costs = small(tmp_path, f"parallel_param {{ compression_param {{ codec: {codec} }} }}")
     costs = replace(costs, update=12 / 9)
-    assert forecast(plan, costs, nodes(2, 2, bandwidth=BYTES)).exposed == pytest.approx(0.5 + 0.4 * 28 / 5)
+    made = forecast(plan, costs, nodes(2, 2, bandwidth=BYTES))
+    assert made.exposed == pytest.approx(sent + 0.4 * passes / 5)
     assert forecast(plan, costs, nodes(2, ranks=2)).exposed == 0  # between hosts alone
+
+
+@pytest.mark.parametrize(
+    ("cores", "exposed"),
+    [
+        # ip's 195 numbers are coded and sent while conv runs backward, for two thirds of a second; conv's 112 behind.
+        (0, 0.112 + 224 / BYTES),
+        (2, 0.112 + 224 / BYTES),
+        (1, 0.195 + 0.112 + 224 / BYTES),  # the core that computes codes both; only messages travel beside it
+    ],
+)
+def test_where_a_core_is_left_codes_are_made_beside_backward(tmp_path: Path, cores: int, exposed: float) -> None:
+    """A millisecond for each number, as one of the nodes has measured; the other is faster."""
+    text = "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } compression_param { codec: BF16 links: ALL } }"
+    plan, costs = small(tmp_path, text)
+    slow, fast = (
+        replace(node, coding=((pb.CompressionParameter.TOPK, 9.0), (pb.CompressionParameter.BF16, seconds)))
+        for node, seconds in zip(nodes(2, 2, bandwidth=BYTES, cores=cores).nodes, (1e-3, 1e-4), strict=True)
+    )
+    made = forecast(plan, costs, Cluster((slow, fast)))
+    assert made.exposed == pytest.approx(exposed)
+    assert made.seconds == pytest.approx(2 + exposed)
+    near = forecast(plan, costs, Cluster((replace(slow, ranks=2, cores=0),)))
+    assert near.exposed == 0  # CGDP adds up in memory, and codes nothing there
 
 
 def test_latency_and_what_all_must_know(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,12 @@ def test_a_file_in_its_units(tmp_path: Path) -> None:
     node {
       name: "a" count: 2 samples_per_second: 100 noise: 0.1 frequency: 2.4 latency: 0.01 bandwidth: 8
       change { at: 9 factor: 2 } change { at: 3 factor: 0.5 } fails: 20 warm_up: 0.5
+      coding { codec: TOPK seconds: 2e-8 }
     }
     node { gflops: 3 }
     server { latency: 0.02 bandwidth: 80 update_rate: 5 }
     """
-    a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20, warm_up=0.5)
+    a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20, warm_up=0.5, coding=((3, 2e-8),))
     expected = Cluster((a, a, Node("kind1", 500)), Server(0.02, 1e7, 5e6), colocated=True)
     assert source(tmp_path, text).cluster(6e6, 0, colocated=True) == expected
 
@@ -50,7 +52,7 @@ def test_links_by_pair_and_class(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     node = Node("a", 41.5, latency=5e-5, bandwidth=1e6, overhead=0.25, update=0.125, ranks=2, cores=4, memory=2**30)
-    nodes = node, Node("b", 10.0)
+    nodes = replace(node, coding=((1, 1e-8), (4, 2.5e-9))), Node("b", 10.0)
     links = (NodeLink("a", "b", 0.5, 1e7),)
     cluster = Cluster(nodes, within=Within(1e-6, 1e9), links=links, shared=1e8, waking=2e-3, efficiency=0.8)
     assert source(tmp_path, cluster_text(cluster)).cluster(0, 0) == cluster
@@ -101,6 +103,8 @@ def test_spread_is_drawn_from_the_seed_for_each_kind(tmp_path: Path) -> None:
         ("node { gflops: 1 memory: -1 }", "1:18", "memory is -1; it must be finite and at least 0"),
         ("node { gflops: 1 fails: -1 }", "1:18", "fails is -1; it must be finite and at least 0"),
         ("node { gflops: 1 warm_up: -1 }", "1:18", "warm_up is -1; it must be finite and at least 0"),
+        ("node { gflops: 1 coding { seconds: 1 } }", "1:18", "coding needs codec: BF16, FP16, TOPK or POWERSGD"),
+        ("node { gflops: 1 coding { codec: BF16 } }", "1:18", "seconds is 0; it must be finite and above 0"),
         ("node { gflops: 1 change { } }", "1:18", "a change needs at: the seconds after the start"),
         ("node { gflops: 1 change { at: 1 factor: 0 } }", "1:33", "factor is 0; it must be finite and above 0"),
         ("node { gflops: 1 change { at: -1 } }", "1:27", "at is -1; it must be finite and at least 0"),

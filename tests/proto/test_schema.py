@@ -45,6 +45,7 @@ OWN_MESSAGES = {
     "InnerParameter",
     "ClusterParameter",
     "NodeParameter",
+    "CodingParameter",
     "SpeedChange",
     "ServerParameter",
     "LinkParameter",

@@ -28,8 +28,13 @@ class Codec(ABC):
     ``undo`` takes back what the codes of that iteration have told.
 
     Made of the settings in ``compression_param``.
+
+    Attributes:
+        passes: how often all numbers of gradients are read or written, or what takes as long as that; a guess, for
+            forecasts where nobody has measured it.
     """
 
+    passes: float
     _scale = 1.0
     _before: Mapping[str, Tensor] | None = None
 

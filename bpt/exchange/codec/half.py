@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from bpt.plan.spec import CompressionSpec
 
 
+PASSES = 28  # by counting: residuals are added, what is written is read again, and what is left is kept
+
+
 class Half:
     """Numbers in a half-precision type; see Code."""
 
@@ -46,6 +49,8 @@ class Half:
 class Bf16(Feedback):
     """Gradients in bfloat16."""
 
+    passes = PASSES
+
     def __init__(self, param: CompressionSpec) -> None:
         super().__init__(Half(torch.bfloat16))
 
@@ -53,6 +58,8 @@ class Bf16(Feedback):
 @CODECS.register("FP16")
 class Fp16(Feedback):
     """Gradients in float16."""
+
+    passes = PASSES
 
     def __init__(self, param: CompressionSpec) -> None:
         super().__init__(Half(torch.float16))

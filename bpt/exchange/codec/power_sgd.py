@@ -40,6 +40,7 @@ class PowerSgd(Codec):
 
     def __init__(self, param: CompressionSpec) -> None:
         self._rank = param.rank
+        self.passes = 12 + 5 * param.rank  # four products, of which the last goes column by column
         self._warm_up = param.warm_up
         self._residuals: dict[str, Tensor] = {}
         self._factors: dict[str, Tensor] = {}

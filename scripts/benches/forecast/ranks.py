@@ -29,6 +29,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.runtime.agreement import outcome_of_first
 from bpt.schedule.cluster import Cluster
 from bpt.solver.solver import Solver
+from bpt.speeds.coding import with_coding
 from bpt.speeds.job_cluster import measured_cluster
 from bpt.speeds.profiling import profile
 from bpt.speeds.survey import Limits
@@ -82,6 +83,7 @@ def rows_of(case: Mapping[str, Any], world: Communicator, seconds: float) -> Ite
         if plan_text not in done:  # or else auto has chosen one of the others
             profiled = [with_profile(solver, world)] if PROFILED in way else []
             plan = read_plan(solver, [*fields, *profiled, *grounds.fields])
+            grounds = coded(plan, grounds, world)
             predicted, shares = outcome_of_first(world, None if world.rank else partial(expected, plan, grounds))
             seen, laps = train(plan, world, seconds)
             low, middle, high = quantiles(laps, n=4)
@@ -100,6 +102,14 @@ def measured(solver: str, world: Communicator) -> Grounds:
     plan = read_plan(solver, fields)
     graph = plan.train.graph()
     return Grounds(costs_for(plan, graph), measured_cluster(plan, graph, CPU, world), fields)
+
+
+def coded(plan: RunPlan, grounds: Grounds, world: Communicator) -> Grounds:
+    """With what the codec of a way takes, which the solver that was measured does not have."""
+    if not plan.parallel_param.compression_param.name:
+        return grounds
+    assert grounds.cluster
+    return grounds._replace(cluster=with_coding(grounds.cluster, plan, plan.train.graph(), world))
 
 
 def chosen(solver: str, world: Communicator) -> Grounds:
