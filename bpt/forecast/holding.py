@@ -2,23 +2,28 @@
 
 Values and history are there all the time. Gradients come as backward goes on, while the blobs that it is done with go;
 where they add up over micro-batches or passes, all of them are there from the first on. Diffs come on top: the places
-of blobs that went are of other sizes, so that the heap grows by them.
+of blobs that went are of other sizes, so that the heap grows by them. Of micro-batches that are under way together,
+one goes while others stay, and between these are holes that the next one does not fill. What crosses between stages is
+there besides: it comes while a stage still computes by what came before, and leaves while that goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bpt.forecast.arrangement import Arrangement, Floats
+from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.model_parallel import split_layers
+from bpt.graph.spec import count
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.pipeline.simulation import PlayedStage
 
 LIBRARIES = 22 * 2**20  # bytes that a process takes when its libraries begin to train, whatever the net
+HOLES = 0.4  # of a micro-batch's blobs, as measured: from a fifth to a half
 LAID_OUT = 2  # copies of filters in CHANNELS_LAST that torch makes: for the pass, and of their gradients
 
 
@@ -59,7 +64,10 @@ def held(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
         most = np.maximum(most, come - blobs)  # the update
         diffs = max((layer.diffs for layer in layers), default=0.0) * samples
         found[a.ranks[stage].ravel()] = a.held[stage] + LIBRARIES
-        found[sharers] += blobs + most - gradients + diffs + _copies(a, stage, layers, adds_up)
+        if a.micro_batches > 1:
+            diffs = diffs + HOLES * sum(layer.blobs for layer in layers) * samples
+        crossing = _crossing(a, stage, each.peaks) * samples
+        found[sharers] += blobs + most - gradients + diffs + crossing + _copies(a, stage, layers, adds_up)
     return found
 
 
@@ -74,6 +82,21 @@ def _layers(a: Arrangement, stage: int) -> Iterator[_Layer]:
                 segments[index], cost.activations / a.costs.batch, cost.diffs / a.costs.batch, cost.trained / cut,
                 _filters(a, index), cost.largest / cut,
             )  # fmt: skip
+
+
+def _crossing(a: Arrangement, stage: int, peaks: Mapping[int, int]) -> float:
+    """Bytes of a sample: of values that came and are kept, and of the next ones that may come; of the diff that comes,
+    and the next; and of what leaves, since it is laid out for that."""
+    found, itemsizes = 0.0, blob_itemsizes(a.graph, a.plan.precision)
+    several = a.micro_batches * a.passes > 1
+    for flow in a.flows:
+        alive = peaks.get(flow.target, 1)
+        here = {
+            flow.to_stage: alive + (several and alive < a.micro_batches) + flow.diff,
+            flow.from_stage: 1 + (1 + several) * flow.diff,
+        }
+        found += here.get(stage, 0) * count(flow.shape) * itemsizes[flow.edges[0]] / a.costs.batch
+    return found
 
 
 def _filters(a: Arrangement, index: int) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bpt.forecast.forecast import STATUS, forecast
-from bpt.forecast.holding import LIBRARIES
+from bpt.forecast.holding import HOLES, LIBRARIES
 from bpt.placement.problem import Device, Link, problem_of
 from bpt.plan.stage_placement import place
 from bpt.predict.pipeline_clock import Clock
@@ -223,6 +223,22 @@ def test_gradients_that_add_up_are_there_with_all_blobs(tmp_path: Path) -> None:
     blobs, diffs = 4 * (8 * 3 * 6 * 6 + 8 + conv + ip + 1), 4 * (conv + ip)
     made = forecast(*small(tmp_path, "engine: CONTIGUOUS", "iter_size: 2"), nodes(2))
     assert made.held.tolist() == [LIBRARIES + 3 * BYTES + blobs + diffs + 768]
+
+
+@pytest.mark.parametrize(("schedule", "alive"), [("ONE_F_ONE_B", (2, 1)), ("GPIPE", (4, 4))])
+def test_stages_hold_what_crosses_and_holes(tmp_path: Path, schedule: str, alive: tuple[int, int]) -> None:
+    """Two samples a micro-batch: of conv's 112 numbers and ip's 195 values, gradients, history; the largest one that is
+    added. Of conv's blob on the one stage what leaves, the diff that comes, and the next; on the other what is kept,
+    the next, if there is one, and the diff that leaves. Labels only go."""
+    text = f"parallel_param {{ num_stages: 2 pipeline_param {{ micro_batches: 4 schedule: {schedule} }} }}"
+    first, second = forecast(*small(tmp_path, text), nodes(2, 2)).held.tolist()
+    conv, ip, label = 4 * 64, 4 * 3, 4
+    blobs = 4 * 3 * 6 * 6 + label + conv
+    here = (alive[0] + HOLES) * blobs + conv + 3 * conv + label
+    assert first == pytest.approx(LIBRARIES + 3 * 448 + 432 + 2 * here)
+    blobs, kept = ip + 4 / 8, alive[1] + (alive[1] < 4)
+    here = (alive[1] + HOLES) * blobs + conv + ip + (kept + 1) * conv + kept * label
+    assert second == pytest.approx(LIBRARIES + 3 * 780 + 768 + 2 * here)
 
 
 def test_shards_hold_and_send_slices(tmp_path: Path) -> None:
