@@ -33,7 +33,8 @@ from bpt.speeds.step_benchmark import StepBenchmark
 SECONDS = 2.0  # for timing one share
 _FEWEST, _MOST, _EACH = 1, 4, 3  # times so many iterations of it, after two that do not count
 SHORT = 40  # bytes: what is but latency
-LONG = 64 * 2**10, 4 * 10**6  # and what is but bandwidth, as many as gradients have; from, and to
+LONG = 2**16, 2**25  # and what is but bandwidth, at least and at most: as many as gradients have, but no more than
+_OF_LONG = 0.25  # so many seconds of the slowest link
 _LINKS = 0.5  # seconds for all links
 OTHERWISE = 1.25  # a link between hosts that is so many times as fast as their nodes say, or as slow, is told by itself
 
@@ -52,7 +53,7 @@ class Sums:
     short: list[float] = field(default_factory=list)
     long: list[float] = field(default_factory=list)
     ring: list[float] = field(default_factory=list)
-    nbytes: int = LONG[1]
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,21 @@ def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, wor
         PrototxtError: the net has no layer that makes batches.
     """
     hosts = world.allgather(world.host)
-    speeds = world.allgather(_speed_here(plan, graph, device, world))
-    cluster = cluster_of(hosts, speeds, measure(world, hosts, _LINKS), device.type == "cuda")
+    links = measure(world, hosts, _LINKS)
+    slowest = min((link.bandwidth for link in links.links), default=0.0)
+    gradients = 4 * sum(count(param.shape) for param in graph.learnable)
+    summing = _Summing(world, int(np.clip(min(gradients, _OF_LONG * slowest), *LONG)))
+    try:
+        speeds = world.allgather(_speed_here(plan, graph, device, world, summing))
+    finally:
+        summing.close()
+    cluster = cluster_of(hosts, speeds, links, device.type == "cuda")
     return with_coding(cluster, plan, graph, world)
 
 
-def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> RankSpeed:
+def _speed_here(
+    plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator, summing: _Summing
+) -> RankSpeed:
     batch = batch_of(graph)
     if not batch:
         raise PrototxtError(
@@ -107,7 +117,6 @@ def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: C
     )
     times: dict[int, float] = {}
     updates: list[float] = []
-    summing = _Summing(world, sum(count(param.shape) for param in graph.learnable))
     try:
         layout = LayoutChoice(plan.engine)
         for size in dict.fromkeys(sizes):
@@ -119,7 +128,6 @@ def _speed_here(plan: RunPlan, graph: LayerGraph, device: torch.device, world: C
             updates.append(update)
     finally:
         work.close()
-        summing.close()
     cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)
     return RankSpeed(times, cores, room, fmean(updates), summing.seconds)
 
@@ -128,13 +136,13 @@ class _Summing:
     """Sums after iterations, by a thread as in training.
 
     Args:
-        numbers: that the net has, and so at most a message of gradients.
+        nbytes: of the long ones.
     """
 
-    def __init__(self, world: Communicator, numbers: int) -> None:
+    def __init__(self, world: Communicator, nbytes: int) -> None:
         self._thread = CommThread(world.Dup())
         short = np.zeros(SHORT // np.dtype(np.float32).itemsize, np.float32)
-        long = np.zeros(int(np.clip(4 * numbers, *LONG)) // np.dtype(np.float32).itemsize, np.float32)
+        long = np.zeros(nbytes // np.dtype(np.float32).itemsize, np.float32)
         self.seconds = Sums(nbytes=long.nbytes)
         comm = self._thread.comm
         self._calls: list[tuple[Callable[[], None], list[float]]] = [
