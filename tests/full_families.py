@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from google.protobuf import text_format
+
 from bpt.netspec import L, NetSpec, P, Top
+from bpt.proto import bpt_pb2
 
 FIXED = [{"lr_mult": 0, "decay_mult": 0}] * 3
 MSRA = {"type": "msra"}
@@ -39,6 +42,19 @@ def text_of(family: Family) -> str:
         n[name] = L.Input(shape={"dim": list(shape)})
     family.build(n)
     return str(n.to_proto())
+
+
+def text_for_use(family: Family) -> str:
+    """The text without labels and losses; SegNet's BN has its statistics in its weights, as its script leaves it."""
+    net = bpt_pb2.NetParameter()
+    text_format.Parse(text_of(family), net)
+    kept = [layer for layer in net.layer if not layer.type.endswith("Loss")]
+    read = {bottom for layer in kept for bottom in layer.bottom}
+    kept = [layer for layer in kept if layer.type != "Input" or layer.top[0] in read]
+    for layer in kept:
+        if layer.type == "BN":
+            layer.bn_param.bn_mode = bpt_pb2.BNParameter.INFERENCE
+    return text_format.MessageToString(bpt_pb2.NetParameter(layer=kept))
 
 
 def conv(

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 import bpt
-from bpt.export.parity import runner_of_onnx
+from bpt.export.parity import compare, runner_of_onnx
 from bpt.export.program import OPSET, Program, program_of, write_onnx
 from bpt.export.random_inputs import RandomInputs
 from bpt.layers.batch_norm import BatchNorm
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
+from tests.full_families import FAMILIES, text_for_use
 from tests.net_cases import PROTOTXT
 from tests.pycaffe.texts import inner_product, inputs, layer, write
 
@@ -157,6 +158,16 @@ def test_onnx(name: str, tmp_path: Path) -> None:
     case.check(net, 3, 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_whole_families_as_onnx(name: str, tmp_path: Path) -> None:
+    """With statistics by chance numbers are large: differences count as parts of the largest."""
+    case = Case(write(tmp_path, text_for_use(FAMILIES[name])))
+    found = compare(case.module, OnnxNet(case, tmp_path).runner, case.inputs, (2,))
+    assert all(each.passes for each in found), "\n".join(map(str, found))
+    assert all(each.is_small for each in found) or name == "SegNet"  # whose masks are of nearly equal numbers
+
+
 @pytest.mark.parametrize("name", cases(COMPILED))
 def test_compile(name: str, tmp_path: Path) -> None:
     case = make_case(name, tmp_path)
@@ -203,7 +214,9 @@ LAYERS = (
     + layer("Attention", "e p e", "a")
     + layer("Deconvolution", "a", "d", f"convolution_param {{ {CONVOLUTION} group: 3 stride: 2 }}")
     + layer("Dropout", "d", "d", name="drop")
-    + layer("SPP", "d", "s", "spp_param { pyramid_height: 2 pool: MAX }")
+    + layer("BatchNorm", "d", "b", "batch_norm_param { use_global_stats: false }")
+    + layer("BN", "b", "l", "bn_param { bn_mode: LEARN scale_filler { type: 'constant' value: 1 } }")
+    + layer("SPP", "l", "s", "spp_param { pyramid_height: 2 pool: MAX }")
     + inner_product("s", "y", 3)
     + layer("Softmax", "y", "prob")
 )

@@ -12,7 +12,7 @@ from bpt.graph.spec import Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, c
 from bpt.kernels import by_channel
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.channel_affine import ChannelAffine, Weights
-from bpt.layers.scale import scale_channels
+from bpt.layers.scale import normalise_plainly, scale_channels
 from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
 
@@ -174,6 +174,8 @@ class BatchNorm(Layer):
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
             return scale_channels(x, factors, summands) if factors is not None or summands is not None else x
+        if torch.compiler.is_exporting():  # a program that is used, whose weights stay what they are
+            return scale_channels(normalise_plainly(x, self.eps)[0], factors, summands)
         if by_channel.applies(x):
             y, mean, variance = by_channel.normalise(x, self.eps, factors, summands)
         else:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bpt.context import PassContext
 from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, ParamSpec, Shape, count
 from bpt.layers.base import LAYERS, Family, Layer
-from bpt.layers.scale import scale_channels
+from bpt.layers.scale import normalise_plainly, scale_channels
 from bpt.layers.sync_batch_norm import normalise_over_ranks
 from bpt.proto import bpt_pb2 as pb
 
@@ -135,6 +135,9 @@ class BN(Layer):
             mean, variance = torch.zeros_like(scale), torch.zeros_like(scale)
             if not elements:
                 return scale_channels(x, scale, shift), mean, variance, 0
+            if torch.compiler.is_exporting():
+                top, mean, variance = normalise_plainly(x, self.eps)
+                return scale_channels(top, scale, shift), mean, variance, elements
             fast = torch.backends.cudnn.enabled
             top = torch.batch_norm(x, scale, shift, mean, variance, True, 1, self.eps, fast)
         biased = variance * ((elements - 1) / elements) if elements > 1 else torch.zeros_like(variance)

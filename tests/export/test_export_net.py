@@ -110,6 +110,9 @@ def test_differences(net: bpt.Net) -> None:
     assert not Difference("y", (1,), 2e-4, 0.5).passes
     assert Difference("y", (1,), 2e-2, 200).passes
     assert not Difference("y", (1,), float("inf"), 200).passes
+    rounded = Difference("y", (1,), 2e-2, 1.0, rounding=3e-2)
+    assert rounded.passes and not rounded.is_small
+    assert not Difference("y", (1,), 2e-2, 1.0, rounding=4e-3).passes
     module, random = bpt.load_module("net.prototxt"), RandomInputs(file_plan("net.prototxt", bpt.TEST).graph())
     nan = Runner(lambda x: (torch.full((2, 4), float("nan")),), "nan")
     assert compare(module, nan, random, (1,))[0].largest == float("inf")
