@@ -162,8 +162,7 @@ class Arrangement:
     def parts(self) -> Floats:
         """(stages,): the part of a pass's work that each stage does."""
         work, found = self.costs.forward + self.costs.backward, np.zeros(self.stages)
-        of_layers = self.staging.stages(self.graph) if self.staging else [0] * len(self.graph)
-        np.add.at(found, np.asarray(of_layers, dtype=np.int64), work)
+        np.add.at(found, np.asarray(self.of_layers, dtype=np.int64), work)
         return found
 
     @cached_property
@@ -202,12 +201,20 @@ class Arrangement:
         return segments_of(self.graph, param, self.staging, self.size > 1, lengths)
 
     @cached_property
+    def of_layers(self) -> tuple[int, ...]:
+        """The stage of each layer."""
+        return self.staging.stages(self.graph) if self.staging else (0,) * len(self.graph)
+
+    @cached_property
+    def split(self) -> frozenset[int]:
+        """The layers of which each shard has a slice."""
+        nodes = model_parallel.split_layers(self.graph) if self.shards > 1 else ()
+        return frozenset(node.index for node in nodes)
+
+    @cached_property
     def stage_of(self) -> tuple[int, ...]:
         """The stage of each segment."""
-        if not self.staging:
-            return (0,) * len(self.segments)
-        of_layers = self.staging.stages(self.graph)
-        return tuple(of_layers[segment.start] for segment in self.segments)
+        return tuple(self.of_layers[segment.start] for segment in self.segments)
 
     @cached_property
     def flows(self) -> tuple[Transfer, ...]:
@@ -220,7 +227,7 @@ class Arrangement:
         if self.shards == 1:
             return {}
         scheme = self.plan.parallel_param.fc_param.scheme
-        stages = self.staging.stages(self.graph) if self.staging else ()
+        stages = self.of_layers if self.staging else ()
         starts = {segment.start: segment.index for segment in self.segments}
         return {starts[block.start]: block for block in model_parallel.blocks(self.graph, scheme, stages)}
 
@@ -228,7 +235,6 @@ class Arrangement:
     def exchanged(self) -> dict[int, Exchanged]:
         """Segment → what of its gradients is summed, once it has run backward."""
         last = last_segments(self.graph, self.segments)
-        split = {node.index for node in model_parallel.split_layers(self.graph)} if self.shards > 1 else set()
         itemsize, found = self.plan.precision.wire.itemsize, {}
         own_of: defaultdict[int, list[Param]] = defaultdict(list)
         for param in self.graph.learnable:
@@ -236,8 +242,8 @@ class Arrangement:
                 own_of[last[param.index]].append(param)
         for segment in self.segments:
             own = own_of[segment.index]
-            whole = [p.shape for p in own if p.layer not in split]
-            slices = [(p.shape[0] / self.slices, *p.shape[1:]) for p in own if p.layer in split]
+            whole = [p.shape for p in own if p.layer not in self.split]
+            slices = [(p.shape[0] / self.slices, *p.shape[1:]) for p in own if p.layer in self.split]
             if own:
                 found[segment.index] = Exchanged(
                     sum(map(math.prod, whole)) * itemsize,
@@ -265,12 +271,10 @@ class Arrangement:
     @cached_property
     def held(self) -> tuple[float, ...]:
         """Of each stage, bytes of parameters on its fullest rank, and of what training keeps for them."""
-        of_layers = self.staging.stages(self.graph) if self.staging else (0,) * len(self.graph)
-        split = {node.index for node in model_parallel.split_layers(self.graph)} if self.shards > 1 else set()
         found = [0.0] * self.stages
         for index, cost in enumerate(self.costs.layers):
-            cut = self.slices if index in split and self.is_peer else 1
-            found[of_layers[index]] += cost.parameters / cut
+            cut = self.slices if index in self.split and self.is_peer else 1
+            found[self.of_layers[index]] += cost.parameters / cut
         return tuple(found)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from bpt.forecast.arrangement import Arrangement, Floats
 from bpt.graph.autocast import blob_itemsizes
-from bpt.graph.model_parallel import split_layers
 from bpt.graph.spec import count
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.pipeline.simulation import PlayedStage
@@ -72,10 +71,9 @@ def held(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats:
 
 
 def _layers(a: Arrangement, stage: int) -> Iterator[_Layer]:
-    of_layers = a.staging.stages(a.graph) if a.staging else (0,) * len(a.graph)
-    split = {node.index for node in split_layers(a.graph)} if a.shards > 1 and a.is_peer else set()
+    split = a.split if a.is_peer else frozenset()
     segments = [segment.index for segment in a.segments for _ in range(segment.start, segment.end)]
-    for index, (cost, of) in enumerate(zip(a.costs.layers, of_layers, strict=True)):
+    for index, (cost, of) in enumerate(zip(a.costs.layers, a.of_layers, strict=True)):
         if of == stage:
             cut = a.slices if index in split else 1
             yield _Layer(

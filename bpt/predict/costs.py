@@ -41,12 +41,12 @@ class Costs:
     update: float = 0.0
     measured: str = ""
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """Samples of a batch, as the net's text says."""
         return batch_of(self.graph)
 
-    @property
+    @cached_property
     def work(self) -> float:
         """All times together, those of a pass and of an update."""
         return math.fsum(cost.work for cost in self.layers) + self.update

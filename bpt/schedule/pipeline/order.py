@@ -8,6 +8,7 @@ which each stage works is one in which the whole has been run once: it cannot de
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -33,6 +34,7 @@ class Progress:
         forward: for each block, how many micro-batches have run forward.
         backward: for each block, how many of these have run backward, too.
         drawn: how many micro-batches stage 0 has drawn.
+        touched: for each block, the stages that may be able to run other tasks when it has run one.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -51,6 +53,8 @@ class Progress:
         for block in range(count):
             for needed in self._below[block] | self._above[block]:
                 self._needing[needed].add(block)
+        # The stages of these.
+        self.touched = [{pipeline.blocks[block].stage for block in needing} for needing in self._needing]
         self._ready: list[set[tuple[int, bool]]] = [set() for _ in range(pipeline.depth)]  # of each stage
         for block in range(count):
             self._look_at(block)
@@ -111,7 +115,13 @@ class Progress:
 
 
 class Rule(Protocol):
-    """Decides for one stage at a time; of the tasks allowed, that with the least ``rank`` is run."""
+    """Decides for one stage at a time; of the tasks allowed, that with the least ``rank`` is run.
+
+    Attributes:
+        looks_around: at what other stages have done, too.
+    """
+
+    looks_around: bool
 
     def allows(self, task: Task, progress: Progress) -> bool:
         """Whether ``task`` may run now, as far as the policy goes."""
@@ -128,6 +138,8 @@ class GPipe:
     With several passes (iter_size) this holds for each of them, so the memory is that of one. Of the blocks of a
     stage, that from which the way is longest goes first.
     """
+
+    looks_around = False
 
     def allows(self, task: Task, progress: Progress) -> bool:
         size = progress.pipeline.micro_batches
@@ -149,6 +161,8 @@ class OneForwardOneBackward:
     to its backward: this frees memory as well. Passes (iter_size) follow each other without a gap.
     """
 
+    looks_around = False
+
     def allows(self, task: Task, progress: Progress) -> bool:
         return task.backward or progress.in_flight(task.block) < len(progress.pipeline.blocks) - task.block
 
@@ -161,6 +175,8 @@ class Sequential:
 
     Nothing but messages holds a stage up: one that waits for no diff goes on to the next micro-batch.
     """
+
+    looks_around = True
 
     def allows(self, task: Task, progress: Progress) -> bool:
         return task.backward or min(progress.backward) == task.micro
@@ -194,16 +210,17 @@ def orders(rule: Rule, pipeline: Pipeline) -> list[Order]:
     A batch is drawn when the first stage that needs it would begin; if stage 0 is at work then, before that.
     """
     progress = Progress(pipeline)
+    chosen = _Choices(rule, progress)
     result: list[Order] = [[] for _ in range(pipeline.depth)]
     idle = set(range(pipeline.depth))
     running: list[tuple[int, int, Task]] = []  # (end, stage, task)
     now = 0
     while True:
-        if _awaits_draw(rule, progress, idle):
+        if _awaits_draw(progress, map(chosen.of, idle)):
             result[0].insert(len(result[0]) - (0 not in idle), DrawTask(progress.drawn))
             progress.drawn += pipeline.micro_batches
         for stage in sorted(idle):
-            task = _choose(rule, progress, stage)
+            task = chosen.of(stage)
             if task is not None and not progress.undrawn(task):
                 idle.discard(stage)
                 result[stage].append(task)
@@ -214,19 +231,35 @@ def orders(rule: Rule, pipeline: Pipeline) -> list[Order]:
         while running and running[0][0] == now:
             _, stage, task = heapq.heappop(running)
             progress.complete(task)
+            chosen.forget(range(pipeline.depth) if rule.looks_around else progress.touched[task.block])
             idle.add(stage)
     assert progress.done, (progress.forward, progress.backward)
     return result
 
 
-def _choose(rule: Rule, progress: Progress, stage: int) -> Task | None:
-    allowed = [task for task in progress.next(stage) if rule.allows(task, progress)]
-    return min(allowed, key=rule.rank, default=None)
+class _Choices:
+    """What each stage would run next; found once, as long as nothing changes that it depends on."""
+
+    def __init__(self, rule: Rule, progress: Progress) -> None:
+        self._rule = rule
+        self._progress = progress
+        self._found: dict[int, Task | None] = {}
+
+    def of(self, stage: int) -> Task | None:
+        """``None``: nothing is allowed."""
+        if stage not in self._found:
+            allowed = [task for task in self._progress.next(stage) if self._rule.allows(task, self._progress)]
+            self._found[stage] = min(allowed, key=self._rule.rank, default=None)
+        return self._found[stage]
+
+    def forget(self, stages: Iterable[int]) -> None:
+        """Something has run that they depend on."""
+        for stage in stages:
+            self._found.pop(stage, None)
 
 
-def _awaits_draw(rule: Rule, progress: Progress, idle: set[int]) -> bool:
+def _awaits_draw(progress: Progress, chosen: Iterable[Task | None]) -> bool:
     """Whether a stage that is idle would begin with a batch that is not drawn yet."""
     if progress.drawn == progress.pipeline.micros:
         return False
-    chosen = (_choose(rule, progress, stage) for stage in idle)
     return any(task is not None and progress.undrawn(task) for task in chosen)
