@@ -345,6 +345,7 @@ def test_a_mistake_is_answered_in_one_line(name: str, bpt: Bpt, monkeypatch: pyt
     assert outcome.error == mistake.message
     assert outcome.status == mistake.status
     if mistake.column:
+        assert "Initializing solver" not in outcome.err  # a long text above the mark would hide what is wrong
         text = mistake.flags[0].removeprefix("--set=")
         assert outcome.err.endswith(f"\n  --set '{text}'\n{' ' * (8 + mistake.column)}^\n")
     assert outcome.out == ""
