@@ -291,14 +291,22 @@ class Iteration:
 
     def _exchanges(self, stage: int, issued: Issued, done: float, waking: float) -> Iterator[tuple[int, float, float]]:
         """The segments whose gradients a stage sums, and from when until when: who sends is asleep before the first, or
-        still sends what came before. Where no core is left for it, backward stands still while gradients are coded."""
+        still sends what came before; and while backward goes on, each message has to get a core. Where no core is left
+        for it, backward stands still while gradients are coded."""
         free, coded, overlaps, has_cores = 0.0, 0.0, self._overlaps(stage), self._has_cores(stage)
         for segment, moments in issued:
             moment, took = (float(np.max(moments)) if overlaps else done) + coded, self._took(stage, segment)
-            start = free if free > moment else moment + (waking if took else 0.0)
+            asleep = waking if free <= moment else 0.0
+            if max(free, moment) < done:
+                asleep = max(asleep, self._busy_waking(segment))
+            start = max(free, moment) + (asleep if took else 0.0)
             free = start + took
             coded += 0.0 if has_cores else self._coding(stage, segment)
             yield segment, start, free
+
+    def _busy_waking(self, segment: int) -> float:
+        what = self._a.exchanged.get(segment)
+        return self._a.cluster.busy_waking * max(what.messages, what.slice_messages) if what else 0.0
 
     def _issued(self, played: PlayedStage) -> Issued:
         events = [event for event in played.events if event.stream == EXCHANGE]

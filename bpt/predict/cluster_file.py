@@ -45,7 +45,7 @@ class ClusterSource:
             self._check_number(("server", field), self.param.server, field)
         for field in ("latency", "bandwidth"):
             self._check_number(("within", field), self.param.within, field)
-        for field in ("shared_bandwidth", "waking"):
+        for field in ("shared_bandwidth", "waking", "busy_waking"):
             self._check_number((field,), self.param, field)
         self._check_number(("allreduce_efficiency",), self.param, "allreduce_efficiency", above_zero=True)
         self._check_links()
@@ -114,6 +114,7 @@ class ClusterSource:
             self.param.shared_bandwidth * _MBIT or WITHOUT_LIMIT,
             self.param.waking,
             self.param.allreduce_efficiency,
+            self.param.busy_waking,
         )
 
     def _check_node(self, index: int) -> None:
@@ -198,7 +199,7 @@ def cluster_text(cluster: Cluster) -> str:
         of_link = param.link.add(one=link.one, other=link.other)
         _set(of_link, latency=link.latency, bandwidth=link.bandwidth / _MBIT)
     _set(param.within, latency=cluster.within.latency, bandwidth=cluster.within.bandwidth / _MBIT)
-    _set(param, shared_bandwidth=cluster.shared / _MBIT, waking=cluster.waking)
+    _set(param, shared_bandwidth=cluster.shared / _MBIT, waking=cluster.waking, busy_waking=cluster.busy_waking)
     if cluster.efficiency != 1:
         _set(param, allreduce_efficiency=cluster.efficiency)
     return to_text(param)

@@ -1165,7 +1165,7 @@ class InnerParameter(_message.Message):
     def __init__(self, engine: _Optional[_Union[InnerParameter.Engine, str]] = ..., num_threads: _Optional[int] = ...) -> None: ...
 
 class ClusterParameter(_message.Message):
-    __slots__ = ("node", "server", "within", "link", "shared_bandwidth", "waking", "allreduce_efficiency")
+    __slots__ = ("node", "server", "within", "link", "shared_bandwidth", "waking", "allreduce_efficiency", "busy_waking")
     NODE_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     WITHIN_FIELD_NUMBER: _ClassVar[int]
@@ -1173,6 +1173,7 @@ class ClusterParameter(_message.Message):
     SHARED_BANDWIDTH_FIELD_NUMBER: _ClassVar[int]
     WAKING_FIELD_NUMBER: _ClassVar[int]
     ALLREDUCE_EFFICIENCY_FIELD_NUMBER: _ClassVar[int]
+    BUSY_WAKING_FIELD_NUMBER: _ClassVar[int]
     node: _containers.RepeatedCompositeFieldContainer[NodeParameter]
     server: ServerParameter
     within: WithinParameter
@@ -1180,7 +1181,8 @@ class ClusterParameter(_message.Message):
     shared_bandwidth: float
     waking: float
     allreduce_efficiency: float
-    def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ..., within: _Optional[_Union[WithinParameter, _Mapping]] = ..., link: _Optional[_Iterable[_Union[LinkParameter, _Mapping]]] = ..., shared_bandwidth: _Optional[float] = ..., waking: _Optional[float] = ..., allreduce_efficiency: _Optional[float] = ...) -> None: ...
+    busy_waking: float
+    def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ..., within: _Optional[_Union[WithinParameter, _Mapping]] = ..., link: _Optional[_Iterable[_Union[LinkParameter, _Mapping]]] = ..., shared_bandwidth: _Optional[float] = ..., waking: _Optional[float] = ..., allreduce_efficiency: _Optional[float] = ..., busy_waking: _Optional[float] = ...) -> None: ...
 
 class LinkParameter(_message.Message):
     __slots__ = ("one", "other", "latency", "bandwidth")

@@ -114,6 +114,7 @@ class Cluster:
         links: between pairs, or classes, of nodes, for ranks that go in step.
         shared: bytes a second that all messages between nodes have together, while several travel at once.
         waking: seconds from when a rank has something to send, after it has computed, until all send.
+        busy_waking: the same while the ranks compute, for each message.
         efficiency: of the library's all-reduce: the part that it reaches of the bandwidth which a ring has.
     """
 
@@ -125,6 +126,7 @@ class Cluster:
     shared: float = WITHOUT_LIMIT
     waking: float = 0.0
     efficiency: float = 1.0
+    busy_waking: float = 0.0
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ from bpt.speeds.links import AS_ALONE, Link, Measured, measure
 from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
-_FEWEST, _MOST, _EACH = 1, 4, 3  # times so many iterations of it, after two that do not count
+_FEWEST, _MOST, _EACH = 1, 4, 4  # times so many iterations of it, after two that do not count
+_BUSY = 4  # sums during one
 SHORT = 40  # bytes: what is but latency
 LONG = 2**16, 2**25  # and what is but bandwidth, at least and at most: as many as gradients have, but no more than
 _OF_LONG = 0.25  # so many seconds of the slowest link
@@ -47,12 +48,14 @@ class Sums:
     Attributes:
         short, long: of the library's all-reduce of few bytes, and of many.
         ring: of the ring's, of as many.
+        busy: of short ones during an iteration, one after another.
         nbytes: of the long ones.
     """
 
     short: list[float] = field(default_factory=list)
     long: list[float] = field(default_factory=list)
     ring: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     nbytes: int = 0
 
 
@@ -133,7 +136,7 @@ def _speed_here(
 
 
 class _Summing:
-    """Sums after iterations, by a thread as in training.
+    """Sums after iterations, and during some, by a thread as in training.
 
     Args:
         nbytes: of the long ones.
@@ -145,6 +148,7 @@ class _Summing:
         long = np.zeros(nbytes // np.dtype(np.float32).itemsize, np.float32)
         self.seconds = Sums(nbytes=long.nbytes)
         comm = self._thread.comm
+        self._short = short
         self._calls: list[tuple[Callable[[], None], list[float]]] = [
             (lambda: comm.Allreduce(short), self.seconds.short),
             (lambda: comm.Allreduce(long), self.seconds.long),
@@ -161,7 +165,16 @@ class _Summing:
             self._thread.submit(call, Wait())
             self._thread.wait()
             seconds.append(time.perf_counter() - start)
+        self._thread.submit(self._disturb, Wait())
+        work.run()
+        self._thread.wait()
         return fmean(found), fmean(updates)
+
+    def _disturb(self) -> None:
+        for _ in range(_BUSY):
+            start = time.perf_counter()
+            self._thread.comm.Allreduce(self._short)
+            self.seconds.busy.append(time.perf_counter() - start)
 
     def close(self) -> None:
         """End the thread."""
@@ -210,7 +223,8 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         within=within,
         links=_by_pair(hosts, nodes, links),
         shared=min(links.shared, _at_once(hosts, ranks, min(node.bandwidth for node in nodes))),
-        waking=_waking(ranks, links),
+        waking=_waking(_last([rank.sums.short for rank in ranks]), links, len(ranks)),
+        busy_waking=_waking(_last([rank.sums.busy for rank in ranks]), links, len(ranks)),
         efficiency=_efficiency(ranks),
     )
 
@@ -240,11 +254,9 @@ def _efficiency(ranks: Sequence[RankSpeed]) -> float:
     return (ring - short) / (long - short) if min(ring, long) > short > 0 else 1.0
 
 
-def _waking(ranks: Sequence[RankSpeed], links: Measured) -> float:
-    """What a short sum after an iteration takes beside the latencies of its steps."""
-    short = _last([rank.sums.short for rank in ranks])
-    steps = math.ceil(math.log2(len(ranks)))
-    return max(0.0, short - steps * max((link.latency for link in links.links), default=0.0))
+def _waking(short: float, links: Measured, size: int) -> float:
+    """What a short sum of so many ranks takes beside the latencies of its steps."""
+    return max(0.0, short - math.ceil(math.log2(size)) * max((link.latency for link in links.links), default=0.0))
 
 
 def _last(seconds: Sequence[Sequence[float]]) -> float:

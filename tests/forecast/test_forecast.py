@@ -151,6 +151,8 @@ def test_those_who_send_have_to_wake(tmp_path: Path) -> None:
     # ip's 780 bytes begin half a second after conv's backward has begun, and conv's 448 come at once behind them.
     chunks = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")
     assert forecast(*chunks, cluster).exposed == pytest.approx(0.5 + 780 / BYTES + 448 / BYTES - 2 * 4 / 12)
+    busy = replace(cluster, busy_waking=0.75)  # ip's have to get a core from conv's backward
+    assert forecast(*chunks, busy).exposed == pytest.approx(0.75 + 780 / BYTES + 448 / BYTES - 2 * 4 / 12)
 
 
 def test_a_host_whose_cores_all_compute_hides_nothing(tmp_path: Path) -> None:

@@ -43,18 +43,19 @@ def test_links_by_pair_and_class(tmp_path: Path) -> None:
     text = f"""{AB}
     link {{ one: "a" other: "a" bandwidth: 8000 }}
     link {{ one: "a" other: "b" latency: 0.001 }}
-    shared_bandwidth: 80 waking: 0.002 allreduce_efficiency: 0.5
+    shared_bandwidth: 80 waking: 0.002 allreduce_efficiency: 0.5 busy_waking: 0.004
     """
     found = source(tmp_path, text).cluster(1e9, 0)
     assert found.links == (NodeLink("a", "a", 0.0, 1e9), NodeLink("a", "b", 0.001, math.inf))
-    assert (found.shared, found.waking, found.efficiency) == (1e7, 0.002, 0.5)
+    assert (found.shared, found.waking, found.efficiency, found.busy_waking) == (1e7, 0.002, 0.5, 0.004)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     node = Node("a", 41.5, latency=5e-5, bandwidth=1e6, overhead=0.25, update=0.125, ranks=2, cores=4, memory=2**30)
     nodes = replace(node, coding=((1, 1e-8), (4, 2.5e-9))), Node("b", 10.0)
     links = (NodeLink("a", "b", 0.5, 1e7),)
-    cluster = Cluster(nodes, within=Within(1e-6, 1e9), links=links, shared=1e8, waking=2e-3, efficiency=0.8)
+    within = Within(1e-6, 1e9)
+    cluster = Cluster(nodes, within=within, links=links, shared=1e8, waking=2e-3, efficiency=0.8, busy_waking=5e-3)
     assert source(tmp_path, cluster_text(cluster)).cluster(0, 0) == cluster
     assert source(tmp_path, cluster_text(Cluster(nodes[1:]))).cluster(0, 0) == Cluster(nodes[1:])
 

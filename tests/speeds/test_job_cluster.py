@@ -69,6 +69,12 @@ def test_what_waking_takes() -> None:
     assert four.waking == 5.0 - 2.0
 
 
+def test_what_waking_takes_while_ranks_compute() -> None:
+    ranks = speeds(Sums([2.0], busy=[9.0, 8.0, 30.0]), Sums([2.0], busy=[9.0, 7.0, 31.0]))
+    made = cluster_of("ab", ranks, Measured((Link(0, 1, 1.0, 9.0),), 0.5))
+    assert (made.waking, made.busy_waking) == (2.0 - 1.0, 9.0 - 1.0)
+
+
 def test_hosts_that_sum_slower_than_they_send() -> None:
     """Beside a short sum of 1 s, 400 bytes take 8 s round the ring: of two hosts all of them each way, and of two ranks
     a host, too, three quarters of them twice."""
