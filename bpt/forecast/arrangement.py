@@ -117,6 +117,11 @@ class Arrangement:
         return np.where(nodes > 0, nodes, self._within_passes * self.passes)
 
     @cached_property
+    def borders(self) -> Floats:
+        """(ranks,) seconds of a pass for each segment that it has beside the first."""
+        return np.array([self.cluster.nodes[host].border for host in self.cluster.hosts])
+
+    @cached_property
     def pace(self) -> tuple[Floats, Floats]:
         """(ranks,) each: seconds of a pass of the whole net whatever its samples, and of each sample; no update."""
         own = self._within_passes

@@ -41,7 +41,8 @@ class SharerTimes:
 
     def backward(self, stage: int, segment: int) -> Floats:
         """See Times."""
-        return self._once(("B", segment), lambda: self._pass(stage, segment, self._a.costs.backward))
+        costs = self._a.costs.backward
+        return self._once(("B", segment), lambda: self._pass(stage, segment, costs) + self._border(stage, segment))
 
     def transfer(self, flow: int, diff: bool) -> Floats:
         """See Times."""
@@ -78,6 +79,13 @@ class SharerTimes:
             return own
         return self._split(stage, own) + self._traded(stage, segment)
 
+    def _border(self, stage: int, segment: int) -> Floats | float:
+        """What it takes that the segment behind this one, if it is of the same stage, is another."""
+        a, behind = self._a, segment + 1
+        if behind == len(a.segments) or a.stage_of[behind] != stage:
+            return 0.0
+        return np.where(self._share > 0, a.borders[a.sharers[stage]], 0.0)
+
     def _split(self, stage: int, own: Floats) -> Floats:
         """Split layers: among peers each does a slice for all of its group's samples, as much as if it did its own
         whole; slaves do them in the master's place."""
@@ -101,5 +109,5 @@ class SharerTimes:
         else:
             each = samples * (bottom * (a.shards - 1) + top) * itemsize
         latency, bandwidth = max(group.across[0], group.within[0]), min(group.across[1], group.within[1])
-        found: Floats = 2 * latency + each / bandwidth
+        found: Floats = 2 * (latency + a.cluster.waking) + each / bandwidth  # who computes waits for each of the two
         return found

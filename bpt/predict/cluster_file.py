@@ -94,6 +94,7 @@ class ClusterSource:
                 memory=param.memory * _MIB or WITHOUT_LIMIT,
                 capacity=param.capacity or WITHOUT_LIMIT,
                 warm_up=param.warm_up,
+                border=param.border,
                 coding=tuple((coding.codec, coding.seconds) for coding in param.coding),
             )
             nodes += alike(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
@@ -133,7 +134,7 @@ class ClusterSource:
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        seconds = "latency", "fails", "overhead", "update", "warm_up"
+        seconds = "latency", "fails", "overhead", "update", "warm_up", "border"
         for field in (*positive, "spread", "noise", "bandwidth", "memory", "capacity", *seconds):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
@@ -192,6 +193,7 @@ def cluster_text(cluster: Cluster) -> str:
     for node in cluster.nodes:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
         _set(of_node, cores=node.cores, overhead=node.overhead, update=node.update, memory=node.memory / _MIB)
+        _set(of_node, border=node.border)
         _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT)
         for codec, seconds in node.coding:
             of_node.coding.add(codec=codec, seconds=_rounded(seconds))

@@ -33,6 +33,7 @@ from bpt.speeds.step_benchmark import StepBenchmark
 SECONDS = 2.0  # for timing one share
 _FEWEST, _MOST, _EACH = 1, 4, 4  # times so many iterations of it, after two that do not count
 _BUSY = 4  # sums during one
+SEGMENTS, _PIECEWISE = 24, 3  # at most, of iterations that tell what borders take; and how many of these
 SHORT = 40  # bytes: what is but latency
 LONG = 2**16, 2**25  # and what is but bandwidth, at least and at most: as many as gradients have, but no more than
 _OF_LONG = 0.25  # so many seconds of the slowest link
@@ -68,6 +69,7 @@ class RankSpeed:
         cores: of the host that this rank may use, for each of its threads.
         room: bytes of memory that it can take.
         update: seconds of the update.
+        border: seconds of a pass for each segment beside the first.
         sums: after iterations.
     """
 
@@ -75,6 +77,7 @@ class RankSpeed:
     cores: int
     room: float
     update: float = 0.0
+    border: float = 0.0
     sums: Sums = field(default_factory=Sums)
 
 
@@ -129,10 +132,12 @@ def _speed_here(
             whole, update = _timed(work, summing, world)
             times[size] = (whole - update) / max(plan.optim.iter_size, 1)
             updates.append(update)
+            if size == sizes[0]:
+                border = _border(work, whole, world) / max(plan.optim.iter_size, 1)
     finally:
         work.close()
     cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)
-    return RankSpeed(times, cores, room, fmean(updates), summing.seconds)
+    return RankSpeed(times, cores, room, fmean(updates), border, summing.seconds)
 
 
 class _Summing:
@@ -190,6 +195,20 @@ def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple
     return median(whole), median(updates)
 
 
+def _border(work: StepBenchmark, whole: float, world: Communicator) -> float:
+    """Seconds of an iteration for each segment beside the first, if it takes ``whole`` in one; a collective call."""
+    segments = work.cut(SEGMENTS)
+    if segments == 1:
+        return 0.0
+    work.run()
+    found = []
+    for _ in range(_PIECEWISE):
+        world.Barrier()
+        found.append(work.run())
+    work.cut(1)
+    return max(0.0, (median(found) - whole) / (segments - 1))
+
+
 def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured, on_gpu: bool = False) -> Cluster:
     """The cluster that was measured. Neighbours on one host are ranks of one node, as fast as they are in the mean.
 
@@ -211,6 +230,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
                 bandwidth=max(link.bandwidth for link in across) if across else WITHOUT_LIMIT,
                 overhead=fmean(overhead for _, overhead in speeds),
                 update=fmean(rank.update for rank in members),
+                border=fmean(rank.border for rank in members),
                 ranks=number,
                 cores=0 if on_gpu else members[0].cores,
                 memory=sum(rank.room for rank in members),

@@ -18,6 +18,7 @@ from bpt.execute.engine_choice import LayoutChoice
 from bpt.execute.operator import SegmentOperator
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.segments import cut, starts_by_chunks, trained_layers
 from bpt.graph.spec import count
 from bpt.layers.base import batch_of
 from bpt.net import Net
@@ -108,6 +109,15 @@ class StepBenchmark:
             choice.record(self._agree(self.run()))
         self.use(choice.engine)
 
+    def cut(self, number: int) -> int:
+        """Run iterations in so many segments from now on, or as many as the net can be cut into; returns how many."""
+        assert self._operator is not None
+        trained = len(trained_layers(self._graph))
+        length = -(-trained // max(number, 1))
+        lengths = [length] * (trained // length) + ([trained % length] if trained % length else [])
+        self._operator.cut_into(cut(self._graph, starts_by_chunks(self._graph, lengths)))
+        return len(self._operator.segments)
+
     def use(self, engine: int) -> None:
         """Compute in this memory layout."""
         if self._operator is not None and self._operator.engine != engine:
@@ -122,9 +132,12 @@ class StepBenchmark:
         start = time.perf_counter()
         for number in range(self._optim.iter_size):
             self._operator.begin_pass(self._iteration, number)
-            self._operator.forward(0)
+            segments = range(len(self._operator.segments))
+            for segment in segments:
+                self._operator.forward(segment)
             self._operator.loss().item()
-            self._operator.backward(0)
+            for segment in reversed(segments):
+                self._operator.backward(segment)
         synchronize(self._device)
         computed = time.perf_counter()
         self._rule.update(RATE, self._iteration)

@@ -155,6 +155,14 @@ def test_those_who_send_have_to_wake(tmp_path: Path) -> None:
     assert forecast(*chunks, busy).exposed == pytest.approx(0.75 + 780 / BYTES + 448 / BYTES - 2 * 4 / 12)
 
 
+def test_each_segment_beside_the_first_takes_its_time(tmp_path: Path) -> None:
+    """Two chunks have one border; all in one segment have none."""
+    cluster = nodes(2, 2, border=0.5)
+    chunks = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")
+    assert forecast(*chunks, cluster).seconds == pytest.approx(2 + 0.5)
+    assert forecast(*small(tmp_path), cluster).seconds == pytest.approx(2)
+
+
 def test_a_host_whose_cores_all_compute_hides_nothing(tmp_path: Path) -> None:
     """Two ranks on a node; with cores to spare chunks travel beside backward."""
     plan, costs = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")

@@ -29,12 +29,12 @@ def test_a_file_in_its_units(tmp_path: Path) -> None:
     node {
       name: "a" count: 2 samples_per_second: 100 noise: 0.1 frequency: 2.4 latency: 0.01 bandwidth: 8
       change { at: 9 factor: 2 } change { at: 3 factor: 0.5 } fails: 20 warm_up: 0.5
-      coding { codec: TOPK seconds: 2e-8 }
+      coding { codec: TOPK seconds: 2e-8 } border: 0.25
     }
     node { gflops: 3 }
     server { latency: 0.02 bandwidth: 80 update_rate: 5 }
     """
-    a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20, warm_up=0.5, coding=((3, 2e-8),))
+    a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20, warm_up=0.5, coding=((3, 2e-8),), border=0.25)
     expected = Cluster((a, a, Node("kind1", 500)), Server(0.02, 1e7, 5e6), colocated=True)
     assert source(tmp_path, text).cluster(6e6, 0, colocated=True) == expected
 

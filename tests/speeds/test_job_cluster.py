@@ -58,6 +58,13 @@ def speeds(*sums: Sums) -> list[RankSpeed]:
     return [RankSpeed({8: 2.0}, 4, 1.0, sums=each) for each in sums]
 
 
+def test_what_borders_take() -> None:
+    """The mean of the ranks of a host, as their speeds."""
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0, border=border) for border in (0.25, 0.75, 2.0)]
+    made = cluster_of("aab", ranks, Measured((Link(0, 1, 0.1, 9.0), Link(0, 2, 0.1, 9.0)), 0.5))
+    assert [node.border for node in made.nodes] == [0.5, 2.0]
+
+
 def test_what_waking_takes() -> None:
     """A sum is as long as on the rank that comes last: 5, 2 and 8 s, of which two steps of a second are latency."""
     short, ring = [[5.0, 9.0, 8.0], [7.0, 2.0, 30.0]], [[45.0, 50.0, 90.0], [90.0, 45.0, 45.0]]
