@@ -173,7 +173,7 @@ def test_a_rehearsal_refuses_what_a_plan_would_but_for_costs(tmp_path: Path) -> 
     [
         (pipeline("micro_batches: 0"), "micro_batches is 0; it must be at least 1"),
         (pipeline("schedule: DELAYED") + " iter_size: 2", "schedule: DELAYED applies the gradient of one batch"),
-        (pipeline("allocator: GABRA partitions: 99"), "pipeline_param: partitions: 99: there are 2 stages, and the net"),
+        (pipeline("allocator: GABRA partitions: 99"), "pipeline_param: partitions: 99: there are 2 stages"),
         (pipeline("allocator: MANUAL"), "no layer runs on stage 1"),
         ("base_lr: nan", "base_lr is nan; it must be finite"),
     ],
