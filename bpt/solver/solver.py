@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -89,6 +89,7 @@ class Solver(Closing):
         self._bind = partial(bind, device=device, signals=signals, observer=observer, make_operator=make_operator)
         self._lap = Lap(0)
         self._stopped = False
+        self._averaged = self._asked = False
         self._debug = False
         self._leads = False
         self._lock = ExitStack()
@@ -283,8 +284,10 @@ class Solver(Closing):
         with self.runtime.testing():
             scores = self._test_each()
             if self.runtime.has_average and not self._stopped:
-                with self.runtime.averaged():
+                with self.runtime.averaged(), self._without_snapshots():
                     scores = self._test_each(averaged=True)
+                if self._asked:
+                    self.snapshot()
         if self.plan.judged_by and not self._stopped:
             self._judge(scores)
 
@@ -326,10 +329,21 @@ class Solver(Closing):
             )  # fmt: skip
             self._stopped = True
 
+    @contextmanager
+    def _without_snapshots(self) -> Iterator[None]:
+        """The weights are not in the nets inside: note whether a snapshot is asked for."""
+        self._averaged, self._asked = True, False
+        try:
+            yield
+        finally:
+            self._averaged = False
+
     def _interrupted(self) -> bool:
         """Serve the signals that came during a test; whether to stop."""
         while (action := self.runtime.status.agree()) is not Action.NONE:
-            if action is Action.SNAPSHOT:
+            if action is Action.SNAPSHOT and self._averaged:
+                self._asked = True
+            elif action is Action.SNAPSHOT:
                 self.snapshot()
             else:
                 self._stopped = True

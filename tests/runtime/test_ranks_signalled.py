@@ -128,6 +128,18 @@ def test_a_snapshot_in_a_test(overrides: str) -> None:
     assert Saved.read(0).rest.iter == 0
 
 
+def test_a_snapshot_in_a_test_of_averaged_weights() -> None:
+    """It used to have the averages for weights."""
+    overrides = "test_interval: 3 average_param { decay: 0.6 start: 2 }"
+    expected = train(1, overrides)
+    noted = Noted()
+    # Two batches of the first test, three iterations, two batches of the second: then those of the averages.
+    train(3, overrides, signals=on(1, 2 + 3 + 2, Action.SNAPSHOT), each=noted)
+    assert noted.snapshots == everywhere(3, 9)
+    resumed = train(1, overrides, resume="small_iter_3.solverstate")
+    assert_same_lines(resumed.lines, expected.since(4))
+
+
 def test_what_was_subtracted_last_is_kept_also_where_weights_have_been_sent_since() -> None:
     """``snapshot_diff``: Nesterov's updates stand where its gradients stood, which came from a message."""
     # A signal in the test after the fourth iteration: 2 batches, then 4 iterations, then the first batch.

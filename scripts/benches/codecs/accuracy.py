@@ -29,7 +29,7 @@ NETS: Mapping[str, tuple[Sequence[Sequence[str]], str]] = {
     "lenet": ([("scripts/make_digits.py",)], "test_interval: 1000 display: 0"),
     "cifar10_quick": (
         [("scripts/make_synthetic.py", "data/cifar10", "--train", "5000", "--test", "2000"), MEAN],
-        "max_iter: 80 base_lr: 0.002 test_iter: 20 test_interval: 80 display: 0",
+        "max_iter: 160 test_iter: 20 test_interval: 160 display: 0",
     ),
 }
 """The scripts that make a net's images, with their arguments; what its solver says otherwise."""
