@@ -73,6 +73,7 @@ class Bed:
         _call([sys.executable, "-m", "venv", "--without-pip", str(home)], folder)
         python = home / "bin" / "python"
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+        pip.append("--force-reinstall")  # also where PYTHONPATH leads to the repository
         _call([*pip, str(wheel)], folder)
         (packages,) = home.glob("lib/python*/site-packages")
         (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
