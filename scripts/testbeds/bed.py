@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -46,6 +47,14 @@ def locked() -> Iterator[None]:
     finally:
         LOCK.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def since() -> str:
+    """When the test bed that is up was made, in words; "": there is none."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(STATE.stat().st_mtime))
+    except FileNotFoundError:
+        return ""
 
 
 def load() -> TestBed | None:
@@ -114,7 +123,8 @@ def up(bed: TestBed) -> None:
     groups = cgroups.find()
     with locked():
         if present := load():
-            raise RunError(f"a test bed is up already ({present}); remove it first: scripts/testbed down")
+            why = f"a test bed is up already, since {since()} ({present})"
+            raise RunError(f"{why}; remove it first: scripts/testbed down")
         if remains():
             raise RunError(_unfinished())
         try:

@@ -90,6 +90,7 @@ def run(arguments: argparse.Namespace, options: Sequence[str], command: Sequence
         # As on a cluster, mpirun itself runs on the first of the hosts that it starts ranks on.
         first = next(iter(slots))
         words = [*mpirun.words(slots, arguments.ranks, options), *command]
+    print(f"test bed, up since {bed.since()}: {present}", file=sys.stderr)
     with job.make_job(present) as made:
         return made.run(first, words, mpirun.environment(made.enter, os.environ))
 

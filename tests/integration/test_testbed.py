@@ -219,7 +219,8 @@ def test_what_a_command_leaves_running_is_ended() -> None:
 
 def test_the_exit_status_is_the_commands() -> None:
     up("a:1,b:1")
-    program("run", "--on", "b", "--", "sh", "-c", "exit 7", status=7)
+    told = program("run", "--on", "b", "--", "sh", "-c", "exit 7", status=7)
+    assert re.fullmatch(r"test bed, up since .{19}: hosts a:1:1,b:1:1; bandwidth not limited, .*\n", told.stderr)
     program("run", "--on", "b", "--", "sh", "-c", "kill -9 $$", status=128 + 9)
     told = program("run", "--on", "b", "--", "/absent/program", status=127)
     assert "/absent/program" in told.stderr
@@ -245,7 +246,7 @@ def test_exit_status_of_a_rank() -> None:
 def test_one_test_bed_at_a_time() -> None:
     up()
     told = program("up", "--hosts", "c:1.0", status=1)
-    assert told.stderr.startswith("error: a test bed is up already (hosts a:1:1,b:0.25:1;")
+    assert re.match(r"error: a test bed is up already, since [-0-9]+ [:0-9]+ \(hosts a:1:1,b:0\.25:1;", told.stderr)
     assert "scripts/testbed down" in told.stderr
     status = program("status").stdout
     assert re.search(r"^b +10\.77\.0\.2 +0\.25 +1  none$", status, re.MULTILINE)
