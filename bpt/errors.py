@@ -158,17 +158,18 @@ def _bounded(message: str) -> str:
     return message if len(message) <= _MOST else f"{message[: _MOST // 2]} … {message[-_MOST // 4 :]}"
 
 
-def did_you_mean(name: str, known: Iterable[str], closely: bool = False) -> str:
+def did_you_mean(name: str, known: Iterable[str], closely: bool = False, folder: str = "") -> str:
     """Return ``; did you mean "x"?`` for the known name nearest to ``name``, or ``""``.
 
     Args:
         closely: only for a slip of the hand. Names in a table of types have words in common (ROIPooling, Pooling)
             that do not make one a misspelling of the other.
+        folder: of files, as the user wrote it, so that what is suggested can be pasted.
     """
     lowered = {candidate.lower(): candidate for candidate in known}
     for near in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6):
         if (_is_slip if closely else _is_near)(name.lower(), near):
-            return f'; did you mean "{lowered[near]}"?'
+            return f'; did you mean "{os.path.join(folder, lowered[near])}"?'
     return ""
 
 

@@ -73,6 +73,7 @@ def test_near_names(name: str, hint: str) -> None:
 )
 def test_near_files(name: str, known: str, hint: str) -> None:
     assert errors.did_you_mean(name, [known]) == hint
+    assert errors.did_you_mean(name, [known], folder="a b/c") == hint.replace('"', '"a b/c/', 1)
 
 
 @pytest.mark.parametrize(

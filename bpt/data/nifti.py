@@ -107,7 +107,7 @@ def _missing(path: Path) -> str:
     if path.exists():
         return "is not a file"
     try:
-        return f"no such file{did_you_mean(path.name, sorted(os.listdir(path.parent)))}"
+        return f"no such file{did_you_mean(path.name, sorted(os.listdir(path.parent)), folder=os.path.dirname(path))}"
     except OSError:
         return f'no such file: there is no folder "{path.parent}"'
 

@@ -48,7 +48,7 @@ def _missing(path: Path) -> str:
         return f'no such file: there is no folder "{path.parent}"'
     except OSError:
         return "no such file"
-    return f"no such file{did_you_mean(path.name, names)}"
+    return f"no such file{did_you_mean(path.name, names, folder=os.path.dirname(path))}"
 
 
 def read_json(path: str, kind: str) -> Place:

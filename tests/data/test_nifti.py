@@ -144,7 +144,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, name: str) -> None:
 
 def test_missing_files(tmp_path: Path) -> None:
     write(tmp_path / "brain.nii.gz")
-    with pytest.raises(FileError, match=r'brian.nii.gz: no such file; did you mean "brain.nii.gz"\?'):
+    with pytest.raises(FileError, match=rf'brian.nii.gz: no such file; did you mean "{tmp_path}/brain.nii.gz"\?'):
         open_nifti(tmp_path / "brian.nii.gz")
     with pytest.raises(FileError, match=r'no such file: there is no folder ".*none"'):
         open_nifti(tmp_path / "none/brain.nii.gz")

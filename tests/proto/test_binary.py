@@ -174,7 +174,7 @@ def test_recorded_mean() -> None:
 
 def test_missing_folder_and_empty_files(tmp_path: Path) -> None:
     (tmp_path / "net.caffemodel").touch()
-    assert complaint(tmp_path / "nett.caffemodel") == 'no such file; did you mean "net.caffemodel"?'
+    assert complaint(tmp_path / "nett.caffemodel") == f'no such file; did you mean "{tmp_path}/net.caffemodel"?'
     assert complaint(tmp_path / "net.caffemodel") == "is empty"
     assert complaint(tmp_path) == "is a folder, not a file"
 

@@ -130,7 +130,7 @@ def test_reads_a_file() -> None:
 def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "lenet_solver.prototxt").touch()
     missing = tmp_path / "lenet_solvr.prototxt"
-    assert complaint(missing) == f'{missing}: no such file; did you mean "lenet_solver.prototxt"?'
+    assert complaint(missing) == f'{missing}: no such file; did you mean "{tmp_path}/lenet_solver.prototxt"?'
 
 
 def test_missing_file_without_a_near_one(tmp_path: Path) -> None:
