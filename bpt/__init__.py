@@ -37,7 +37,12 @@ _HOMES = {
 __all__ = ["TEST", "TRAIN", "L", "Net", "NetSpec", "P", "Solver", "get_solver", "launch", "load_module"]
 
 
+_MODULES = frozenset({"caffe", "errors"})
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"bpt.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'bpt' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

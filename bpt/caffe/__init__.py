@@ -122,3 +122,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'caffe' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What Caffe's users look for."""
+    return sorted([*__all__, "__doc__", "__name__", "__version__"])

@@ -67,6 +67,8 @@ def test_what_the_prompt_shows() -> None:
         assert repr(solver.net) == '<Net "", TRAIN: 3 layers, 8 parameters; x (1, 3), sum ()>'
         assert repr(solver.net.blobs["x"]) == "<Blob (1, 3): [[0. 0. 0.]]>"
     assert set(dir(bpt)) == {*bpt.__all__, "__doc__", "__name__", "__version__"}
+    assert {"Net", "SGDSolver", "io", "set_mode_cpu"} <= set(dir(bpt.caffe))
+    assert bpt.__getattr__("errors").UserError is UserError  # without an import of its own
 
 
 def test_a_notebook_has_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
