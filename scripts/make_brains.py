@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes made-up brains as NIfTI volumes, of two classes: 0 is healthy, 1 has an atrophy at a known place.
 
-    scripts/make_brains.py
+    scripts/make_brains.py data/brains
 
 makes data/brains/{train,test}/*.nii.gz, the lists train.txt and test.txt that a VolumeData layer reads, and
 region.nii.gz, which is 1 where the atrophy is planted and 0 elsewhere.
@@ -157,7 +157,9 @@ def number(least: float, most: float = float("inf"), kind: type = int) -> Callab
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write made-up brains of two classes as NIfTI volumes.")
-    parser.add_argument("--out", type=Path, default=Path("data/brains"), help="folder (default: data/brains)")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("folder", type=Path, nargs="?", default=Path("data/brains"), help="default: data/brains")
+    place.add_argument("--out", type=Path, metavar="FOLDER", help="the same")
     parser.add_argument("--size", type=number(8, 256), default=32, help="voxels along each axis (default: 32)")
     parser.add_argument("--train", type=number(0), default=160, help="volumes to train on (default: 160)")
     parser.add_argument("--test", type=number(0), default=80, help="volumes to test on (default: 80)")
@@ -171,7 +173,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         write(
-            args.out,
+            args.out or args.folder,
             size=args.size,
             counts=(args.train, args.test),
             seed=args.seed,

@@ -26,8 +26,8 @@ Run = Callable[..., int]
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the script, for volumes of 8×8×8 voxels."""
 
-    def run(folder: Path, *more: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["make_brains.py", f"--out={folder}", "--size=8", *more])
+    def run(folder: Path, *more: str, place: Callable[[Path], list[str]] = lambda folder: [str(folder)]) -> int:
+        monkeypatch.setattr(sys, "argv", ["make_brains.py", "--size=8", *more, *place(folder)])
         return make_brains.main()
 
     return run
@@ -71,7 +71,7 @@ def test_files_lists_and_region(run: Run, tmp_path: Path, capsys: pytest.Capture
 
 def test_the_same_every_time(run: Run, tmp_path: Path) -> None:
     run(tmp_path / "a", "--train=3", "--test=2")
-    run(tmp_path / "b", "--train=3", "--test=2")
+    run(tmp_path / "b", "--train=3", "--test=2", place=lambda folder: ["--out", str(folder)])
     run(tmp_path / "c", "--train=4", "--test=1")  # how many are made does not change those that are
     run(tmp_path / "d", "--train=3", "--test=2", "--seed=1")
     first, again, longer, other = (files(tmp_path / name) for name in "abcd")
