@@ -9,20 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bpt
+from bpt.commands.example_data import RECIPES
 from bpt.errors import UserError, WriteError, did_you_mean
 
-_MAKERS = {
-    "data/digits": ("make_digits.py",),
-    "data/boxes": ("make_boxes.py data/boxes",),
-    "data/brains": ("make_brains.py data/brains",),
-    "data/clips": ("make_clips.py data/clips",),
-    "data/digit_pairs": ("make_digits.py", "make_pairs.py data/digits data/digit_pairs"),
-    "data/shapes": ("make_shapes.py data/shapes",),
-}
-"""Where data of the networks are → the scripts that make them, with what they are told; other data are elsewhere."""
 _IMPORTED = {"make_boxes.py": "make_shapes.py"}  # by scripts, from others
 _WRITTEN = "Written by"  # who has written a text is of no interest here
-_SOURCE = re.compile(r'"(data/[^/"]+)')
+_SENTENCE = re.compile(r".*?\.(?= [A-Z]|$)")
+_NET = re.compile(r'^net: "(.+)"', re.MULTILINE)
+_PLACE = re.compile(r'"(data/[^/"]+)')
+_SCRIPT = re.compile(r"scripts/(\w+\.py)")
 
 
 def home() -> Path:
@@ -39,19 +34,24 @@ def home() -> Path:
 
 def examples() -> list[str]:
     """The names of the networks that have a solver."""
-    return sorted(path.name for path in (home() / "prototxt").iterdir() if any(path.glob("solver*.prototxt")))
+    return sorted(path.name for path in (home() / "prototxt").iterdir() if (path / "solver.prototxt").exists())
 
 
 def list_examples() -> Iterator[str]:
-    """A line for each: its name, and the first words of its text."""
+    """A line for each: its name, and the first sentence of its solver's text."""
     names = examples()
     width = max(map(len, names))
     for name in names:
-        texts = sorted((home() / "prototxt" / name).glob("solver*.prototxt"))
-        words = (line.lstrip("# ") for line in texts[0].read_text().splitlines() if line.startswith("#"))
-        first = next((line for line in words if line and not line.startswith(_WRITTEN)), "")
-        yield f"{name:{width}}  {first}".rstrip()
-    yield f"bpt example {names[0]} copies the first of them into the current folder"
+        yield f"{name:{width}}  {_about((home() / 'prototxt' / name / 'solver.prototxt').read_text())}"
+    yield "bpt example lenet copies LeNet into the current folder: it is trained in seconds"
+
+
+def _about(text: str) -> str:
+    comments = (line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    paragraphs = "\n".join(comments).split("\n\n")
+    words = next(paragraph for paragraph in paragraphs if not paragraph.startswith(_WRITTEN)).replace("\n", " ")
+    sentence = _SENTENCE.match(words)
+    return sentence.group() if sentence else words
 
 
 def copy_example(name: str) -> Iterator[str]:
@@ -65,23 +65,24 @@ def copy_example(name: str) -> Iterator[str]:
     if name not in known:
         raise UserError(f'no network "{name}" comes along{did_you_mean(name, known) or "; bpt example lists them"}')
     source = home()
-    texts = sorted((source / "prototxt" / name).rglob("*.prototxt"))
-    data = sorted({found for text in texts for found in _SOURCE.findall(text.read_text())})
-    makers = [maker for place in data for maker in _MAKERS.get(place, ())]
-    named = [maker.split()[0] for maker in makers]
+    folder = source / "prototxt" / name
+    solver = next(path for path in (folder / "solver_small.prototxt", folder / "solver.prototxt") if path.exists())
+    net = _found(_NET, solver.read_text())
+    text = (source / net).read_text()
+    place = _found(_PLACE, text)
+    lines = list(RECIPES[place].lines(place, net, text))
+    named = _SCRIPT.findall("\n".join(lines))
     named += [_IMPORTED[name] for name in named if name in _IMPORTED]
-    scripts = [source / "scripts" / name for name in named]
-    for path in (*texts, *scripts):
+    for path in (*sorted(folder.rglob("*.prototxt")), *(source / "scripts" / name for name in named)):
         yield _copied(path, Path(path.relative_to(source)))
     yield "Next:"
-    for maker in makers:
-        yield f"  python scripts/{maker}"
-    if others := [place for place in data if place not in _MAKERS]:
-        yield f"  put its data in {', '.join(others)}, or write in its text where they are"
-    solver = min(
-        (path for path in texts if path.name.startswith("solver")), key=lambda path: (len(path.name), path.name)
-    )
-    yield f"  bpt train --solver {solver.relative_to(source)}"
+    for line in (*lines, f"bpt train --solver {solver.relative_to(source)}"):
+        yield f"  {line}"
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    (found,) = set(pattern.findall(text))
+    return str(found)
 
 
 def _copied(source: Path, target: Path) -> str:

@@ -176,7 +176,7 @@ SOLVER_CAFFENET = imagenet_solver(
 )
 
 SOLVER_AUTOENCODER = solver(
-    """Trains the autoencoder on the digits, in a minute on two cores: the error of an image, half the sum of its
+    """Trains the autoencoder on the digits, in a minute on two cores. The error of an image, half the sum of its
     squared differences, falls from about 110 to 4.\n\n    bpt train --solver prototxt/mnist_autoencoder/solver.prototxt
     """.strip(),
     """\

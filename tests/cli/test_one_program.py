@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import configparser
+import importlib
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from bpt.cli.main import COMMANDS, main
+from bpt.cli.main import COMMANDS, main, make_parser
+from bpt.commands.examples import copy_example, examples
 from tests.cli.conftest import Bpt
 
 ROOT = Path(__file__).parents[2]
+CONFIG = configparser.ConfigParser()
+CONFIG.read(ROOT / "setup.cfg")
+EXTRAS = CONFIG["options.extras_require"]
 
 
 def test_help_explains_a_command_as_its_flag_does(bpt: Bpt, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,8 +63,12 @@ def test_an_example_is_copied_with_what_makes_its_data(
     for name in ("prototxt/lenet/train_val.prototxt", "scripts/make_digits.py"):
         assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
     assert "solver.prototxt is there already, and stays" in told
-    assert told.endswith("  bpt train --solver prototxt/lenet/solver.prototxt\n")
-    assert "lenet " in bpt("example").out
+    typed = (
+        "pip install 'bpt[demo]'",
+        "python scripts/make_digits.py",
+        "bpt train --solver prototxt/lenet/solver.prototxt",
+    )
+    assert told.endswith("Next:\n" + "".join(f"  {line}\n" for line in typed))
     told = bpt("example", "ssd_shapes").out  # whose script imports another one
     assert "  python scripts/make_boxes.py data/boxes\n" in told
     words = [sys.executable, "scripts/make_boxes.py", "data/boxes", "--train", "1", "--test", "1"]
@@ -67,9 +79,51 @@ def test_an_example_is_copied_with_what_makes_its_data(
     assert 'no network "lennet" comes along; did you mean "lenet"?' in bpt("example", "lennet").err
 
 
+def test_the_list_of_examples_has_whole_sentences(bpt: Bpt) -> None:
+    *listed, last = bpt("example").out.splitlines()
+    assert [line.split()[0] for line in listed] == examples()
+    assert all(line.endswith(".") for line in listed)
+    assert last.startswith("bpt example lenet ")
+
+
+@pytest.mark.parametrize("name", examples())
+def test_what_an_example_says_comes_next_is_accepted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """make_brains.py once refused the folder that it was told to write to."""
+    monkeypatch.chdir(tmp_path)
+    lines = list(copy_example(name))
+    commands = [shlex.split(line, comments=True) for line in lines[lines.index("Next:") + 1 :]]
+    for program, *words in filter(None, commands):
+        if program == "pip":
+            assert set(words[1].removeprefix("bpt[").removesuffix("]").split(",")) <= set(EXTRAS)
+        elif program == "python":
+            assert_parses(importlib.import_module(words[0].removesuffix(".py").replace("/", ".")), words, monkeypatch)
+        elif program == "bpt":
+            make_parser().parse_args(words)
+        else:
+            assert (program, len(words)) == ("mv", 2)
+    small = tmp_path / "prototxt" / name / "solver_small.prototxt"
+    assert commands[-1][-1].endswith("solver_small.prototxt" if small.exists() else "solver.prototxt")
+
+
+def assert_parses(script: ModuleType, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script accepts its command line; it goes no further."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(parser: argparse.ArgumentParser) -> None:
+        parse(parser)
+        sys.exit("accepted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", words)
+        patch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+        with pytest.raises(SystemExit, match="accepted"):
+            script.main()
+
+
 def test_the_wheel_brings_all_networks() -> None:
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    brought = {line.strip() for files in config["options.data_files"].values() for line in files.splitlines()}
+    brought = {line.strip() for files in CONFIG["options.data_files"].values() for line in files.splitlines()}
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "prototxt").rglob("*.prototxt")}
     assert {f"{folder}/*.prototxt" for folder in folders} <= brought
+    assert f"/bpt-{CONFIG['metadata']['version']}-py3-none-any.whl[" in (ROOT / "README.md").read_text()

@@ -1,0 +1,68 @@
+"""What the networks that come along are trained on: which commands make it, and what these need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How data of a network are made.
+
+    Attributes:
+        extras: those of the package that the commands, or training, need, as in ``bpt[demo]``.
+        commands: in the order in which they are typed, in the folder that has ``prototxt/``.
+        wanted: the files that one must have for them; "": none.
+    """
+
+    extras: str
+    commands: tuple[str, ...]
+    wanted: str = ""
+
+    def lines(self, place: str, net: str, text: str) -> Iterator[str]:
+        """What to type for the network ``text``, which is in the file ``net``, so that its data are in ``place``."""
+        yield f"pip install 'bpt[{self.extras}]'"
+        if self.wanted:
+            yield f"# {self.wanted};"
+            yield f"# or write in {net} where your data are:"
+        yield from self.commands
+        if (mean := f"{place}/mean.binaryproto") in text:
+            yield f"bpt convert mean {place}/train_lmdb {mean}"
+
+
+_DIGITS = "python scripts/make_digits.py"
+_IMAGESET = "bpt convert imageset --resize_height 256 --resize_width 256"
+RECIPES = {
+    "data/digits": Recipe("demo", (_DIGITS,)),
+    "data/digit_pairs": Recipe("demo", (_DIGITS, "python scripts/make_pairs.py data/digits data/digit_pairs")),
+    "data/boxes": Recipe("lmdb", ("python scripts/make_boxes.py data/boxes",)),
+    "data/shapes": Recipe("lmdb", ("python scripts/make_shapes.py data/shapes",)),
+    "data/clips": Recipe("hdf5", ("python scripts/make_clips.py data/clips",)),
+    "data/brains": Recipe("volume", ("python scripts/make_brains.py data/brains",)),
+    "data/mnist": Recipe(
+        "lmdb",
+        tuple(
+            f"bpt convert mnist {name}-images-idx3-ubyte.gz {name}-labels-idx1-ubyte.gz data/mnist/{part}_lmdb"
+            for name, part in (("train", "train"), ("t10k", "test"))
+        ),
+        "with the four files of MNIST in this folder",
+    ),
+    "data/cifar10": Recipe(
+        "lmdb",
+        (
+            "bpt convert cifar cifar-10-batches-bin data/cifar10",
+            *(f"mv data/cifar10/cifar10_{part}_lmdb data/cifar10/{part}_lmdb" for part in ("train", "test")),
+        ),
+        "with the six .bin files of CIFAR-10's binary version in cifar-10-batches-bin/",
+    ),
+    "data/imagenet": Recipe(
+        "lmdb,image",
+        (
+            f"{_IMAGESET} --shuffle train/ train.txt data/imagenet/train_lmdb",
+            f"{_IMAGESET} val/ val.txt data/imagenet/val_lmdb",
+        ),
+        "with ImageNet's pictures in train/ and val/, and lists of them and their labels, train.txt and val.txt",
+    ),
+}
+"""Where data of the networks are → how they are made."""
