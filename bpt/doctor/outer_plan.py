@@ -13,6 +13,7 @@ from bpt.device import clock_of
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, nets_with_data, note, ok, spans, warning
 from bpt.doctor.outer_work import Work, bytes_text, check_disk, check_memory, sends_gradients, work_of
 from bpt.doctor.parallel_plan import Plan
+from bpt.doctor.retaken import check_tests
 from bpt.doctor.texts import build_graphs, errors_of
 from bpt.plan.nets import NetPlan
 from bpt.plan.spec import RunPlan
@@ -73,6 +74,7 @@ def check_outer_plan(
         *check_memory(ranks, roles, work, device, sends_gradients(plan)),
         *(check_disk(ranks, roles, work) if plan.parallel_param.ship_data else ()),
         *_traffic(plan, roles, work),
+        *check_tests(ranks, plan, built.by_name),
         *(warning(str(remark), "leave it out") for remark in unused(plan)),
     ]
     copies = 1 + plan.snapshot_diff + work.moments

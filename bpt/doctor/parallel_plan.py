@@ -10,6 +10,7 @@ import torch
 from bpt.device.memory_use import Memory
 from bpt.doctor.codec_advice import codec_advice
 from bpt.doctor.findings import Finding, Ranks, Section, attempt, note, ok, problem, spans, warning
+from bpt.doctor.retaken import check_tests
 from bpt.doctor.texts import build_graphs, errors_of
 from bpt.graph.layer_graph import LayerGraph
 from bpt.graph.part import Part
@@ -75,6 +76,7 @@ def check_plan(
         *_statistics(training, parallel),
         *_memory(ranks, plan, training, part, device),
         *_exchange(ranks, plan, training, part, measured, parallel),
+        *check_tests(ranks, plan, graphs),
     ]
     copies = 1 + plan.snapshot_diff + remembered(plan.optim)
     return Plan(_section(found), snapshot=training.num_parameters * STORED * copies)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -40,8 +41,11 @@ class PrefetchingDataLayer(DataLayer):
             ...  # an iteration; the last one may reach into the next pass
 
     Attributes:
+        counts_samples: an epoch has each sample of the data set once.
         waited: seconds that the last ``forward`` waited for its batch.
     """
+
+    counts_samples: ClassVar[bool] = True
 
     def __init__(self, spec: LayerSpec, context: PassContext, batches: Batches, prefetch: int) -> None:
         super().__init__(spec, context)
@@ -98,8 +102,13 @@ class PrefetchingDataLayer(DataLayer):
     def epoch(self) -> int:
         return self._batches.epoch
 
+    @property
+    def path(self) -> str:
+        """Where the data set is, as the user wrote it."""
+        return self._batches.path
+
     def content(self) -> tuple[str, str]:
-        return self._batches.digest(), self._batches.path
+        return self._batches.digest(), self.path
 
     @property
     def position(self) -> int:

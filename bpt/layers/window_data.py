@@ -36,6 +36,7 @@ class WindowData(PrefetchingDataLayer):
     reads = frozenset({"transform_param", "data_param"})  # of data_param prefetch, as in Caffe
     files = ((f"{FIELD}.source", FileKind.WINDOW_FILE), (f"{FIELD}.root_folder", FileKind.FOLDER), *DataLayer.files)
     reads_images = True
+    counts_samples = False  # windows are drawn
 
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         param = spec.param.transform_param

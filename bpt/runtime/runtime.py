@@ -45,6 +45,7 @@ from bpt.runtime.following import Following
 from bpt.runtime.half_precision import HalfLayers, precision_here
 from bpt.runtime.parallel import Portion
 from bpt.runtime.recovery import Copies, Record, RecoveryPoint
+from bpt.runtime.retaken import samples_taken_again
 from bpt.runtime.spreading import spread
 from bpt.runtime.tuned_settings import Engine, Inner, TunedSetting
 from bpt.runtime.updater import Updater
@@ -177,6 +178,10 @@ class Runtime(Closing):
             self._ended(builder.build(f"test net (#{index}) specified by", test, test_graph, shared, observer))
             for index, (test, test_graph) in enumerate(zip(plan.tests, test_graphs, strict=True))
         ]
+        for index, test in enumerate(self.tests):
+            again, remedy = samples_taken_again(test.operator.net, f"test net (#{index})", plan.test_iter[index])
+            if again:
+                log.warning("%s; %s", again, remedy)
         self.nets = {"train": self.net} | {f"test#{index}": test.operator.net for index, test in enumerate(self.tests)}
         if self.parallel.has_outputs:
             check_same(self.parallel.samples, data_facts(self.nets))

@@ -24,6 +24,7 @@ from bpt.report.progress import Progress
 from bpt.runtime.agreement import check_same, facts_of, outcome_of_first
 from bpt.runtime.half_precision import net_in
 from bpt.runtime.outputs import Outputs
+from bpt.runtime.retaken import samples_taken_again
 from bpt.runtime.spreading import spread
 from bpt.runtime.testing import Scores, run_test
 from bpt.runtime.trained_weights import load_trained
@@ -76,6 +77,9 @@ def score(
         for node in graph.nodes:
             if node.params and node.name not in trained:
                 LOG.warning("Layer %s is in none of the weights; it is scored as its fillers made it", node.name)
+        again, remedy = samples_taken_again(net, "the test", iterations, "--iterations")
+        if again:
+            LOG.warning("%s; %s", again, remedy)
         LOG.info("Running for %d iterations.", iterations)
         with Progress(iterations, label="testing", shown=parallel.grid.world.rank == 0) as progress, report:
 

@@ -22,6 +22,7 @@ from bpt.plan.resolve import read_plan
 from bpt.server.flat_weights import FlatWeights
 from tests.data.lmdbs import write_images
 from tests.doctor.nets import data_net, net_text, write_run
+from tests.doctor.test_parallel_plan import check as check_inner
 from tests.doctor.world import on_hosts, texts_of
 from tests.layers.test_hdf5_data import write as write_hdf5
 
@@ -85,6 +86,18 @@ def test_idpa(tmp_path: Path, data: str) -> None:
     ]
     assert len(found.section.findings) == 5
     assert found.snapshot == 2 * 4 * 15
+
+
+def test_samples_that_a_test_takes_again(tmp_path: Path, data: str) -> None:
+    """5 × 4 = 20 are no more than there are; 6 × 4 are, with one process as with workers."""
+    tested = "test_iter: 5 test_iter: 6 test_interval: 1 "
+    for index, (hosts, more) in enumerate((("a", ""), ("abb", IDPA % ""))):
+        path = write_run(tmp_path / str(index), tested + more, data_net(data, test=data))
+        looked = check(hosts, path) if more else check_inner(hosts, path)
+        (found,) = [each for each in looked.section.findings if "takes" in each.text]
+        assert found.kind is Kind.WARNING
+        assert found.text == "test net #1 takes 6 × 4 = 24 samples, data has 20: some count up to 2 times"
+        assert found.remedy == "set test_iter and batch_size so that their product is 20"
 
 
 def test_udpa_with_a_server_that_computes(tmp_path: Path, data: str) -> None:

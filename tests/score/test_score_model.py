@@ -50,6 +50,20 @@ def test_means() -> None:
     assert scores.loss == 0
 
 
+def test_samples_that_count_more_than_once_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    for iterations, says in (
+        (2, []),
+        (3, []),
+        (4, ["4 × 1 = 4 samples, lmdb has 3: some count up to 2 times; "]),
+        (6, ["6 × 1 = 6 samples, lmdb has 3: each counts 2 times; "]),
+    ):
+        caplog.clear()
+        score("net.prototxt", ["net.caffemodel"], iterations, CPU)
+        remedy = "set --iterations and batch_size so that their product is 3"
+        told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert told == [f"the test takes {text}{remedy}" for text in says]
+
+
 def test_stages_choose_the_layers() -> None:
     scores = score("net.prototxt", ["net.caffemodel"], 3, CPU, 0, ("labels",))
     assert scores.outputs["label"].tolist() == [6.0]  # (4 + 5 + 9) / 3

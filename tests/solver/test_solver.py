@@ -95,6 +95,18 @@ def test_auto_starts_anew_where_there_is_none() -> None:
     assert lines[0].startswith("Iteration 0, loss")
 
 
+def test_samples_that_a_test_takes_again_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """3 × 7 = 21 of 24 images, then 4 × 7 = 28, in all tests of a run."""
+    for batches, says in (
+        (3, []),
+        (4, ["test net (#0) takes 4 × 7 = 28 samples, lmdb has 24: some count up to 2 times"]),
+    ):
+        caplog.clear()
+        train(f"max_iter: 4 test_interval: 2 test_iter: {batches}")
+        told = [record.getMessage() for record in caplog.records if "samples" in record.getMessage()]
+        assert told == [f"{text}; set test_iter and batch_size so that their product is 24" for text in says]
+
+
 def test_when_things_are_due() -> None:
     lines, _ = train("max_iter: 4 test_interval: 2 display: 2 test_initialization: false")
     assert [line.split(" = ")[0] for line in lines] == [
