@@ -22,7 +22,7 @@ from bpt.comm.device_memory import device_memory
 from bpt.comm.pieces import Transfers, await_, flat, is_long, is_worth_messages, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.ring import ring_allreduce
-from bpt.comm.tree import tree_bcast, tree_reduce
+from bpt.comm.tree import children_of, tree_bcast, tree_reduce
 from bpt.comm.window import SLACK, Window, aligned
 from bpt.errors import LostRankError, RunError
 from bpt.events.bus import EventBus
@@ -38,13 +38,14 @@ class MpiCommunicator(Communicator):
     """One rank of an MPI communicator.
 
     Sums are equal bit by bit on all ranks, as MPI recommends to its implementers and all of them do; their order is
-    the library's.
+    the library's, or that of the ring or tree below.
 
     Libraries spin while they wait, which is fastest as long as nobody else could use the core. A ``patient``
     communicator sleeps in between: where CPU time is scarce (more ranks than cores, a container's quota), spinning
     takes it from the thread or the rank that computes. Libraries go on with a collective only while somebody waits in
-    it, and cut long buffers into many small messages, each of which would then wait for the end of a sleep. So the long
-    collectives of a patient communicator are made here of few long messages, which travel meanwhile.
+    it, and cut long buffers into many small messages, each of which would then wait for the end of a sleep. So long
+    sums, reductions and broadcasts of a patient communicator are made here of few long messages, which travel
+    meanwhile.
 
     Args:
         mpi: the communicator; its errors are returned from now on, not fatal.
@@ -191,7 +192,9 @@ class MpiCommunicator(Communicator):
 
     def _Reduce(self, buffer: Buffer, root: int) -> None:
         if self._by_messages(buffer):
-            tree_reduce(_FromRoot(self, root), buffer if self.rank == root else buffer.copy())
+            turned = _FromRoot(self, root)
+            changes = turned.rank and children_of(turned.rank, self.size)  # what it only sends stays as it is
+            tree_reduce(turned, buffer.copy() if changes else buffer)
             return
         for piece in pieces(buffer):
             if self.rank == root:

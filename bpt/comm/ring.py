@@ -26,7 +26,7 @@ def ring_allreduce(comm: Messages, buffer: Buffer) -> None:
     whether sends wait for their receivers.
 
     Args:
-        comm: nobody else may send messages with tag 0 here meanwhile.
+        comm: nobody else may send messages with its tag here meanwhile.
         buffer: C-contiguous, of one shape and dtype on all ranks; of any dtype that numpy adds, also those which MPI
             cannot sum. Pieces differ by one element at most, and may be empty.
     """

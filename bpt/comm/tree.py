@@ -35,7 +35,7 @@ def tree_reduce(comm: Messages, buffer: Buffer) -> None:
     A rank adds what its children have sent to its own numbers, in their order; so sums are the same from run to run.
 
     Args:
-        comm: nobody else may send messages with tag 0 here meanwhile.
+        comm: nobody else may send messages with its tag here meanwhile.
         buffer: C-contiguous, of one shape and dtype on all ranks. It is left with the sum over a rank's subtree.
     """
     parent, children = parent_of(comm.rank), children_of(comm.rank, comm.size)

@@ -22,6 +22,8 @@ def check_tests(ranks: Ranks, plan: RunPlan, graphs: Mapping[str, LayerGraph]) -
 
 def _retaken(plan: RunPlan, graphs: Mapping[str, LayerGraph]) -> Iterator[Finding]:
     tests = [(name, graph) for name, graph in graphs.items() if graph.phase == pb.TEST]
+    if len(tests) != len(plan.test_iter):  # which of them is which is not known
+        return
     for (name, graph), batches in zip(tests, plan.test_iter, strict=True):
         data = frozenset(node.index for node in graph.nodes if issubclass(LAYERS[node.type], DataLayer))
         net = Net(graph, part=Part(data))  # nothing is made but the layers that read data

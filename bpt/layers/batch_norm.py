@@ -14,6 +14,7 @@ from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.channel_affine import ChannelAffine, Weights
 from bpt.layers.scale import normalise_plainly, scale_channels
 from bpt.layers.sync_batch_norm import normalise_over_ranks
+from bpt.layers.tracing import is_exported
 from bpt.proto import bpt_pb2 as pb
 
 
@@ -174,7 +175,7 @@ class BatchNorm(Layer):
         elements = x.shape[0] * count(x.shape[2:])
         if not elements:
             return scale_channels(x, factors, summands) if factors is not None or summands is not None else x
-        if torch.compiler.is_exporting():  # a program that is used, whose weights stay what they are
+        if is_exported():  # a program that is used, whose weights stay what they are
             return scale_channels(normalise_plainly(x, self.eps)[0], factors, summands)
         if by_channel.applies(x):
             y, mean, variance = by_channel.normalise(x, self.eps, factors, summands)

@@ -12,6 +12,7 @@ from bpt.graph.spec import Arity, Autocast, LayerShapes, LayerSpec, ParamSpec, S
 from bpt.layers.base import LAYERS, Family, Layer
 from bpt.layers.scale import normalise_plainly, scale_channels
 from bpt.layers.sync_batch_norm import normalise_over_ranks
+from bpt.layers.tracing import is_exported
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "bn_param"
@@ -135,7 +136,7 @@ class BN(Layer):
             mean, variance = torch.zeros_like(scale), torch.zeros_like(scale)
             if not elements:
                 return scale_channels(x, scale, shift), mean, variance, 0
-            if torch.compiler.is_exporting():
+            if is_exported():
                 top, mean, variance = normalise_plainly(x, self.eps)
                 return scale_channels(top, scale, shift), mean, variance, elements
             fast = torch.backends.cudnn.enabled

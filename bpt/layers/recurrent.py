@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from bpt.context import PassContext
@@ -18,7 +17,7 @@ from bpt.kernels.linear import linear
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import Family, Layer
 from bpt.layers.layer_text import notice
-from bpt.layers.tracing import is_traced
+from bpt.layers.tracing import is_exported, is_traced
 from bpt.proto import bpt_pb2 as pb
 
 FIELD = "recurrent_param"
@@ -195,4 +194,4 @@ def arity_of(states: int) -> Arity:
 
 def _is_exported() -> bool:
     """Whether the pass is being written down as a program, which can keep nothing from pass to pass."""
-    return torch.compiler.is_exporting() or is_traced()
+    return is_exported() or is_traced()

@@ -500,6 +500,9 @@ class Runtime(Closing):
         """Write weights and solver state in the memory of the first rank's host, if that is due; a collective call.
 
         Not while it is tried out how to compute.
+
+        Raises:
+            DivergedError: see ``snapshot``.
         """
         if self.checkpoint.is_due_in_memory(self.iteration) and self.tuner.settled:
             with self.events.during(Activity.SNAPSHOT):

@@ -68,10 +68,11 @@ def spread(
         balance = Dynamic(grid.replicas * (grid.shards if param.fc_param.scheme == pb.FcParameter.PEER else 1))
     keeps_batches = world.size > 1 and not is_dividable(graph)
     parallel = Parallel(param, grid, balance, batch_factor, staging, keeps_batches, portion)
-    for note in plan.notes:  # only now: a refusal below a text of any length would be overlooked
-        log.info("%s", note)
-    log.info("%s", use_line(device))
-    log.info("Initializing solver from parameters: \n%s", plan.text)
+    if plan.text:  # of a solver; only now: a refusal below a text of any length would be overlooked
+        for note in plan.notes:
+            log.info("%s", note)
+        log.info("%s", use_line(device))
+        log.info("Initializing solver from parameters: \n%s", plan.text)
     if world.size > 1:
         log.info("Parallel: %s", parallel.described)
         between = param.compression_param.links == pb.CompressionParameter.BETWEEN_HOSTS

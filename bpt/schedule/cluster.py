@@ -117,7 +117,7 @@ class Cluster:
         shared: bytes a second that all messages between nodes have together, while several travel at once.
         waking: seconds from when a rank has something to send, after it has computed, until all send.
         busy_waking: the same while the ranks compute, for each message.
-        efficiency: of the library's all-reduce: the part that it reaches of the bandwidth which a ring has.
+        efficiency: of the library's all-reduce: what it reaches of the bandwidth which a ring has; above 1: more.
     """
 
     nodes: tuple[Node, ...]

@@ -198,7 +198,8 @@ class Solver(Closing):
         if world.size < least:
             path = self.snapshot()
             raise RunError(f"{world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
-        asked = any(pending is Action.SNAPSHOT for _, _, pending, _ in facts)
+        asked = any(pending is Action.SNAPSHOT for _, _, pending, _ in facts) or any(world.allgather(self._asked))
+        self._asked = False
         if asked or (plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first):
             self.snapshot()  # that, or less, may have been under way when the rank was lost
 
@@ -287,6 +288,7 @@ class Solver(Closing):
                 with self.runtime.averaged(), self._without_snapshots():
                     scores = self._test_each(averaged=True)
                 if self._asked:
+                    self._asked = False
                     self.snapshot()
         if self.plan.judged_by and not self._stopped:
             self._judge(scores)
@@ -332,7 +334,7 @@ class Solver(Closing):
     @contextmanager
     def _without_snapshots(self) -> Iterator[None]:
         """The weights are not in the nets inside: note whether a snapshot is asked for."""
-        self._averaged, self._asked = True, False
+        self._averaged = True
         try:
             yield
         finally:

@@ -245,7 +245,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         shared=min(links.shared, _at_once(hosts, ranks, min(node.bandwidth for node in nodes))),
         waking=_waking(_last([rank.sums.short for rank in ranks]), links, len(ranks)),
         busy_waking=_waking(_last([rank.sums.busy for rank in ranks]), links, len(ranks)),
-        efficiency=_efficiency(ranks),
+        efficiency=_efficiency(ranks, links),
     )
 
 
@@ -268,10 +268,12 @@ def _ring_of(ranks: Sequence[RankSpeed]) -> float:
     return 2 * (len(ranks) - 1) / len(ranks) * ranks[0].sums.nbytes / seconds if seconds > 0 else 0.0
 
 
-def _efficiency(ranks: Sequence[RankSpeed]) -> float:
-    """Of the library's all-reduce after iterations; see Cluster."""
+def _efficiency(ranks: Sequence[RankSpeed], links: Measured) -> float:
+    """Of the library's all-reduce after iterations, beside the latencies of a ring's steps; see Cluster."""
     short, long, ring = (_last([getattr(rank.sums, kind) for rank in ranks]) for kind in ("short", "long", "ring"))
-    return (ring - short) / (long - short) if min(ring, long) > short > 0 else 1.0
+    steps = 2 * (len(ranks) - 1) * max((link.latency for link in links.links), default=0.0)
+    fixed = max(short, steps)
+    return (ring - fixed) / (long - fixed) if len(ranks) > 1 and min(ring, long) > fixed > 0 else 1.0
 
 
 def _waking(short: float, links: Measured, size: int) -> float:

@@ -113,6 +113,8 @@ class StepBenchmark:
         """Run iterations in so many segments from now on, or as many as the net can be cut into; returns how many."""
         assert self._operator is not None
         trained = len(trained_layers(self._graph))
+        if not trained:
+            return 1
         length = -(-trained // max(number, 1))
         lengths = [length] * (trained // length) + ([trained % length] if trained % length else [])
         self._operator.cut_into(cut(self._graph, starts_by_chunks(self._graph, lengths)))

@@ -155,7 +155,8 @@ class Drift:
             factor = float(np.mean(factors)) if factors else 1.0
             overhead, update = node.overhead * factor, node.update * factor
             coding = tuple((codec, seconds * factor) for codec, seconds in node.coding)
-            nodes.append(replace(node, speed=node.speed / factor, overhead=overhead, update=update, coding=coding))
+            found = replace(node, speed=node.speed / factor, overhead=overhead, update=update, coding=coding)
+            nodes.append(replace(found, border=node.border * factor))
         cluster = replace(cluster, nodes=tuple(nodes))
         least, most = 1 / FASTEST, FASTEST
         for _ in range(HALVINGS):

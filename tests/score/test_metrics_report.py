@@ -97,6 +97,7 @@ def test_a_file_that_cannot_be_written_costs_no_other_number(
     with caplog.at_level(logging.INFO, "bpt"), pytest.raises(WriteError, match="No space"):
         score("net.prototxt", ["net.caffemodel"], 2, CPU, metrics=Metrics(confusion="c.csv", auc=True))
     assert caplog.messages[-1] == "Macro AUC = 0.958333"
+    assert not any(message.startswith("Initializing solver") for message in caplog.messages)  # there is none
 
 
 def test_nothing_is_said_unasked(lines: Callable[[Metrics], list[str]]) -> None:

@@ -99,6 +99,8 @@ def test_a_library_that_sums_slower_than_the_ring() -> None:
     ranks = speeds(*[Sums([1.0], [17.0], [5.0], nbytes=400)] * 2)
     made = cluster_of("ab", ranks, Measured((Link(0, 1, 0.1, 100.0),), 0.5))
     assert (made.efficiency, made.shared) == (0.25, inf)
+    alone = speeds(Sums([1e-6], [9e-6], [2e-6], nbytes=400))  # where nothing travels, times are those of a call
+    assert cluster_of("a", alone, Measured((), 0.0)).efficiency == 1
     assert cluster_of("ab", speeds(Sums(), Sums()), Measured((Link(0, 1, 0.1, 100.0),), 0.5)).efficiency == 1
 
 

@@ -62,6 +62,23 @@ def test_any_number_of_samples(tmp_path: Path, seen: Seen, ranks: int) -> None:
     work.close()
 
 
+def test_in_pieces(tmp_path: Path, seen: Seen) -> None:
+    """Two layers are trained, so there are two at most; and none where nothing is."""
+    work = rehearsal(tmp_path)
+    work.resize(2)
+    assert [work.cut(number) for number in (1, 2, 24)] == [1, 2, 2]
+    assert work.run() > 0
+    assert seen.rows == [{2}, {2}]
+    work.close()
+    net = NET
+    for field in ("convolution_param", "inner_product_param"):
+        net = net.replace(field, f"param {{ lr_mult: 0 }} param {{ lr_mult: 0 }} {field}")
+    frozen = rehearsal(tmp_path, net=net)
+    frozen.resize(2)
+    assert frozen.cut(24) == 1
+    frozen.close()
+
+
 def test_without_samples_nothing_runs(tmp_path: Path, seen: Seen) -> None:
     work = rehearsal(tmp_path)
     work.resize(3)
