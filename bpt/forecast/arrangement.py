@@ -118,7 +118,7 @@ class Arrangement:
 
     @cached_property
     def borders(self) -> Floats:
-        """(ranks,) seconds of a pass for each segment that it has beside the first."""
+        """(ranks,) seconds that a sample of a pass takes for each segment beside the first."""
         return np.array([self.cluster.nodes[host].border for host in self.cluster.hosts])
 
     @cached_property

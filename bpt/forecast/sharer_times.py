@@ -84,7 +84,9 @@ class SharerTimes:
         a, behind = self._a, segment + 1
         if behind == len(a.segments) or a.stage_of[behind] != stage:
             return 0.0
-        return np.where(self._share > 0, a.borders[a.sharers[stage]], 0.0)
+        samples = self._share if segment in self.gathers else self._share / a.micro_batches
+        found: Floats = a.borders[a.sharers[stage]] * samples
+        return found
 
     def _split(self, stage: int, own: Floats) -> Floats:
         """Split layers: among peers each does a slice for all of its group's samples, as much as if it did its own

@@ -28,7 +28,8 @@ class Node:
             start; by rising time.
         fails: seconds after the start at which it dies.
         overhead: seconds of a pass, whatever the number of its samples.
-        border: seconds of a pass for each segment that it has beside the first: where gradients leave, chunk by chunk.
+        border: seconds a sample of a pass takes for each segment that the net has beside the first: where gradients
+            leave, chunk by chunk.
         update: seconds of the update of all parameters, once an iteration; 0: it is within the passes.
         ranks: that run on it. As one computing node of the outer layer they count as one; ranks that go in step are
             each as fast as ``speed``, share the node's link and memory, and have ``Cluster.within`` between them.

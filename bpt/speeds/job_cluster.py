@@ -69,7 +69,7 @@ class RankSpeed:
         cores: of the host that this rank may use, for each of its threads.
         room: bytes of memory that it can take.
         update: seconds of the update.
-        border: seconds of a pass for each segment beside the first.
+        border: seconds that a sample of a pass takes for each segment beside the first.
         sums: after iterations.
     """
 
@@ -133,7 +133,7 @@ def _speed_here(
             times[size] = (whole - update) / max(plan.optim.iter_size, 1)
             updates.append(update)
             if size == sizes[0]:
-                border = _border(work, whole, world) / max(plan.optim.iter_size, 1)
+                border = _border(work, whole, world) / max(plan.optim.iter_size, 1) / size
     finally:
         work.close()
     cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)

@@ -156,8 +156,8 @@ def test_those_who_send_have_to_wake(tmp_path: Path) -> None:
 
 
 def test_each_segment_beside_the_first_takes_its_time(tmp_path: Path) -> None:
-    """Two chunks have one border; all in one segment have none."""
-    cluster = nodes(2, 2, border=0.5)
+    """Two chunks have one border, of an eighth of a second for each of 4 samples; all in one segment have none."""
+    cluster = nodes(2, 2, border=0.125)
     chunks = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")
     assert forecast(*chunks, cluster).seconds == pytest.approx(2 + 0.5)
     assert forecast(*small(tmp_path), cluster).seconds == pytest.approx(2)
