@@ -34,10 +34,9 @@ _HOMES = {
     "load_module": "bpt.pycaffe",
 }
 
-__all__ = ["TEST", "TRAIN", "L", "Net", "NetSpec", "P", "Solver", "get_solver", "launch", "load_module"]
-
-
 _MODULES = frozenset({"caffe", "errors"})
+
+__all__ = ["TEST", "TRAIN", "L", "Net", "NetSpec", "P", "Solver", "get_solver", "launch", "load_module"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -204,7 +204,7 @@ class MpiCommunicator(Communicator):
 
     def _Allreduce(self, buffer: Buffer) -> None:
         if self._by_messages(buffer):
-            ring_allreduce(_FromRoot(self, 0), buffer)
+            ring_allreduce(_FromRoot(self), buffer)
             return
         for piece in pieces(buffer):
             self._do("Allreduce", MPI.IN_PLACE, _number_spec(piece), MPI.SUM)
@@ -212,14 +212,14 @@ class MpiCommunicator(Communicator):
     def _Gatherv(self, send: Buffer, receive: Buffer | None, counts: Counts, root: int) -> None:
         if is_long(counts, send.dtype):
             parts = runs(receive, counts) if self.rank == root else None
-            self._transfer({root: flat(send)}, dict(enumerate(parts)) if parts is not None else {})
+            transfer(_FromRoot(self), {root: flat(send)}, dict(enumerate(parts)) if parts is not None else {})
         else:
             self._do("Gatherv", _spec(send), _spec(receive, counts) if self.rank == root else None, root)
 
     def _Scatterv(self, send: Buffer | None, receive: Buffer, counts: Counts, root: int) -> None:
         if is_long(counts, receive.dtype):
             parts = runs(send, counts) if self.rank == root else None
-            self._transfer(dict(enumerate(parts)) if parts is not None else {}, {root: flat(receive)})
+            transfer(_FromRoot(self), dict(enumerate(parts)) if parts is not None else {}, {root: flat(receive)})
         else:
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
@@ -234,7 +234,8 @@ class MpiCommunicator(Communicator):
 
     def _Alltoallv(self, send: Buffer, send_counts: Counts, receive: Buffer, receive_counts: Counts) -> None:
         # Not MPI's: whether a message is too long for that, the two ranks at its ends know, but not the others.
-        self._transfer(dict(enumerate(runs(send, send_counts))), dict(enumerate(runs(receive, receive_counts))))
+        sends, receives = runs(send, send_counts), runs(receive, receive_counts)
+        transfer(_FromRoot(self), dict(enumerate(sends)), dict(enumerate(receives)))
 
     def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
         if is_long(counts, send.dtype):
@@ -264,10 +265,6 @@ class MpiCommunicator(Communicator):
 
     def _by_messages(self, buffer: Buffer) -> bool:
         return self.patient and self.size > 1 and is_worth_messages(buffer)
-
-    def _transfer(self, sends: dict[int, Buffer], receives: dict[int, Buffer]) -> None:
-        isend, irecv = partial(self._Isend, tag=_OWN_TAG), partial(self._Irecv, tag=_OWN_TAG)
-        transfer(self.rank, self.size, sends, receives, isend, irecv)
 
     @contextmanager
     def _call(self, method: str, *seen: Any, **more: Any) -> Iterator[None]:
@@ -305,7 +302,7 @@ class MpiCommunicator(Communicator):
 class _FromRoot:
     """Messages of a communicator's own collectives, whose ranks are counted from the root on; see Messages."""
 
-    def __init__(self, comm: MpiCommunicator, root: int) -> None:
+    def __init__(self, comm: MpiCommunicator, root: int = 0) -> None:
         self._comm = comm
         self._root = root
         self.size = comm.size

@@ -67,9 +67,9 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
         RunError: the file cannot be run, or gives outputs of other shapes.
     """
     names: Sequence[str] = module.outputs  # type: ignore[assignment]  # of a Module of load_module
-    found = []
+    found: list[Difference] = []
     for number in times:
-        batch = inputs.batch(number)
+        batch, here = inputs.batch(number), []
         with torch.no_grad():
             expected = as_tuple(module(*batch))
         try:
@@ -91,12 +91,11 @@ def compare(module: nn.Module, runner: Runner, inputs: RandomInputs, times: Sequ
             gap = (one.double() - other.double()).abs()
             largest = float(gap.nan_to_num(nan=math.inf).max()) if gap.numel() else 0.0
             among = float(other.abs().max()) if other.numel() else 0.0
-            found.append(Difference(name, tuple(other.shape), largest, among))
-        if not all(each.is_small for each in found[-len(names) :]):
+            here.append(Difference(name, tuple(other.shape), largest, among))
+        if not all(each.is_small for each in here):
             own = rounding(module, batch, expected)
-            found[-len(names) :] = [
-                replace(each, rounding=gap) for each, gap in zip(found[-len(names) :], own, strict=True)
-            ]
+            here = [replace(each, rounding=own_gap) for each, own_gap in zip(here, own, strict=True)]
+        found += here
     return found
 
 

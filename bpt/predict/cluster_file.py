@@ -193,8 +193,7 @@ def cluster_text(cluster: Cluster) -> str:
     for node in cluster.nodes:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
         _set(of_node, cores=node.cores, overhead=node.overhead, update=node.update, memory=node.memory / _MIB)
-        _set(of_node, border=node.border)
-        _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT)
+        _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT, border=node.border)
         for codec, seconds in node.coding:
             of_node.coding.add(codec=codec, seconds=_rounded(seconds))
     for link in cluster.links:

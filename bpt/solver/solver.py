@@ -190,16 +190,16 @@ class Solver(Closing):
         self._spare = None
         self._attach(runtime)
         pending, terminated = (before.pending, before.terminated) if before else (Action.NONE, False)
-        facts = world.allgather((self._first, self._stopped, pending, terminated))
+        stopped, asked = self._stopped or pending is Action.STOP, self._asked or pending is Action.SNAPSHOT
+        facts = world.allgather((self._first, stopped, asked, terminated))
         self._first = max(first for first, *_ in facts)
-        self._stopped = any(stopped or pending is Action.STOP for _, stopped, pending, _ in facts)
+        self._stopped, self._asked = any(stopped for _, stopped, _, _ in facts), False
         runtime.status.terminated = any(terminated for *_, terminated in facts)
         least = plan.parallel_param.fault_param.min_ranks
         if world.size < least:
             path = self.snapshot()
             raise RunError(f"{world.size} ranks are left, fewer than min_ranks: {least}; wrote {path}")
-        asked = any(pending is Action.SNAPSHOT for _, _, pending, _ in facts) or any(world.allgather(self._asked))
-        self._asked = False
+        asked = any(asked for _, _, asked, _ in facts)
         if asked or (plan.snapshot and self.iter % plan.snapshot == 0 and self.iter > self._first):
             self.snapshot()  # that, or less, may have been under way when the rank was lost
 

@@ -243,8 +243,8 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         within=within,
         links=_by_pair(hosts, nodes, links),
         shared=min(links.shared, _at_once(hosts, ranks, min(node.bandwidth for node in nodes))),
-        waking=_waking(_last([rank.sums.short for rank in ranks]), links, len(ranks)),
-        busy_waking=_waking(_last([rank.sums.busy for rank in ranks]), links, len(ranks)),
+        waking=_waking(ranks, "short", links),
+        busy_waking=_waking(ranks, "busy", links),
         efficiency=_efficiency(ranks, links),
     )
 
@@ -264,26 +264,26 @@ def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], alone: float) -> 
 
 def _ring_of(ranks: Sequence[RankSpeed]) -> float:
     """Bytes a second over each hop of a ring of all ranks after an iteration; 0: none was measured."""
-    seconds = _last([rank.sums.ring for rank in ranks]) - _last([rank.sums.short for rank in ranks])
+    seconds = _last(ranks, "ring") - _last(ranks, "short")
     return 2 * (len(ranks) - 1) / len(ranks) * ranks[0].sums.nbytes / seconds if seconds > 0 else 0.0
 
 
 def _efficiency(ranks: Sequence[RankSpeed], links: Measured) -> float:
     """Of the library's all-reduce after iterations, beside the latencies of a ring's steps; see Cluster."""
-    short, long, ring = (_last([getattr(rank.sums, kind) for rank in ranks]) for kind in ("short", "long", "ring"))
-    steps = 2 * (len(ranks) - 1) * max((link.latency for link in links.links), default=0.0)
-    fixed = max(short, steps)
+    long, ring = _last(ranks, "long"), _last(ranks, "ring")
+    fixed = max(_last(ranks, "short"), 2 * (len(ranks) - 1) * links.latency)
     return (ring - fixed) / (long - fixed) if len(ranks) > 1 and min(ring, long) > fixed > 0 else 1.0
 
 
-def _waking(short: float, links: Measured, size: int) -> float:
-    """What a short sum of so many ranks takes beside the latencies of its steps."""
-    return max(0.0, short - math.ceil(math.log2(size)) * max((link.latency for link in links.links), default=0.0))
+def _waking(ranks: Sequence[RankSpeed], kind: str, links: Measured) -> float:
+    """What short sums of this kind, "short" or "busy", take beside the latencies of their steps."""
+    return max(0.0, _last(ranks, kind) - math.ceil(math.log2(len(ranks))) * links.latency)
 
 
-def _last(seconds: Sequence[Sequence[float]]) -> float:
-    """The median of what sums take on the rank that comes last, who waits for nobody; 0: there were none."""
-    found = [min(each) for each in zip(*seconds, strict=True)]
+def _last(ranks: Sequence[RankSpeed], kind: str) -> float:
+    """The median of what sums of a kind, a field of Sums, take on the rank that comes last, who waits for nobody; 0:
+    there were none."""
+    found = [min(each) for each in zip(*(getattr(rank.sums, kind) for rank in ranks), strict=True)]
     return median(found) if found else 0.0
 
 

@@ -50,6 +50,11 @@ class Measured:
     allreduce: float
     shared: float = math.inf
 
+    @property
+    def latency(self) -> float:
+        """Of the farthest pair; 0: there is none."""
+        return max((link.latency for link in self.links), default=0.0)
+
 
 def measure(world: Communicator, hosts: Sequence[str], seconds: float = SECONDS) -> Measured:
     """Measure, for about so many seconds; a collective call.

@@ -153,10 +153,9 @@ class Drift:
         nodes = []
         for node, factors in zip(cluster.nodes, slower, strict=True):
             factor = float(np.mean(factors)) if factors else 1.0
-            overhead, update = node.overhead * factor, node.update * factor
-            coding = tuple((codec, seconds * factor) for codec, seconds in node.coding)
-            found = replace(node, speed=node.speed / factor, overhead=overhead, update=update, coding=coding)
-            nodes.append(replace(found, border=node.border * factor))
+            seconds = {name: getattr(node, name) * factor for name in ("overhead", "update", "border")}
+            coding = tuple((codec, each * factor) for codec, each in node.coding)
+            nodes.append(replace(node, speed=node.speed / factor, coding=coding, **seconds))
         cluster = replace(cluster, nodes=tuple(nodes))
         least, most = 1 / FASTEST, FASTEST
         for _ in range(HALVINGS):
