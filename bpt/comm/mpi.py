@@ -44,8 +44,8 @@ class MpiCommunicator(Communicator):
     communicator sleeps in between: where CPU time is scarce (more ranks than cores, a container's quota), spinning
     takes it from the thread or the rank that computes. Libraries go on with a collective only while somebody waits in
     it, and cut long buffers into many small messages, each of which would then wait for the end of a sleep. So long
-    sums, reductions and broadcasts of a patient communicator are made here of few long messages, which travel
-    meanwhile.
+    sums, reductions and broadcasts of a patient communicator, and what all give to all, are made here of few long
+    messages, which travel meanwhile.
 
     Args:
         mpi: the communicator; its errors are returned from now on, not fatal.
@@ -224,7 +224,9 @@ class MpiCommunicator(Communicator):
             self._do("Scatterv", _spec(send, counts) if self.rank == root else None, _spec(receive), root)
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        if is_long(counts, send.dtype):
+        if self.patient:  # each to all others at once: one wait, where a library's steps are as many sleeps
+            transfer(_FromRoot(self), dict.fromkeys(range(self.size), flat(send)), dict(enumerate(runs(receive, counts))))
+        elif is_long(counts, send.dtype):
             parts = runs(receive, counts)
             parts[self.rank][...] = flat(send)
             for root, run in enumerate(parts):
@@ -238,7 +240,9 @@ class MpiCommunicator(Communicator):
         transfer(_FromRoot(self), dict(enumerate(sends)), dict(enumerate(receives)))
 
     def _Reduce_scatter(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
-        if is_long(counts, send.dtype):
+        if self.patient:
+            self._reduce_scatter_by_messages(send, receive, counts)
+        elif is_long(counts, send.dtype):
             for root, run in enumerate(runs(send, counts)):
                 targets = pieces(receive) if self.rank == root else iter(())
                 for piece in pieces(run):
@@ -246,6 +250,15 @@ class MpiCommunicator(Communicator):
                     self._do("Reduce", _number_spec(piece), target, MPI.SUM, root)
         else:
             self._do("Reduce_scatter", _number_spec(send), _number_spec(receive), list(counts), MPI.SUM)
+
+    def _reduce_scatter_by_messages(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
+        """Each gets its run from all others at once, and adds them in order of rank."""
+        own = flat(receive)
+        come = np.empty((self.size, own.size), own.dtype)
+        transfer(_FromRoot(self), dict(enumerate(runs(send, counts))), dict(enumerate(come)))
+        own[...] = come[0]
+        for one in come[1:]:
+            own += one
 
     def _Isend(self, buffer: Buffer, dest: int, tag: int) -> Request:
         return Transfers([self._mpi.Isend(_spec(piece), dest, tag) for piece in pieces(buffer)], self.patient)
