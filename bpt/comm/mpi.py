@@ -225,7 +225,8 @@ class MpiCommunicator(Communicator):
 
     def _Allgatherv(self, send: Buffer, receive: Buffer, counts: Counts) -> None:
         if self.patient:  # each to all others at once: one wait, where a library's steps are as many sleeps
-            transfer(_FromRoot(self), dict.fromkeys(range(self.size), flat(send)), dict(enumerate(runs(receive, counts))))
+            own, parts = flat(send), runs(receive, counts)
+            transfer(_FromRoot(self), dict.fromkeys(range(self.size), own), dict(enumerate(parts)))
         elif is_long(counts, send.dtype):
             parts = runs(receive, counts)
             parts[self.rank][...] = flat(send)

@@ -122,6 +122,16 @@ class Arrangement:
         return np.array([self.cluster.nodes[host].border for host in self.cluster.hosts])
 
     @cached_property
+    def noise(self) -> Floats:
+        """(ranks,) the standard deviation of each one's times, as a part of these."""
+        return np.array([self.cluster.nodes[host].noise for host in self.cluster.hosts])
+
+    @cached_property
+    def interference(self) -> Floats:
+        """(ranks,) seconds that computing takes longer for each byte of gradients that is summed meanwhile."""
+        return np.array([self.cluster.nodes[host].interference for host in self.cluster.hosts])
+
+    @cached_property
     def pace(self) -> tuple[Floats, Floats]:
         """(ranks,) each: seconds of a pass of the whole net whatever its samples, and of each sample; no update."""
         own = self._within_passes
@@ -299,6 +309,12 @@ class Exchanged:
     coded: float | None = None
     coded_slices: float | None = None
     packed: float = 0.0
+
+    @property
+    def summed(self) -> float:
+        """Bytes that are added up."""
+        coded = self.whole if self.coded is None else self.coded
+        return coded + (self.slices if self.coded_slices is None else self.coded_slices)
 
 
 def _messages(elements: Sequence[float]) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from bpt.forecast.arrangement import Arrangement, Exchanged, Floats, arranged
 from bpt.forecast.earliest import earliest
 from bpt.forecast.holding import held
+from bpt.forecast.latest import expected_latest
 from bpt.forecast.links import Group, Links
 from bpt.forecast.sharer_times import SharerTimes
 from bpt.graph.spec import count
@@ -116,6 +117,31 @@ def forecast_of(arrangement: Arrangement, bars: bool = False) -> Forecast:
     return Iteration(arrangement).forecast(bars)
 
 
+@dataclass(frozen=True)
+class _Summing:
+    """What a stage sums.
+
+    Attributes:
+        alone: when its backward passes would be over, if nothing were summed meanwhile.
+        ready: when they are.
+        exchanges: segments, and from when until when each is summed.
+    """
+
+    alone: float
+    ready: float
+    exchanges: tuple[tuple[int, float, float], ...]
+
+    @property
+    def end(self) -> float:
+        """Of the last one."""
+        return self.exchanges[-1][2] if self.exchanges else 0.0
+
+    @property
+    def spent(self) -> float:
+        """Seconds for which it sums."""
+        return sum(end - start for _, start, end in self.exchanges)
+
+
 class Iteration:
     """An iteration of ranks that are arranged: how long it takes at least, and what playing it shows."""
 
@@ -135,8 +161,11 @@ class Iteration:
         a = self._a
         rule = a.staging.rule if a.staging else _Pipeline.GPIPE
         found = earliest(self._pipeline, rule, self._times)
-        summed, _ = self._summed(found.ready, found.issued, 0.0)  # moments that are too early could meet a sleeper
-        least = self._together(found.ready, summed) + self._updating + self._broadcast
+        summing = [
+            self._summing(stage, *own, bound=True)
+            for stage, own in enumerate(zip(found.ready, found.issued, strict=True))
+        ]
+        least = self._together(summing) + self._updating + self._broadcast
         return least * (1 - ROUNDING)
 
     @cached_property
@@ -166,13 +195,15 @@ class Iteration:
         a = self._a
         number = len(self._stages[0].updates) - self._from
         ready = [np.broadcast_to(stage.waited[-1], a.shares.shape) for stage in self._stages]
-        last = _latest(ready)
-        summed, spent = self._summed(ready, [self._issued(stage) for stage in self._stages], a.cluster.waking)
-        together = self._together(ready, summed)
+        summing = [
+            self._summing(stage, moments, self._issued(self._stages[stage])) for stage, moments in enumerate(ready)
+        ]
+        last = max(own.alone for own in summing)
+        together = self._together(summing)
         seconds = together + self._updating
         if self._from:  # the exchange and the updates come again each iteration
             first = float(np.max(self._stages[-1].updates[self._from - 1]))
-            seconds = max((last - first) / number + self._updating, spent)
+            seconds = max((last - first) / number + self._updating, *(own.spent for own in summing))
         computing = np.zeros(a.size)
         for stage, played in enumerate(self._stages):
             iterations = len(played.updates) if self._from else 1
@@ -188,14 +219,15 @@ class Iteration:
             held(a, self._stages),
             np.array([a.cluster.nodes[host].memory / a.cluster.nodes[host].ranks for host in a.cluster.hosts]),
             tuple(a.shares.tolist()),
-            tuple(self._bars(ready)) if bars else (),
+            tuple(self._bars(summing)) if bars else (),
         )
 
-    def _together(self, ready: Sequence[Floats], summed: float) -> float:
+    def _together(self, summing: Sequence[_Summing]) -> float:
         """When all gradients are summed, and all ranks know of each other."""
         a = self._a
         status = self._links.group(range(a.size)).summed(_Exchange.ALLREDUCE, STATUS)
-        return max(summed, _latest(ready) + (a.cluster.waking + status if a.size > 1 else 0.0))
+        known = max(own.ready for own in summing) + (a.cluster.waking + status if a.size > 1 else 0.0)
+        return max(known, *(own.end for own in summing))
 
     @cached_property
     def _updating(self) -> float:
@@ -274,35 +306,48 @@ class Iteration:
             spent[stage] += whole.spread(what.whole, what.messages) + slices.spread(what.slices, what.slice_messages)
         return max(spent)
 
-    def _summed(self, ready: Sequence[Floats], issued: Sequence[Issued], waking: float) -> tuple[float, float]:
-        """When all gradients of the last iteration are summed, and for how long the busiest stage sums.
+    def _summing(self, stage: int, ready: Floats, issued: Issued, bound: bool = False) -> _Summing:
+        """What a stage sums, and from when until when.
+
+        Who sends is asleep before the first, or still sends what came before; and while backward goes on, each message
+        has to get a core, and takes some of what computing had. Where no core is left for it, backward stands still
+        while gradients are coded.
 
         Args:
-            ready: of each stage, when its backward passes are over.
-            issued: of each stage, what is to be summed.
-            waking: of who sends.
+            ready: when its backward passes are over, if nothing is summed meanwhile.
+            issued: what is to be summed.
+            bound: leave out what moments that are too early could make longer.
         """
-        end, most = 0.0, 0.0
-        for stage, own in enumerate(issued):
-            exchanges = list(self._exchanges(stage, own, float(ready[stage].max()), waking))
-            end = max([end, *(free for _, _, free in exchanges)])
-            most = max(most, sum(self._took(stage, segment) for segment, _, _ in exchanges))
-        return end, most
-
-    def _exchanges(self, stage: int, issued: Issued, done: float, waking: float) -> Iterator[tuple[int, float, float]]:
-        """The segments whose gradients a stage sums, and from when until when: who sends is asleep before the first, or
-        still sends what came before; and while backward goes on, each message has to get a core. Where no core is left
-        for it, backward stands still while gradients are coded."""
-        free, coded, overlaps, has_cores = 0.0, 0.0, self._overlaps(stage), self._has_cores(stage)
+        a, free, sharers, exchanges = self._a, 0.0, self._a.sharers[stage], []
+        waking, noise = 0.0 if bound else a.cluster.waking, a.noise[sharers]
+        overlaps, has_cores = self._overlaps(stage), self._has_cores(stage)
+        late = np.zeros(len(sharers))
+        done = alone = expected_latest(ready, noise)
         for segment, moments in issued:
-            moment, took = (float(np.max(moments)) if overlaps else done) + coded, self._took(stage, segment)
+            took = self._took(stage, segment)
+            moment = expected_latest(moments + late, noise) if overlaps else done
             asleep = waking if free <= moment else 0.0
-            if max(free, moment) < done:
+            if max(free, moment) < done and not bound:
                 asleep = max(asleep, self._busy_waking(segment))
             start = max(free, moment) + (asleep if took else 0.0)
-            free = start + took
-            coded += 0.0 if has_cores else self._coding(stage, segment)
-            yield segment, start, free
+            free, before = self._through(start, took, done) if not bound else (start + took, 0.0)
+            if took and before:
+                late = late + before * a.exchanged[segment].summed * a.interference[sharers]
+            if not has_cores:
+                late = late + self._coding(stage, segment)
+            done = expected_latest(ready + late, noise)
+            exchanges.append((segment, start, free))
+        return _Summing(alone, done, tuple(exchanges))
+
+    def _through(self, start: float, took: float, done: float) -> tuple[float, float]:
+        """When a sum is through, and the part of it that goes on while ranks compute, which they do until ``done``."""
+        slowly = took / self._a.cluster.busy_efficiency
+        if start >= done:
+            return start + took, 0.0
+        if start + slowly <= done:
+            return start + slowly, 1.0
+        part = (done - start) / slowly
+        return done + took * (1 - part), part
 
     def _busy_waking(self, segment: int) -> float:
         what = self._a.exchanged.get(segment)
@@ -355,14 +400,12 @@ class Iteration:
         found: Floats = each * (len(self._a.sharers[stage]) / group.size)
         return found
 
-    def _bars(self, ready: Sequence[Floats]) -> Iterator[Bar]:
+    def _bars(self, summing: Sequence[_Summing]) -> Iterator[Bar]:
         a, broadcast = self._a, self._broadcast
         if broadcast:
             yield from (Bar(rank, EXCHANGE, "C", 0.0, broadcast) for rank in range(min(a.size, SHOWN_RANKS)))
         for stage, played in enumerate(self._stages):
-            done = float(ready[stage].max())
-            own = self._exchanges(stage, self._issued(played), done, a.cluster.waking)
-            exchanges = {segment: (start, end) for segment, start, end in own}
+            exchanges = {segment: (start, end) for segment, start, end in summing[stage].exchanges}
             for place, rank in enumerate(a.sharers[stage].tolist()):
                 if rank < SHOWN_RANKS:
                     yield from self._of_rank(rank, place, played.events, exchanges, broadcast)
@@ -385,7 +428,3 @@ class Iteration:
         for segment, (start, end) in exchanges.items():
             if end > start:
                 yield Bar(rank, EXCHANGE, f"X{segment}", start + shift, end + shift)
-
-
-def _latest(moments: Sequence[Floats]) -> float:
-    return max(float(each.max()) for each in moments)

@@ -47,7 +47,8 @@ class ClusterSource:
             self._check_number(("within", field), self.param.within, field)
         for field in ("shared_bandwidth", "waking", "busy_waking"):
             self._check_number((field,), self.param, field)
-        self._check_number(("allreduce_efficiency",), self.param, "allreduce_efficiency", above_zero=True)
+        for field in ("allreduce_efficiency", "busy_efficiency"):
+            self._check_number((field,), self.param, field, above_zero=True)
         self._check_links()
 
     @property
@@ -95,6 +96,7 @@ class ClusterSource:
                 capacity=param.capacity or WITHOUT_LIMIT,
                 warm_up=param.warm_up,
                 border=param.border,
+                interference=param.interference,
                 coding=tuple((coding.codec, coding.seconds) for coding in param.coding),
             )
             nodes += alike(node, param.count, param.spread, random.Random(f"{seed}/kind/{index}"))
@@ -116,6 +118,7 @@ class ClusterSource:
             self.param.waking,
             self.param.allreduce_efficiency,
             self.param.busy_waking,
+            self.param.busy_efficiency,
         )
 
     def _check_node(self, index: int) -> None:
@@ -134,7 +137,7 @@ class ClusterSource:
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        seconds = "latency", "fails", "overhead", "update", "warm_up", "border"
+        seconds = "latency", "fails", "overhead", "update", "warm_up", "border", "interference"
         for field in (*positive, "spread", "noise", "bandwidth", "memory", "capacity", *seconds):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
@@ -194,6 +197,7 @@ def cluster_text(cluster: Cluster) -> str:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
         _set(of_node, cores=node.cores, overhead=node.overhead, update=node.update, memory=node.memory / _MIB)
         _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT, border=node.border)
+        _set(of_node, noise=node.noise, interference=node.interference)
         for codec, seconds in node.coding:
             of_node.coding.add(codec=codec, seconds=_rounded(seconds))
     for link in cluster.links:
@@ -203,6 +207,8 @@ def cluster_text(cluster: Cluster) -> str:
     _set(param, shared_bandwidth=cluster.shared / _MBIT, waking=cluster.waking, busy_waking=cluster.busy_waking)
     if cluster.efficiency != 1:
         _set(param, allreduce_efficiency=cluster.efficiency)
+    if cluster.busy_efficiency != 1:
+        _set(param, busy_efficiency=cluster.busy_efficiency)
     return to_text(param)
 
 

@@ -1165,7 +1165,7 @@ class InnerParameter(_message.Message):
     def __init__(self, engine: _Optional[_Union[InnerParameter.Engine, str]] = ..., num_threads: _Optional[int] = ...) -> None: ...
 
 class ClusterParameter(_message.Message):
-    __slots__ = ("node", "server", "within", "link", "shared_bandwidth", "waking", "allreduce_efficiency", "busy_waking")
+    __slots__ = ("node", "server", "within", "link", "shared_bandwidth", "waking", "allreduce_efficiency", "busy_waking", "busy_efficiency")
     NODE_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     WITHIN_FIELD_NUMBER: _ClassVar[int]
@@ -1174,6 +1174,7 @@ class ClusterParameter(_message.Message):
     WAKING_FIELD_NUMBER: _ClassVar[int]
     ALLREDUCE_EFFICIENCY_FIELD_NUMBER: _ClassVar[int]
     BUSY_WAKING_FIELD_NUMBER: _ClassVar[int]
+    BUSY_EFFICIENCY_FIELD_NUMBER: _ClassVar[int]
     node: _containers.RepeatedCompositeFieldContainer[NodeParameter]
     server: ServerParameter
     within: WithinParameter
@@ -1182,7 +1183,8 @@ class ClusterParameter(_message.Message):
     waking: float
     allreduce_efficiency: float
     busy_waking: float
-    def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ..., within: _Optional[_Union[WithinParameter, _Mapping]] = ..., link: _Optional[_Iterable[_Union[LinkParameter, _Mapping]]] = ..., shared_bandwidth: _Optional[float] = ..., waking: _Optional[float] = ..., allreduce_efficiency: _Optional[float] = ..., busy_waking: _Optional[float] = ...) -> None: ...
+    busy_efficiency: float
+    def __init__(self, node: _Optional[_Iterable[_Union[NodeParameter, _Mapping]]] = ..., server: _Optional[_Union[ServerParameter, _Mapping]] = ..., within: _Optional[_Union[WithinParameter, _Mapping]] = ..., link: _Optional[_Iterable[_Union[LinkParameter, _Mapping]]] = ..., shared_bandwidth: _Optional[float] = ..., waking: _Optional[float] = ..., allreduce_efficiency: _Optional[float] = ..., busy_waking: _Optional[float] = ..., busy_efficiency: _Optional[float] = ...) -> None: ...
 
 class LinkParameter(_message.Message):
     __slots__ = ("one", "other", "latency", "bandwidth")
@@ -1197,7 +1199,7 @@ class LinkParameter(_message.Message):
     def __init__(self, one: _Optional[str] = ..., other: _Optional[str] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ...) -> None: ...
 
 class NodeParameter(_message.Message):
-    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update", "warm_up", "coding", "border")
+    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update", "warm_up", "coding", "border", "interference")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -1218,6 +1220,7 @@ class NodeParameter(_message.Message):
     WARM_UP_FIELD_NUMBER: _ClassVar[int]
     CODING_FIELD_NUMBER: _ClassVar[int]
     BORDER_FIELD_NUMBER: _ClassVar[int]
+    INTERFERENCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     count: int
     samples_per_second: float
@@ -1238,7 +1241,8 @@ class NodeParameter(_message.Message):
     warm_up: float
     coding: _containers.RepeatedCompositeFieldContainer[CodingParameter]
     border: float
-    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ..., warm_up: _Optional[float] = ..., coding: _Optional[_Iterable[_Union[CodingParameter, _Mapping]]] = ..., border: _Optional[float] = ...) -> None: ...
+    interference: float
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ..., warm_up: _Optional[float] = ..., coding: _Optional[_Iterable[_Union[CodingParameter, _Mapping]]] = ..., border: _Optional[float] = ..., interference: _Optional[float] = ...) -> None: ...
 
 class CodingParameter(_message.Message):
     __slots__ = ("codec", "seconds")

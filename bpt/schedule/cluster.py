@@ -28,6 +28,7 @@ class Node:
             start; by rising time.
         fails: seconds after the start at which it dies.
         overhead: seconds of a pass, whatever the number of its samples.
+        interference: seconds that computing takes longer for each byte of gradients that is summed meanwhile.
         border: seconds a sample of a pass takes for each segment that the net has beside the first: where gradients
             leave, chunk by chunk.
         update: seconds of the update of all parameters, once an iteration; 0: it is within the passes.
@@ -59,6 +60,7 @@ class Node:
     warm_up: float = 0.0
     coding: tuple[tuple[int, float], ...] = ()
     border: float = 0.0
+    interference: float = 0.0
 
     def __post_init__(self) -> None:
         assert 0 < self.speed < math.inf and self.noise >= 0 and self.latency >= 0 and self.bandwidth > 0, self
@@ -119,6 +121,7 @@ class Cluster:
         waking: seconds from when a rank has something to send, after it has computed, until all send.
         busy_waking: the same while the ranks compute, for each message.
         efficiency: of the library's all-reduce: what it reaches of the bandwidth which a ring has; above 1: more.
+        busy_efficiency: what a sum reaches, while ranks compute, of the bandwidth which it has after that.
     """
 
     nodes: tuple[Node, ...]
@@ -130,6 +133,7 @@ class Cluster:
     waking: float = 0.0
     efficiency: float = 1.0
     busy_waking: float = 0.0
+    busy_efficiency: float = 1.0
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from statistics import fmean, median
+from itertools import chain, groupby
+from statistics import fmean, median, quantiles
 
 import numpy as np
 import torch
@@ -32,7 +32,9 @@ from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
 _FEWEST, _MOST, _EACH = 1, 4, 4  # times so many iterations of it, after two that do not count
-_BUSY = 4  # sums during one
+_BUSY = 4  # short sums during one
+_SUMMING = 0.5, 8  # long sums during one: as many as should take that part of it, and at most
+_NORMAL = 1.349  # standard deviations between the quartiles of normally distributed times
 SEGMENTS, _PIECEWISE = 24, 3  # at most, of iterations that tell what borders take; and how many of these
 SHORT = 40  # bytes: what is but latency
 LONG = 2**16, 2**25  # and what is but bandwidth, at least and at most: as many as gradients have, but no more than
@@ -50,6 +52,7 @@ class Sums:
         short, long: of the library's all-reduce of few bytes, and of many.
         ring: of the ring's, of as many.
         busy: of short ones during an iteration, one after another.
+        busy_ring: of the ring's during an iteration.
         nbytes: of the long ones.
     """
 
@@ -57,6 +60,7 @@ class Sums:
     long: list[float] = field(default_factory=list)
     ring: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
+    busy_ring: list[float] = field(default_factory=list)
     nbytes: int = 0
 
 
@@ -70,7 +74,9 @@ class RankSpeed:
         room: bytes of memory that it can take.
         update: seconds of the update.
         border: seconds that a sample of a pass takes for each segment beside the first.
-        sums: after iterations.
+        noise: of an iteration's time: its standard deviation, as a part of it.
+        interference: seconds that an iteration takes longer for each byte that is summed during it.
+        sums: after iterations, and during some.
     """
 
     times: Mapping[int, float]
@@ -78,6 +84,8 @@ class RankSpeed:
     room: float
     update: float = 0.0
     border: float = 0.0
+    noise: float = 0.0
+    interference: float = 0.0
     sums: Sums = field(default_factory=Sums)
 
 
@@ -123,21 +131,25 @@ def _speed_here(
     )
     times: dict[int, float] = {}
     updates: list[float] = []
+    noises: list[float] = []
     try:
         layout = LayoutChoice(plan.engine)
         for size in dict.fromkeys(sizes):
             world.Barrier()
             work.resize(size)
             work.settle(layout)
-            whole, update = _timed(work, summing, world)
-            times[size] = (whole - update) / max(plan.optim.iter_size, 1)
+            found, update = _timed(work, summing, world)
+            times[size] = ((whole := median(found)) - update) / max(plan.optim.iter_size, 1)
             updates.append(update)
+            noises.append(noise_of(found))
             if size == sizes[0]:
                 border = _border(work, whole, world) / max(plan.optim.iter_size, 1) / size
     finally:
         work.close()
     cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)
-    return RankSpeed(times, cores, room, fmean(updates), border, summing.seconds)
+    return RankSpeed(
+        times, cores, room, fmean(updates), border, fmean(noises), median(summing.interference), summing.seconds
+    )
 
 
 class _Summing:
@@ -145,23 +157,29 @@ class _Summing:
 
     Args:
         nbytes: of the long ones.
+
+    Attributes:
+        seconds: that they take.
+        interference: of each turn, see RankSpeed.
     """
 
     def __init__(self, world: Communicator, nbytes: int) -> None:
+        self._world = world
         self._thread = CommThread(world.Dup())
         short = np.zeros(SHORT // np.dtype(np.float32).itemsize, np.float32)
         long = np.zeros(nbytes // np.dtype(np.float32).itemsize, np.float32)
         self.seconds = Sums(nbytes=long.nbytes)
+        self.interference: list[float] = []
         comm = self._thread.comm
-        self._short = short
+        self._short, self._long = short, long
         self._calls: list[tuple[Callable[[], None], list[float]]] = [
             (lambda: comm.Allreduce(short), self.seconds.short),
             (lambda: comm.Allreduce(long), self.seconds.long),
             (lambda: ring_allreduce(comm, long), self.seconds.ring),
         ]
 
-    def run(self, work: StepBenchmark) -> tuple[float, float]:
-        """Each after an iteration of its own; seconds of these, and of their updates."""
+    def run(self, work: StepBenchmark) -> tuple[list[float], float]:
+        """Each after an iteration of its own, and some during others; seconds of the former, and of their updates."""
         found, updates = [], []
         for call, seconds in self._calls:
             found.append(work.run())
@@ -170,29 +188,56 @@ class _Summing:
             self._thread.submit(call, Wait())
             self._thread.wait()
             seconds.append(time.perf_counter() - start)
-        self._thread.submit(self._disturb, Wait())
+        self._thread.submit(self._sum_short, Wait())
         work.run()
         self._thread.wait()
-        return fmean(found), fmean(updates)
+        self.interference.append(self._interference(work, median(found)))
+        return found, fmean(updates)
 
-    def _disturb(self) -> None:
+    def _interference(self, work: StepBenchmark, alone: float) -> float:
+        """Seconds that an iteration is longer than ``alone`` for each byte that is summed meanwhile."""
+        if self._world.size == 1:
+            return 0.0
+        part, most = _SUMMING
+        number = self._world.bcast(int(np.clip(part * alone / self.seconds.ring[-1], 1, most)))
+        self._thread.submit(lambda: self._sum_long(number), Wait())
+        disturbed = work.run()
+        self._thread.wait()
+        under_way = min(1.0, disturbed / math.fsum(self.seconds.busy_ring[-number:]))
+        longer: float = max(0.0, disturbed - alone) / (under_way * number * self._long.nbytes)
+        return longer
+
+    def _sum_short(self) -> None:
         for _ in range(_BUSY):
             start = time.perf_counter()
             self._thread.comm.Allreduce(self._short)
             self.seconds.busy.append(time.perf_counter() - start)
+
+    def _sum_long(self, number: int) -> None:
+        for _ in range(number):
+            start = time.perf_counter()
+            ring_allreduce(self._thread.comm, self._long)
+            self.seconds.busy_ring.append(time.perf_counter() - start)
 
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
 
 
-def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple[float, float]:
-    """The median seconds of an iteration, and of its update; a collective call."""
+def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple[list[float], float]:
+    """The seconds of iterations, and the median of their updates; a collective call."""
     work.run()
     longest = max(world.allgather(work.run()))
     number = min(max(int(SECONDS / longest / _EACH), _FEWEST), _MOST)
-    whole, updates = zip(*(summing.run(work) for _ in range(number)), strict=True)
-    return median(whole), median(updates)
+    found, updates = zip(*(summing.run(work) for _ in range(number)), strict=True)
+    return list(chain.from_iterable(found)), median(updates)
+
+
+def noise_of(times: Sequence[float]) -> float:
+    """Their standard deviation as a part of their median, by the quartiles: an iteration that something else of the
+    machine held up does not count."""
+    low, middle, high = quantiles(times, n=4)
+    return (high - low) / _NORMAL / middle
 
 
 def _border(work: StepBenchmark, whole: float, world: Communicator) -> float:
@@ -231,6 +276,8 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
                 overhead=fmean(overhead for _, overhead in speeds),
                 update=fmean(rank.update for rank in members),
                 border=fmean(rank.border for rank in members),
+                noise=fmean(rank.noise for rank in members),
+                interference=fmean(rank.interference for rank in members),
                 ranks=number,
                 cores=0 if on_gpu else members[0].cores,
                 memory=sum(rank.room for rank in members),
@@ -246,6 +293,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         waking=_waking(ranks, "short", links),
         busy_waking=_waking(ranks, "busy", links),
         efficiency=_efficiency(ranks, links),
+        busy_efficiency=_busy_efficiency(ranks),
     )
 
 
@@ -273,6 +321,12 @@ def _efficiency(ranks: Sequence[RankSpeed], links: Measured) -> float:
     long, ring = _last(ranks, "long"), _last(ranks, "ring")
     fixed = max(_last(ranks, "short"), 2 * (len(ranks) - 1) * links.latency)
     return (ring - fixed) / (long - fixed) if len(ranks) > 1 and min(ring, long) > fixed > 0 else 1.0
+
+
+def _busy_efficiency(ranks: Sequence[RankSpeed]) -> float:
+    """Of sums while ranks compute, see Cluster."""
+    alone, busy = _last(ranks, "ring"), _last(ranks, "busy_ring")
+    return min(1.0, alone / busy) if busy else 1.0
 
 
 def _waking(ranks: Sequence[RankSpeed], kind: str, links: Measured) -> float:

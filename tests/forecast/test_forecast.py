@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,6 +154,27 @@ def test_those_who_send_have_to_wake(tmp_path: Path) -> None:
     assert forecast(*chunks, cluster).exposed == pytest.approx(0.5 + 780 / BYTES + 448 / BYTES - 2 * 4 / 12)
     busy = replace(cluster, busy_waking=0.75)  # ip's have to get a core from conv's backward
     assert forecast(*chunks, busy).exposed == pytest.approx(0.75 + 780 / BYTES + 448 / BYTES - 2 * 4 / 12)
+
+
+def test_sums_and_computing_hold_each_other_up(tmp_path: Path) -> None:
+    """ip's 780 bytes travel while conv runs backward, for two thirds of a second: at half of the speed, which leaves
+    some of them for afterwards; or at once, but each takes a thousandth of a second of conv's."""
+    plan, costs = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")
+    slowly = forecast(plan, costs, replace(nodes(2, 2, bandwidth=BYTES), busy_efficiency=0.5))
+    assert slowly.exposed == pytest.approx((780 + 448) / BYTES - (2 * 4 / 12) / 2)
+    fast = nodes(2, 2, bandwidth=BYTES * 1e6, interference=1e-3)
+    assert forecast(plan, costs, fast).seconds == pytest.approx(2 + 0.78, abs=1e-5)
+    assert forecast(plan, costs, fast).exposed == pytest.approx(0.78, abs=1e-5)
+    whole, _ = small(tmp_path)
+    assert forecast(whole, costs, fast).exposed == pytest.approx(0, abs=1e-5)
+
+
+def test_all_wait_for_the_last_where_times_vary(tmp_path: Path) -> None:
+    """Two ranks of 2 s ± a tenth: the mean of the later one is 0.2 / sqrt(π) s beyond."""
+    made = forecast(*small(tmp_path), nodes(2, 2, noise=0.1))
+    assert made.seconds == pytest.approx(2 + 0.2 / math.sqrt(math.pi), rel=1e-4)
+    assert made.exposed == 0
+    assert made.computing.tolist() == [2.0, 2.0]
 
 
 def test_each_segment_beside_the_first_takes_its_time(tmp_path: Path) -> None:

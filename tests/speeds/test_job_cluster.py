@@ -11,7 +11,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.schedule.cluster import Cluster, NodeLink, Within
 from bpt.speeds import job_cluster
-from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, speed_of
+from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, noise_of, speed_of
 from bpt.speeds.links import Link, Measured
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
@@ -80,6 +80,26 @@ def test_what_waking_takes_while_ranks_compute() -> None:
     ranks = speeds(Sums([2.0], busy=[9.0, 8.0, 30.0]), Sums([2.0], busy=[9.0, 7.0, 31.0]))
     made = cluster_of("ab", ranks, Measured((Link(0, 1, 1.0, 9.0),), 0.5))
     assert (made.waking, made.busy_waking) == (2.0 - 1.0, 9.0 - 1.0)
+
+
+def test_what_sums_take_while_ranks_compute() -> None:
+    """A sum alone takes 4 s on the rank that comes last, and 10 s beside computing."""
+    alone, busy = [[4.0], [7.0]], [[10.0], [11.0]]
+    ranks = speeds(*(Sums(ring=one, busy_ring=other, nbytes=400) for one, other in zip(alone, busy, strict=True)))
+    made = cluster_of("ab", ranks, Measured((Link(0, 1, 1.0, 9.0),), 0.5))
+    assert made.busy_efficiency == pytest.approx(0.4)
+
+
+def test_what_varies_and_what_hinders() -> None:
+    """The mean of the ranks of a host."""
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0, noise=each, interference=each / 8) for each in (0.25, 0.75, 2.0)]
+    made = cluster_of("aab", ranks, Measured((Link(0, 1, 0.1, 9.0), Link(0, 2, 0.1, 9.0)), 0.5))
+    assert [(node.noise, node.interference) for node in made.nodes] == [(0.5, 0.5 / 8), (2.0, 2.0 / 8)]
+
+
+def test_noise_is_by_quartiles() -> None:
+    """Quartiles 8 and 12 of 10 s: 4 / 1.349 of a normal distribution, and what came much later counts as any other."""
+    assert noise_of([7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 1e6]) == pytest.approx(0.4 / 1.349)
 
 
 def test_hosts_that_sum_slower_than_they_send() -> None:
