@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from statistics import fmean, median, quantiles
+from statistics import fmean, median
 
 import numpy as np
 import torch
@@ -74,7 +74,7 @@ class RankSpeed:
         room: bytes of memory that it can take.
         update: seconds of the update.
         border: seconds that a sample of a pass takes for each segment beside the first.
-        noise: of an iteration's time: its standard deviation, as a part of it.
+        course: seconds of iterations that all ranks began together, one after the other, as parts of their median.
         interference: seconds that an iteration takes longer for each byte that is summed during it.
         sums: after iterations, and during some.
     """
@@ -84,7 +84,7 @@ class RankSpeed:
     room: float
     update: float = 0.0
     border: float = 0.0
-    noise: float = 0.0
+    course: Sequence[float] = ()
     interference: float = 0.0
     sums: Sums = field(default_factory=Sums)
 
@@ -131,7 +131,7 @@ def _speed_here(
     )
     times: dict[int, float] = {}
     updates: list[float] = []
-    noises: list[float] = []
+    course: list[float] = []
     try:
         layout = LayoutChoice(plan.engine)
         for size in dict.fromkeys(sizes):
@@ -141,15 +141,13 @@ def _speed_here(
             found, update = _timed(work, summing, world)
             times[size] = ((whole := median(found)) - update) / max(plan.optim.iter_size, 1)
             updates.append(update)
-            noises.append(noise_of(found))
+            course += [seconds / whole for seconds in found]
             if size == sizes[0]:
                 border = _border(work, whole, world) / max(plan.optim.iter_size, 1) / size
     finally:
         work.close()
     cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)
-    return RankSpeed(
-        times, cores, room, fmean(updates), border, fmean(noises), median(summing.interference), summing.seconds
-    )
+    return RankSpeed(times, cores, room, fmean(updates), border, course, median(summing.interference), summing.seconds)
 
 
 class _Summing:
@@ -233,13 +231,6 @@ def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple
     return list(chain.from_iterable(found)), median(updates)
 
 
-def noise_of(times: Sequence[float]) -> float:
-    """Their standard deviation as a part of their median, by the quartiles: an iteration that something else of the
-    machine held up does not count."""
-    low, middle, high = quantiles(times, n=4)
-    return (high - low) / _NORMAL / middle
-
-
 def _border(work: StepBenchmark, whole: float, world: Communicator) -> float:
     """Seconds of an iteration for each segment beside the first, if it takes ``whole`` in one; a collective call."""
     segments = work.cut(SEGMENTS)
@@ -262,6 +253,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         on_gpu: messages travel beside computing, whatever the cores.
     """
     nodes, first = [], 0
+    noises = noises_of([rank.course for rank in ranks])
     for host, group in groupby(hosts):
         number = len(list(group))
         members = ranks[first : first + number]
@@ -276,7 +268,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
                 overhead=fmean(overhead for _, overhead in speeds),
                 update=fmean(rank.update for rank in members),
                 border=fmean(rank.border for rank in members),
-                noise=fmean(rank.noise for rank in members),
+                noise=fmean(noises[first : first + number]),
                 interference=fmean(rank.interference for rank in members),
                 ranks=number,
                 cores=0 if on_gpu else members[0].cores,
@@ -295,6 +287,19 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         efficiency=_efficiency(ranks, links),
         busy_efficiency=_busy_efficiency(ranks),
     )
+
+
+def noises_of(courses: Sequence[Sequence[float]]) -> list[float]:
+    """Of each rank the standard deviation of its times, as a part of these, beside what all ranks have in common.
+
+    It is by quartiles: what something else of the machine holds up once does not count.
+    """
+    size, times = len(courses), np.array(courses)
+    if size == 1 or times.shape[1] < 2:
+        return [0.0] * size
+    low, high = np.quantile(times - times.mean(axis=0), (0.25, 0.75), axis=1)
+    found: list[float] = ((high - low) / _NORMAL * math.sqrt(size / (size - 1))).tolist()
+    return found
 
 
 def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], alone: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import inf
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.schedule.cluster import Cluster, NodeLink, Within
 from bpt.speeds import job_cluster
-from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, noise_of, speed_of
+from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, noises_of, speed_of
 from bpt.speeds.links import Link, Measured
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
@@ -90,16 +91,25 @@ def test_what_sums_take_while_ranks_compute() -> None:
     assert made.busy_efficiency == pytest.approx(0.4)
 
 
-def test_what_varies_and_what_hinders() -> None:
+def test_what_hinders() -> None:
     """The mean of the ranks of a host."""
-    ranks = [RankSpeed({8: 2.0}, 4, 1.0, noise=each, interference=each / 8) for each in (0.25, 0.75, 2.0)]
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0, interference=each) for each in (0.25, 0.75, 2.0)]
     made = cluster_of("aab", ranks, Measured((Link(0, 1, 0.1, 9.0), Link(0, 2, 0.1, 9.0)), 0.5))
-    assert [(node.noise, node.interference) for node in made.nodes] == [(0.5, 0.5 / 8), (2.0, 2.0 / 8)]
+    assert [node.interference for node in made.nodes] == [0.5, 2.0]
 
 
-def test_noise_is_by_quartiles() -> None:
-    """Quartiles 8 and 12 of 10 s: 4 / 1.349 of a normal distribution, and what came much later counts as any other."""
-    assert noise_of([7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 1e6]) == pytest.approx(0.4 / 1.349)
+def test_what_varies_by_itself() -> None:
+    """Two ranks differ by 0, ±0.1, ±0.2 from their mean, quartiles ±0.1: 0.2 / 1.349, of one of two ranks sqrt(2) times
+    as much. What slows both down is no noise, nor is what happens once."""
+    apart = [0.0, 0.1, -0.1, 0.2, -0.2, 0.1, -0.1, 9.0, -9.0]
+    common = [1.0, 1.5, 1.0, 7.0, 1.0, 1.0, 0.9, 1.0, 1.0]
+    one = [mean + each for mean, each in zip(common, apart, strict=True)]
+    other = [mean - each for mean, each in zip(common, apart, strict=True)]
+    assert noises_of([one, other]) == pytest.approx([0.2 / 1.349 * math.sqrt(2)] * 2)
+    assert noises_of([one]) == [0.0]
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0, course=each) for each in (one, other)]
+    made = cluster_of("ab", ranks, Measured((Link(0, 1, 0.1, 9.0),), 0.5))
+    assert [node.noise for node in made.nodes] == pytest.approx([0.2 / 1.349 * math.sqrt(2)] * 2)
 
 
 def test_hosts_that_sum_slower_than_they_send() -> None:
