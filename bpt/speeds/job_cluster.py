@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from statistics import fmean, median
+from statistics import NormalDist, fmean, median
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
@@ -253,7 +254,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         on_gpu: messages travel beside computing, whatever the cores.
     """
     nodes, first = [], 0
-    noises = noises_of([rank.course for rank in ranks])
+    apart = _apart_from_all([rank.course for rank in ranks])
     for host, group in groupby(hosts):
         number = len(list(group))
         members = ranks[first : first + number]
@@ -268,7 +269,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
                 overhead=fmean(overhead for _, overhead in speeds),
                 update=fmean(rank.update for rank in members),
                 border=fmean(rank.border for rank in members),
-                noise=fmean(noises[first : first + number]),
+                noise=_noise(apart[first : first + number], len(ranks)),
                 interference=fmean(rank.interference for rank in members),
                 ranks=number,
                 cores=0 if on_gpu else members[0].cores,
@@ -289,17 +290,31 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
     )
 
 
-def noises_of(courses: Sequence[Sequence[float]]) -> list[float]:
-    """Of each rank the standard deviation of its times, as a part of these, beside what all ranks have in common.
+def _apart_from_all(courses: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """(ranks, iterations): times beside what all ranks have in common; no iterations: there is nothing to compare."""
+    times = np.array(courses)
+    return times - times.mean(axis=0) if len(courses) > 1 and times.size else np.zeros((len(courses), 0))
 
-    It is by quartiles: what something else of the machine holds up once does not count.
+
+def _noise(apart: NDArray[np.float64], size: int) -> float:
+    """The standard deviation, as a part of an iteration's time, that ranks of a node seem to have by themselves.
+
+    Of several it is that by which the last of them would be as late as it is in the median, since they may share cores
+    and vary against each other; of one it is by quartiles. So what something else of the machine holds up once does
+    not count.
+
+    Args:
+        apart: (ranks, iterations) parts of an iteration's time by which they differ from the mean of all ranks.
+        size: number of these.
     """
-    size, times = len(courses), np.array(courses)
-    if size == 1 or times.shape[1] < 2:
-        return [0.0] * size
-    low, high = np.quantile(times - times.mean(axis=0), (0.25, 0.75), axis=1)
-    found: list[float] = ((high - low) / _NORMAL * math.sqrt(size / (size - 1))).tolist()
-    return found
+    number, iterations = apart.shape
+    if iterations < 2:
+        return 0.0
+    if number == 1:
+        low, high = np.quantile(apart, (0.25, 0.75))
+        return float(high - low) / _NORMAL * math.sqrt(size / (size - 1))  # the mean has a part of its own in it
+    latest = NormalDist().inv_cdf((number - 0.375) / (number + 0.25))  # of so many normal ones (Blom 1958)
+    return max(0.0, float(np.median(apart.max(axis=0)))) / latest
 
 
 def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], alone: float) -> float:

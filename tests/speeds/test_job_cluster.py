@@ -12,7 +12,7 @@ from bpt.comm.base import Communicator
 from bpt.device import CPU
 from bpt.schedule.cluster import Cluster, NodeLink, Within
 from bpt.speeds import job_cluster
-from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, noises_of, speed_of
+from bpt.speeds.job_cluster import RankSpeed, Sums, cluster_of, measured_cluster, speed_of
 from bpt.speeds.links import Link, Measured
 from tests.doubles.thread_ranks import run_ranks
 from tests.solver.small_solver import small_solver
@@ -99,17 +99,23 @@ def test_what_hinders() -> None:
 
 
 def test_what_varies_by_itself() -> None:
-    """Two ranks differ by 0, ±0.1, ±0.2 from their mean, quartiles ±0.1: 0.2 / 1.349, of one of two ranks sqrt(2) times
-    as much. What slows both down is no noise, nor is what happens once."""
+    """Two nodes differ by 0, ±0.1, ±0.2 from their mean, quartiles ±0.1: 0.2 / 1.349 of a normal distribution, and
+    as the mean follows each by half, sqrt(2) times as much. What slows both down is no noise, nor what happens once."""
     apart = [0.0, 0.1, -0.1, 0.2, -0.2, 0.1, -0.1, 9.0, -9.0]
     common = [1.0, 1.5, 1.0, 7.0, 1.0, 1.0, 0.9, 1.0, 1.0]
     one = [mean + each for mean, each in zip(common, apart, strict=True)]
     other = [mean - each for mean, each in zip(common, apart, strict=True)]
-    assert noises_of([one, other]) == pytest.approx([0.2 / 1.349 * math.sqrt(2)] * 2)
-    assert noises_of([one]) == [0.0]
     ranks = [RankSpeed({8: 2.0}, 4, 1.0, course=each) for each in (one, other)]
     made = cluster_of("ab", ranks, Measured((Link(0, 1, 0.1, 9.0),), 0.5))
     assert [node.noise for node in made.nodes] == pytest.approx([0.2 / 1.349 * math.sqrt(2)] * 2)
+    assert cluster_of("a", ranks[:1], Measured((), 0.5)).nodes[0].noise == 0
+
+
+def test_how_late_the_last_of_a_node_is() -> None:
+    """Of two that take turns a tenth too late or too early: the last of two normal ones is 0.56 deviations late."""
+    courses = [1.1, 0.9, 1.1, 0.9], [0.9, 1.1, 0.9, 1.1]
+    made = cluster_of("aa", [RankSpeed({8: 2.0}, 4, 1.0, course=each) for each in courses], Measured((), 0.5))
+    assert made.nodes[0].noise == pytest.approx(0.1 / 0.56, rel=0.05)
 
 
 def test_hosts_that_sum_slower_than_they_send() -> None:
