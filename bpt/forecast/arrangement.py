@@ -122,6 +122,11 @@ class Arrangement:
         return np.array([self.cluster.nodes[host].border for host in self.cluster.hosts])
 
     @cached_property
+    def crowd(self) -> Floats:
+        """(ranks,) how many share a core with each, itself among them, while all compute."""
+        return np.array([self.cluster.nodes[host].crowd for host in self.cluster.hosts])
+
+    @cached_property
     def noise(self) -> Floats:
         """(ranks,) the standard deviation of each one's times, as a part of these."""
         return np.array([self.cluster.nodes[host].noise for host in self.cluster.hosts])

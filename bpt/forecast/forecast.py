@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bpt.forecast.arrangement import Arrangement, Exchanged, Floats, arranged
+from bpt.forecast.crowding import slowdowns
 from bpt.forecast.earliest import earliest
 from bpt.forecast.holding import held
 from bpt.forecast.latest import expected_latest
@@ -150,7 +151,6 @@ class Iteration:
         self._exchange = a.plan.parallel_param.exchange
         self._links = Links(a.cluster)
         self._passes = a.passes
-        self._times = SharerTimes(a, self._links)
         self._delayed = a.plan.parallel_param.is_delayed
 
     @cached_property
@@ -160,7 +160,7 @@ class Iteration:
             return 0.0
         a = self._a
         rule = a.staging.rule if a.staging else _Pipeline.GPIPE
-        found = earliest(self._pipeline, rule, self._times)
+        found = earliest(self._pipeline, rule, self._alone)
         summing = [
             self._summing(stage, *own, bound=True)
             for stage, own in enumerate(zip(found.ready, found.issued, strict=True))
@@ -169,11 +169,25 @@ class Iteration:
         return least * (1 - ROUNDING)
 
     @cached_property
+    def _alone(self) -> SharerTimes:
+        """If no other rank of a node computes; without stages all of them do."""
+        return SharerTimes(self._a, self._links, self._a.crowd if self._a.staging else np.ones(self._a.size))
+
+    @cached_property
+    def _times(self) -> SharerTimes:
+        """While as many ranks of a node compute at once as do."""
+        a = self._a
+        if not a.staging or (a.crowd == 1).all():
+            return self._alone
+        played = play(self._streams(), self._alone, np.maximum)[0]
+        return SharerTimes(a, self._links, a.crowd / slowdowns(a, played))
+
+    @cached_property
     def _pipeline(self) -> Pipeline:
         """The stages; or all segments on one, which takes the batch whole."""
         a = self._a
         broadcasts = self._exchange == _Exchange.TREE
-        return Pipeline(a.stage_of, a.flows, self._passes, a.micro_batches, broadcasts, gathers=self._times.gathers)
+        return Pipeline(a.stage_of, a.flows, self._passes, a.micro_batches, broadcasts, gathers=self._alone.gathers)
 
     @cached_property
     def _stages(self) -> Sequence[PlayedStage]:

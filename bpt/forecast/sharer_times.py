@@ -15,19 +15,22 @@ from bpt.graph.spec import count
 class SharerTimes:
     """As ``schedule.pipeline.simulation.Times``, with a place for each sharer; each is worked out once.
 
+    Args:
+        faster: (ranks,) how many times as fast each computes as while all ranks of its node do.
+
     Attributes:
         itemsizes: bytes of an element of each edge's blob.
         gathers: the segments that run once for all micro-batches.
     """
 
-    def __init__(self, arrangement: Arrangement, links: Links) -> None:
+    def __init__(self, arrangement: Arrangement, links: Links, faster: Floats) -> None:
         self._a = a = arrangement
         self._links = links
         self._known: dict[tuple[object, ...], Floats] = {}
         self._share = a.shares.astype(np.float64)
         micro = self._share / a.micro_batches
         # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one.
-        once, each = (values[a.sharers] for values in a.pace)
+        once, each = ((values / faster)[a.sharers] for values in a.pace)
         self._micro = np.where(micro > 0, once + micro * each, 0.0)
         self._whole = np.where(micro > 0, once + self._share * each, 0.0)
         self._work = float(a.costs.forward.sum() + a.costs.backward.sum())

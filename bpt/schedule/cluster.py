@@ -67,6 +67,11 @@ class Node:
         assert self.warm_up >= 0 and all(at >= 0 and factor > 0 for at, factor in self.changes), self
         assert list(self.changes) == sorted(self.changes), self
 
+    @property
+    def crowd(self) -> float:
+        """How many ranks share a core while all of them compute; at least 1."""
+        return max(1.0, self.ranks / self.cores) if self.cores else 1.0
+
 
 @dataclass(frozen=True)
 class Server:
