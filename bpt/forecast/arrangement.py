@@ -35,6 +35,7 @@ Floats = NDArray[np.float64]
 PEER = pb.FcParameter.PEER
 CGDP = pb.ParallelParameter.CGDP
 LARGE = 2**18  # elements of a parameter that is a message of its own, see exchange/buckets.py
+MOVED = 3  # how often a pass goes through memory as large as all parameters: forward, and twice backward
 CHUNKS = 4  # that CGDP is taken to cut the net into, where a search is to find the number
 
 
@@ -157,8 +158,8 @@ class Arrangement:
         param = self.plan.parallel_param.compression_param
         nodes = np.array([dict(self.cluster.nodes[host].coding).get(param.codec, 0.0) for host in self.cluster.hosts])
         numbers = sum(cost.trained for cost in self.costs.layers) / self.plan.precision.master.itemsize
-        update = 3 + 2 * remembered(self.plan.optim)  # reads all of it, writes all but the gradient
-        found: Floats = np.where(nodes > 0, nodes, self.update / numbers * CODECS[param.name](param).passes / update)
+        passes = CODECS[param.name](param).passes / self._moved_by_update
+        found: Floats = np.where(nodes > 0, nodes, self.update / numbers * passes)
         return found
 
     @property
@@ -179,10 +180,38 @@ class Arrangement:
         return self.costs.batch * (self.replicas if multiplies else 1)
 
     @cached_property
-    def parts(self) -> Floats:
-        """(stages,): the part of a pass's work that each stage does."""
-        work, found = self.costs.forward + self.costs.backward, np.zeros(self.stages)
-        np.add.at(found, np.asarray(self.of_layers, dtype=np.int64), work)
+    def work(self) -> tuple[Floats, Floats]:
+        """(layers,) forward and backward: the part of a sample's work, beside what goes to parameters."""
+        known = self.moving.any()  # or else what measured layers take goes with their samples
+        moved = known * self.costs.update / self.costs.work * MOVED / self._moved_by_update * self.weights
+        forward = np.maximum(self.costs.forward - moved / MOVED, 0.0)
+        backward = np.maximum(self.costs.backward - moved * (MOVED - 1) / MOVED, 0.0)
+        whole = float(forward.sum() + backward.sum())
+        return forward / whole, backward / whole
+
+    @cached_property
+    def weights(self) -> Floats:
+        """(layers,) the part of all trained parameters."""
+        trained = np.array([cost.trained for cost in self.costs.layers])
+        found: Floats = trained / (trained.sum() or 1.0)
+        return found
+
+    @cached_property
+    def moving(self) -> Floats:
+        """(ranks,) seconds of a pass in which all parameters are read forward and backward, and their gradients are
+        written, whatever the samples: as memory has it that the update waits for."""
+        return np.minimum(self.pace[0], self.update * MOVED / self._moved_by_update)
+
+    @property
+    def _moved_by_update(self) -> int:
+        """How often it goes through memory as large as all parameters: it reads all of it, and writes all but the
+        gradient."""
+        return 3 + 2 * remembered(self.plan.optim)
+
+    def of_stages(self, parts: Floats) -> Floats:
+        """(stages,) what ``parts`` (layers,) come to in each."""
+        found = np.zeros(self.stages)
+        np.add.at(found, np.asarray(self.of_layers, dtype=np.int64), parts)
         return found
 
     @cached_property
@@ -192,9 +221,12 @@ class Arrangement:
         if balance == pb.ParallelParameter.UNIFORM or number == 1:
             return np.array([stop - start for start, stop in slice_bounds(self.batch, number)])
         # The slowest stage tells how fast a pipeline is.
-        parts, (once, each) = (self.parts / self.parts.sum())[:, None], self.pace
-        per_sample = (parts * each[self.sharers]).max(axis=0)
-        fixed = (parts * (once + self.update / self.passes)[self.sharers]).max(axis=0)
+        once, each = self.pace
+        work = self.of_stages(np.add(*self.work))[:, None]
+        weights = self.of_stages(self.weights)[:, None]
+        per_sample = (work * each[self.sharers]).max(axis=0)
+        moving = self.moving + self.update / self.passes
+        fixed = (work * (once - self.moving)[self.sharers] + weights * moving[self.sharers]).max(axis=0)
         functions = [
             SpeedFunction((0, 1, self.batch + 1), (0.0, once + each, once + each * (self.batch + 1)))
             for once, each in zip(fixed.tolist(), per_sample.tolist(), strict=True)
@@ -287,6 +319,11 @@ class Arrangement:
     def slices(self) -> int:
         """Into which split layers are cut."""
         return self.shards if self.is_peer else max(self.shards - 1, 1)
+
+    @property
+    def parameters(self) -> float:
+        """Bytes of all of them, of which a stage updates those that it holds."""
+        return sum(cost.parameters for cost in self.costs.layers)
 
     @cached_property
     def held(self) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bpt.forecast.arrangement import Arrangement, Floats
+from bpt.forecast.arrangement import MOVED, Arrangement, Floats
 from bpt.forecast.links import Links
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.spec import count
@@ -29,23 +29,25 @@ class SharerTimes:
         self._known: dict[tuple[object, ...], Floats] = {}
         self._share = a.shares.astype(np.float64)
         micro = self._share / a.micro_batches
-        # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one.
+        # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one; and, of both, those
+        # that its parameters take.
         once, each = ((values / faster)[a.sharers] for values in a.pace)
-        self._micro = np.where(micro > 0, once + micro * each, 0.0)
-        self._whole = np.where(micro > 0, once + self._share * each, 0.0)
-        self._work = float(a.costs.forward.sum() + a.costs.backward.sum())
+        self._moving = np.where(micro > 0, (a.moving / faster)[a.sharers], 0.0)
+        self._micro = np.where(micro > 0, once - self._moving + micro * each, 0.0)
+        self._whole = np.where(micro > 0, once - self._moving + self._share * each, 0.0)
         self.itemsizes = blob_itemsizes(a.graph, a.plan.precision)
         gathers = a.staging.gathers if a.staging else frozenset()
         self.gathers = frozenset(segment.index for segment in a.segments if segment.start in gathers)
 
     def forward(self, stage: int, segment: int) -> Floats:
         """See Times."""
-        return self._once(("F", segment), lambda: self._pass(stage, segment, self._a.costs.forward))
+        return self._once(("F", segment), lambda: self._pass(stage, segment, forward=True))
 
     def backward(self, stage: int, segment: int) -> Floats:
         """See Times."""
-        costs = self._a.costs.backward
-        return self._once(("B", segment), lambda: self._pass(stage, segment, costs) + self._border(stage, segment))
+        return self._once(
+            ("B", segment), lambda: self._pass(stage, segment, forward=False) + self._border(stage, segment)
+        )
 
     def transfer(self, flow: int, diff: bool) -> Floats:
         """See Times."""
@@ -58,7 +60,7 @@ class SharerTimes:
     def update(self, stage: int) -> Floats:
         """See Times."""
         a = self._a
-        found: Floats = a.update[a.sharers[stage]] * (a.held[stage] / (sum(a.held) or 1.0))
+        found: Floats = a.update[a.sharers[stage]] * (a.held[stage] / (a.parameters or 1.0))
         return found
 
     def _once(self, key: tuple[object, ...], made: Callable[[], Floats]) -> Floats:
@@ -72,15 +74,15 @@ class SharerTimes:
         ends = a.sharers[what.from_stage], a.sharers[what.to_stage]
         return self._links.seconds(*(ends[::-1] if diff else ends), each * self._share)
 
-    def _pass(self, stage: int, segment: int, parts: Floats) -> Floats:
+    def _pass(self, stage: int, segment: int, forward: bool) -> Floats:
         a, span = self._a, self._a.segments[segment]
-        part = float(parts[span.start : span.end].sum()) / self._work
-        share = self._whole if segment in self.gathers else self._micro
-        block = a.blocks.get(segment)
-        own: Floats = part * share[stage]
-        if block is None:
-            return own
-        return self._split(stage, own) + self._traded(stage, segment)
+        work = float(a.work[not forward][span.start : span.end].sum())
+        moved = (1 if forward else MOVED - 1) / MOVED * float(a.weights[span.start : span.end].sum())
+        computing: Floats = work * (self._whole if segment in self.gathers else self._micro)[stage]
+        moving: Floats = moved * self._moving[stage]
+        if a.blocks.get(segment) is None:
+            return computing + moving
+        return self._split(stage, computing, moving) + self._traded(stage, segment)
 
     def _border(self, stage: int, segment: int) -> Floats | float:
         """What it takes that the segment behind this one, if it is of the same stage, is another."""
@@ -91,14 +93,14 @@ class SharerTimes:
         found: Floats = a.borders[a.sharers[stage]] * samples
         return found
 
-    def _split(self, stage: int, own: Floats) -> Floats:
+    def _split(self, stage: int, computing: Floats, moving: Floats) -> Floats:
         """Split layers: among peers each does a slice for all of its group's samples, as much as if it did its own
-        whole; slaves do them in the master's place."""
+        whole, but by a slice of the parameters; slaves do both in the master's place."""
         a = self._a
         if a.is_peer:
-            return own
+            return computing + moving / a.shards
         slaves = a.speeds[a.ranks[stage, 1:]].min(axis=0)
-        found: Floats = own * a.speeds[a.sharers[stage]] / slaves / (a.shards - 1)
+        found: Floats = (computing + moving) * a.speeds[a.sharers[stage]] / slaves / (a.shards - 1)
         return found
 
     def _traded(self, stage: int, segment: int) -> Floats:
