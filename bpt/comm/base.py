@@ -121,6 +121,11 @@ class Communicator(ABC):
         """The name of the machine this rank runs on."""
         return socket.gethostname()
 
+    @property
+    def distant(self) -> bool:
+        """Whether its ranks are on several hosts, as far as each knows without asking."""
+        return False
+
     def describe(self) -> dict[str, str]:
         """What carries messages: "library", "standard", "threads" (what it allows), "fault tolerance", and of which
         kinds of "device memory" it takes buffers."""

@@ -63,6 +63,10 @@ class MpiCommunicator(Communicator):
     def world_ranks(self) -> Sequence[int]:
         return tuple(self._mpi.Get_group().Translate_ranks(None, MPI.COMM_WORLD.Get_group()))
 
+    @cached_property
+    def distant(self) -> bool:
+        return len({_hosts[rank] for rank in self.world_ranks}) > 1
+
     def bcast(self, value: Any, root: int = 0) -> Any:
         with self.events.waiting("bcast"), self._translated("bcast"):
             return self._mpi.bcast(value, root)
@@ -321,6 +325,7 @@ class _FromRoot:
         self._root = root
         self.size = comm.size
         self.rank = (comm.rank - root) % comm.size
+        self.distant = comm.distant
 
     def Isend(self, buffer: Buffer, dest: int) -> Request:
         return self._comm._Isend(buffer, (dest + self._root) % self.size, _OWN_TAG)

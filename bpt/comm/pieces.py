@@ -113,6 +113,10 @@ class Messages(Protocol):
     def size(self) -> int:
         """Number of ranks."""
 
+    @property
+    def distant(self) -> bool:
+        """See Communicator."""
+
     def Isend(self, buffer: Buffer, dest: int) -> Request:
         """See Communicator."""
 

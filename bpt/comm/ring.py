@@ -8,6 +8,7 @@ all-reduce can do with less. And it sends always to the same neighbour.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -17,6 +18,11 @@ from bpt.comm.base import Buffer, Request
 from bpt.comm.pieces import Messages, flat
 
 CHUNK = 2**20  # bytes of a message: one is added while the next is on its way, and stays in the cache for that
+AHEAD = 2  # messages that there is room for before they are added
+# Of two ranks on different hosts each is at both sides of the other. A receiver's word that it has room, without which
+# a library sends no long message, waits behind all that is on its way to the same rank, and in turn: half of the
+# bandwidth is left. So these make room for all messages before they wait for the first, of so many bytes at a time.
+BLOCK = 2**26
 
 
 def ring_allreduce(comm: Messages, buffer: Buffer) -> None:
@@ -30,17 +36,21 @@ def ring_allreduce(comm: Messages, buffer: Buffer) -> None:
         buffer: C-contiguous, of one shape and dtype on all ranks; of any dtype that numpy adds, also those which MPI
             cannot sum. Pieces differ by one element at most, and may be empty.
     """
+    whole, is_pair = flat(buffer), comm.size == 2 and comm.distant
+    step = max(1, BLOCK // whole.itemsize) if is_pair else max(1, whole.size)
     if comm.size > 1:
-        _Ring(comm, buffer).run()
+        for first in range(0, whole.size, step):
+            block = whole[first : first + step]
+            _Ring(comm, block, ahead=block.size if is_pair else AHEAD).run()
 
 
 class _Ring:
     """One all-reduce. Piece p starts at rank p; in step s a rank receives piece ``rank - s``, and sends it on."""
 
-    def __init__(self, comm: Messages, buffer: Buffer) -> None:
+    def __init__(self, comm: Messages, whole: Buffer, ahead: int) -> None:
         self._comm = comm
+        self._ahead = ahead
         self._right, self._left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-        whole = flat(buffer)
         bounds = [whole.size * piece // comm.size for piece in range(comm.size + 1)]
         self._pieces = [list(_chunks(whole[first:last])) for first, last in pairwise(bounds)]
         self._sent: list[Request] = []
@@ -62,16 +72,16 @@ class _Ring:
 
     def _add(self, chunks: list[Buffer]) -> None:
         """Add own numbers to what comes, and send it on: the sums of the last piece, too."""
-        rooms = [np.empty_like(max(chunks, key=len)) for _ in range(2)] if chunks else []
-        coming: list[tuple[Buffer, Request]] = []
-        for number, chunk in enumerate(chunks):
-            if number == 0:
-                coming.append(self._receive(rooms[0][: chunk.size]))
-            if number + 1 < len(chunks):
-                coming.append(self._receive(rooms[(number + 1) % 2][: chunks[number + 1].size]))
-            room, request = coming.pop(0)
+        rooms = deque(np.empty_like(max(chunks, key=len)) for _ in chunks[: self._ahead])
+        awaited, coming = iter(chunks), deque[tuple[Buffer, Buffer, Request]]()
+        for chunk in chunks:
+            while rooms and (later := next(awaited, None)) is not None:
+                room = rooms.popleft()
+                coming.append((room, *self._receive(room[: later.size])))
+            room, part, request = coming.popleft()
             request.Wait()
-            np.add(chunk, room, out=chunk)
+            np.add(chunk, part, out=chunk)
+            rooms.append(room)
             self._send(chunk)
 
     def _take(self, passed_on: list[Buffer], kept: list[Buffer]) -> None:

@@ -101,6 +101,10 @@ class ThreadCommunicator(Communicator):
         hosts = self._group.hosts
         return hosts[self.rank] if hosts else super().host
 
+    @property
+    def distant(self) -> bool:
+        return len(set(self._group.hosts or ())) > 1
+
     def bcast(self, value: Any, root: int = 0) -> Any:
         with self.events.waiting("bcast"), self._group.together(self.rank, ("bcast", root), value) as values:
             return values[root]
