@@ -108,7 +108,7 @@ def _filters(a: Arrangement, index: int) -> float:
 
 def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool) -> float:
     """Beside values and gradients: filters laid out anew, the gradient that is added, those that are packed or in areas
-    of CGDP, and what a codec has left out."""
+    of CGDP, what the library's all-reduce has room for, two of P pieces of a message, and what a codec has left out."""
     found = LAID_OUT * sum(layer.filters for layer in layers)
     if adds_up:
         found += max((layer.largest for layer in layers), default=0.0)
@@ -117,7 +117,11 @@ def _copies(a: Arrangement, stage: int, layers: Sequence[_Layer], adds_up: bool)
         own = [what for segment, what in a.exchanged.items() if a.stage_of[segment] == stage]
         on_one = max(Counter(a.cluster.hosts[rank] for rank in sharers).values())
         if a.plan.parallel_param.exchange != pb.ParallelParameter.CGDP:
-            found += sum(what.packed for what in own)
+            packed = sum(what.packed for what in own)
+            found += packed
+            if a.plan.parallel_param.exchange == pb.ParallelParameter.ALLREDUCE:
+                longest = max([packed, *(layer.largest for layer in layers)])
+                found += min(1.0, 2 / len(sharers)) * longest
         else:  # an area, and on a host with several all of the sum, of which a rank makes its part of all areas
             found += (1.0 if on_one == 1 else 3.0 - 1 / on_one) * sum(what.whole for what in own)
         if a.plan.parallel_param.compression_param.name and (a.codes_on_hosts or on_one < len(sharers)):
