@@ -19,7 +19,7 @@ from bpt.comm import processes as room
 from bpt.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.connectivity import check_connectivity, lost_rank_error, name_of
 from bpt.comm.device_memory import device_memory
-from bpt.comm.pieces import Transfers, await_, flat, is_long, is_worth_messages, pieces, runs, transfer
+from bpt.comm.pieces import Transfers, flat, is_long, is_worth_messages, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.ring import ring_allreduce
 from bpt.comm.tree import children_of, tree_bcast, tree_reduce
@@ -277,7 +277,7 @@ class MpiCommunicator(Communicator):
     def _do(self, method: str, *arguments: Any) -> None:
         """Call MPI's collective, in its nonblocking form if this communicator is patient."""
         if self.patient:
-            await_(getattr(self._mpi, f"I{method.lower()}")(*arguments))
+            Transfers([getattr(self._mpi, f"I{method.lower()}")(*arguments)], patient=True).Wait()
         else:
             getattr(self._mpi, method)(*arguments)
 

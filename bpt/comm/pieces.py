@@ -60,6 +60,11 @@ class Piece(Protocol):
         """Return when it is done; the library may use up the core until then."""
 
 
+_under_way: set[Transfers] = set()
+"""Keeps what is not done, and with the library's requests their buffers: where somebody else's loss ends a collective, its
+caller goes on and forgets them, while the library may still write there."""
+
+
 class Transfers:
     """The pieces of one message, as one request. Once it has failed, it fails: a library's would count as done.
 
@@ -71,17 +76,22 @@ class Transfers:
         self._requests = requests
         self._patient = patient
         self._error: Exception | None = None
+        _under_way.add(self)
 
     def Wait(self) -> None:
         """See Request."""
         with self._remembered():
             for request in self._requests:  # not Waitall: that would not say what went wrong
                 await_(request) if self._patient else request.Wait()
+        _under_way.discard(self)
 
     def Test(self) -> bool:
         """See Request."""
         with self._remembered():
-            return all(request.Test() for request in self._requests)
+            done = all(request.Test() for request in self._requests)
+        if done:
+            _under_way.discard(self)
+        return done
 
     @contextmanager
     def _remembered(self) -> Iterator[None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -90,3 +93,20 @@ def test_only_the_impatient_wait_in_the_library(patient: bool) -> None:
     Transfers(requests, patient).Wait()
     assert [request.waited for request in requests] == [not patient] * 2
     assert [request.looks for request in requests] == [3 if patient else 0] * 2
+
+
+def test_what_is_forgotten_keeps_its_buffer_until_it_is_done() -> None:
+    """A rank that is lost ends a collective while others still send what it was to receive."""
+    late, broken = Late(), Broken()
+    buffers = weakref.ref(late), weakref.ref(broken)
+    forgotten = Transfers([late], patient=False)
+    failed = Transfers([broken], patient=False)
+    with pytest.raises(OSError, match="broken"):
+        failed.Wait()
+    del late, broken, failed
+    gc.collect()
+    assert [buffer() is not None for buffer in buffers] == [True, True]
+    forgotten.Wait()
+    del forgotten
+    gc.collect()
+    assert buffers[0]() is None
