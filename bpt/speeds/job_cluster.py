@@ -33,6 +33,7 @@ from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
 _FEWEST, _MOST, _EACH = 1, 4, 4  # times so many iterations of it, after two that do not count
+_PARTS = 1, 2, 4  # of an even share that are timed: as shares may be, and micro-batches
 _BUSY = 4  # short sums during one
 _SUMMING = 0.5, 8  # long sums during one: as many as should take that part of it, and at most
 _NORMAL = 1.349  # standard deviations between the quartiles of normally distributed times
@@ -91,7 +92,7 @@ class RankSpeed:
 
 
 def measured_cluster(plan: RunPlan, graph: LayerGraph, device: torch.device, world: Communicator) -> Cluster:
-    """Time some iterations at an even share of the batch and at half of it on all ranks at once, their links, and what
+    """Time some iterations at an even share of the batch and at parts of it on all ranks at once, their links, and what
     the codec takes that the plan has; a collective call.
 
     Raises:
@@ -121,7 +122,7 @@ def _speed_here(
     places = world.allgather((world.host, str(device) if device.type == "cuda" else ""))
     sharers = places.count(places[world.rank])
     room = (obtainable(device) if device.type == "cuda" else available()) / sharers
-    sizes = [-(-batch // world.size), -(-batch // (2 * world.size))] if is_dividable(graph) else [batch]
+    sizes = [-(-batch // (part * world.size)) for part in _PARTS] if is_dividable(graph) else [batch]
     work = StepBenchmark(
         graph,
         plan.training_only(),
@@ -394,10 +395,13 @@ def _within(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured) -
 
 
 def speed_of(times: Mapping[int, float]) -> tuple[float, float]:
-    """Samples a second, and the seconds of a pass beside them: the line through both times."""
-    (large, longer), *rest = times.items()
-    if not rest or rest[0][1] >= longer:
-        return large / longer, 0.0
-    small, shorter = rest[0]
-    each = min((longer - shorter) / (large - small), longer / large)
-    return 1 / each, longer - large * each
+    """Samples a second, and the seconds of a pass beside them: the line that is nearest to all times, relatively to
+    these; but no pass takes less than nothing, nor less for more samples than for fewer."""
+    (large, longest), *_ = times.items()
+    if len(times) == 1:
+        return large / longest, 0.0
+    sizes, seconds = np.array(list(times), np.float64), np.array(list(times.values()))
+    fixed, each = np.linalg.lstsq(np.stack([1 / seconds, sizes / seconds], axis=1), np.ones(len(times)), rcond=None)[0]
+    if each <= 0 or fixed <= 0:
+        each, fixed = float((sizes / seconds).sum() / ((sizes / seconds) ** 2).sum()), 0.0  # the nearest through nothing
+    return 1 / float(each), float(fixed)

@@ -23,8 +23,11 @@ from tests.solver.small_solver import small_solver
     [
         ({8: 3.0, 4: 2.0}, (4.0, 1.0)),  # a second for four samples more
         ({8: 2.0, 4: 1.0}, (4.0, 0.0)),
-        ({8: 2.0, 4: 0.5}, (4.0, 0.0)),  # no pass takes less than nothing
-        ({8: 2.0, 4: 2.5}, (4.0, 0.0)),
+        # No pass takes less than nothing: the nearest line through nothing, 1 = a n / t in the mean of squares.
+        ({8: 2.0, 4: 0.5}, (80 / 12, 0.0)),  # n / t is 4 and 8
+        ({8: 2.0, 4: 2.5}, ((16 + 2.56) / 5.6, 0.0)),  # 4 and 1.6
+        ({8: 5.0, 4: 3.0, 2: 2.0}, (2.0, 1.0)),
+        ({8: 6.0, 4: 3.0, 2: 2.0}, (19 / 12, 90 / 133)),  # nearest to all, by the normal equations
         ({8: 2.0}, (4.0, 0.0)),
     ],
 )

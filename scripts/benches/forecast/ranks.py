@@ -36,7 +36,7 @@ from bpt.speeds.survey import Limits
 from scripts.benches.forecast.cases import AUTO, CHOSEN, PROFILED
 from scripts.benches.forecast.results import Row, append
 
-PASSES = 2  # in which layers are timed
+PASSES = 5  # in which layers are timed
 WARM_UP, SETTLING = 2, 12  # iterations before any count; the same of DYNAMIC, which finds its shares in them
 FEWEST, MOST = 4, 40  # iterations that count
 ROUGH = Limits(precision=0.05, run=0.1, repeats=3, seconds=1.0)  # of a profile
