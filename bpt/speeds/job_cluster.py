@@ -401,7 +401,8 @@ def speed_of(times: Mapping[int, float]) -> tuple[float, float]:
     if len(times) == 1:
         return large / longest, 0.0
     sizes, seconds = np.array(list(times), np.float64), np.array(list(times.values()))
-    fixed, each = np.linalg.lstsq(np.stack([1 / seconds, sizes / seconds], axis=1), np.ones(len(times)), rcond=None)[0]
+    paces = sizes / seconds
+    fixed, each = np.linalg.lstsq(np.stack([1 / seconds, paces], axis=1), np.ones(len(times)), rcond=None)[0]
     if each <= 0 or fixed <= 0:
-        each, fixed = float((sizes / seconds).sum() / ((sizes / seconds) ** 2).sum()), 0.0  # the nearest through nothing
+        each, fixed = paces.sum() / (paces**2).sum(), 0.0  # the nearest through nothing
     return 1 / float(each), float(fixed)
