@@ -61,8 +61,8 @@ class Piece(Protocol):
 
 
 _under_way: set[Transfers] = set()
-"""Keeps what is not done, and with a library's requests their buffers: where a loss ends a collective, its caller goes on
-and forgets them, while the library may still write there."""
+"""Keeps what is not done, and with a library's requests their buffers: where a loss ends a collective, its caller
+forgets them, while the library may still write there."""
 
 
 class Transfers:
