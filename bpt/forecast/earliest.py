@@ -22,7 +22,7 @@ from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.pipeline import Pipeline
 
 _GPIPE = pb.PipelineParameter.GPIPE
-_Reads = defaultdict[int, list[tuple[int | None, Floats]]]
+_Reads = defaultdict[int, list[tuple[int | None, Floats, Floats]]]
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,14 @@ class _Through:
         stages = pipeline.stages
         self._forward = [times.forward(stage, number) for number, stage in enumerate(stages)]
         self._backward = [times.backward(stage, number) for number, stage in enumerate(stages)]
-        # Segment → those whose blobs, or diffs, it reads from other stages (``None``: data), and what these take.
+        # Segment → those whose blobs, or diffs, it reads from other stages (``None``: data), and what these take on the
+        # link, and beside it.
         self._values: _Reads = defaultdict(list)
         self._diffs: _Reads = defaultdict(list)
         for flow in pipeline.flows:
-            self._values[flow.target].append((flow.source, times.transfer(flow.index, False)))
+            self._values[flow.target].append((flow.source, *_of_message(times, flow.index, False)))
             if flow.diff and flow.source is not None:
-                self._diffs[flow.source].append((flow.target, times.transfer(flow.index, True)))
+                self._diffs[flow.source].append((flow.target, *_of_message(times, flow.index, True)))
 
     def after(self, begin: Sequence[Floats | float]) -> Earliest:
         """If stages begin then."""
@@ -96,6 +97,10 @@ class _Through:
         for number in down:
             issued[stages[number]].append((number, backward.last[number]))
         return Earliest(tuple(own[-1][1] for own in issued), tuple(map(tuple, issued)))
+
+
+def _of_message(times: SharerTimes, flow: int, diff: bool) -> tuple[Floats, Floats]:
+    return times.transfer(flow, diff), times.latency(flow, diff)
 
 
 class _Way:
@@ -135,11 +140,12 @@ class _Way:
         for number in order:
             stage, block, seconds = pipeline.stages[number], pipeline.block_of[number], self._seconds[number]
             first, last = before[stage]
-            for read, message in self._reads[number]:
+            for read, message, latency in self._reads[number]:
                 one, all_of_them = (0.0, 0.0) if read is None else (self.first[read], self.last[read])
-                first = np.maximum(first, one + message)
+                first = np.maximum(first, one + message + latency)
                 # A link takes one message after the other.
-                last = np.maximum(last, np.maximum(all_of_them + message, one + self._micros * message))
+                through = np.maximum(all_of_them + message, one + self._micros * message)
+                last = np.maximum(last, through + latency)
             gathers = number in pipeline.gathers
             begun = self.begun.setdefault(stage, np.asarray(last if gathers else first, dtype=np.float64))
             work = self.work.get(stage, 0.0) + seconds * (1 if gathers else self._micros)

@@ -54,14 +54,17 @@ class Links:
             one, other = names[link.one], names[link.other]
             self._pairs[:, one, other] = self._pairs[:, other, one] = link.latency, link.bandwidth
 
-    def seconds(self, senders: NDArray[np.int64], receivers: NDArray[np.int64], nbytes: Floats) -> Floats:
-        """(k,) what messages of ``nbytes`` (k,) take from each of ``senders`` (k,) to its receiver."""
+    def crossing(
+        self, senders: NDArray[np.int64], receivers: NDArray[np.int64], nbytes: Floats
+    ) -> tuple[Floats, Floats]:
+        """(k,) how long messages of ``nbytes`` (k,) keep the links busy from each of ``senders`` (k,) to its receiver,
+        and how much later they are there."""
         a, b = self.hosts[senders], self.hosts[receivers]
         latency, bandwidth = self._between(a, b)
         bandwidth = np.minimum(bandwidth, self._shared / max(int((a != b).sum()), 1))
-        across = latency + nbytes / bandwidth
-        found: Floats = np.where(a == b, self.within.latency + nbytes / self.within.bandwidth, across) + self._waking
-        return found
+        busy: Floats = nbytes / np.where(a == b, self.within.bandwidth, bandwidth)
+        late: Floats = np.where(a == b, self.within.latency, latency) + self._waking
+        return busy, late
 
     def group(self, ranks: Sequence[int] | NDArray[np.int64]) -> Group:
         """Ranks that have a collective together."""

@@ -27,6 +27,7 @@ class SharerTimes:
         self._a = a = arrangement
         self._links = links
         self._known: dict[tuple[object, ...], Floats] = {}
+        self._messages: dict[tuple[int, bool], tuple[Floats, Floats]] = {}
         self._share = a.shares.astype(np.float64)
         micro = self._share / a.micro_batches
         # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one; and, of both, those
@@ -51,7 +52,11 @@ class SharerTimes:
 
     def transfer(self, flow: int, diff: bool) -> Floats:
         """See Times."""
-        return self._once((flow, diff), lambda: self._message(flow, diff))
+        return self._message(flow, diff)[0]
+
+    def latency(self, flow: int, diff: bool) -> Floats:
+        """See Times."""
+        return self._message(flow, diff)[1]
 
     def exchange(self, stage: int, segment: int) -> float:
         """See Times; here replicas meet, which no clock of a pipeline knows."""
@@ -68,11 +73,14 @@ class SharerTimes:
             self._known[key] = made()
         return self._known[key]
 
-    def _message(self, flow: int, diff: bool) -> Floats:
+    def _message(self, flow: int, diff: bool) -> tuple[Floats, Floats]:
+        if (flow, diff) in self._messages:
+            return self._messages[flow, diff]
         a, what = self._a, self._a.flows[flow]
         each = count(what.shape) * self.itemsizes[what.edges[0]] / a.costs.batch / a.micro_batches
         ends = a.sharers[what.from_stage], a.sharers[what.to_stage]
-        return self._links.seconds(*(ends[::-1] if diff else ends), each * self._share)
+        found = self._messages[flow, diff] = self._links.crossing(*(ends[::-1] if diff else ends), each * self._share)
+        return found
 
     def _pass(self, stage: int, segment: int, forward: bool) -> Floats:
         a, span = self._a, self._a.segments[segment]

@@ -69,7 +69,10 @@ class StageTimes:
 
     def transfer(self, flow: int, diff: bool) -> float:
         parts = self._problem.replicas * self._problem.micro_batches
-        return self._problem.link.seconds(size_of(self._flows[flow], self._itemsizes) / parts)
+        return size_of(self._flows[flow], self._itemsizes) / parts / self._problem.link.bandwidth
+
+    def latency(self, flow: int, diff: bool) -> float:
+        return self._problem.link.latency
 
     def exchange(self, stage: int, segment: int) -> float:
         return 0.0  # of one pipeline; its replicas would have to agree on gradients

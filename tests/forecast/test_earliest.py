@@ -42,7 +42,7 @@ def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, text: st
         assert rough <= made.seconds * (1 + 1e-9), made.plan.parallel_param
         assert least <= made.seconds, made.plan.parallel_param
     for least, made in staged:  # far nearer than the work divided by all speeds
-        assert least > 0.6 * made.seconds, made.plan.parallel_param
+        assert least > 0.5 * made.seconds, made.plan.parallel_param
 
 
 def test_of_one_stage_it_is_the_time(tmp_path: Path) -> None:

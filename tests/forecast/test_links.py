@@ -69,8 +69,9 @@ def test_a_codec_that_halves(
 
 
 def test_messages_from_one_to_one() -> None:
-    found = PAIRS.seconds(np.array([0, 1]), np.array([1, 2]), np.array([100.0, 100.0]))
-    assert found.tolist() == pytest.approx([0.01 + 0.1, 0.1 + 1.0])
+    busy, late = PAIRS.crossing(np.array([0, 1]), np.array([1, 2]), np.array([100.0, 100.0]))
+    assert busy.tolist() == pytest.approx([0.1, 1.0])
+    assert late.tolist() == pytest.approx([0.01, 0.1])
 
 
 def test_a_rank_alone_sends_nothing() -> None:
@@ -84,7 +85,9 @@ def test_links_by_pair_and_what_all_share() -> None:
     near = (NodeLink("a", "a", 0.01, 1000), NodeLink("b", "b", 0.02, 500))
     links = Links(Cluster(nodes, links=near))
     ends = np.array([0, 3, 1]), np.array([1, 2, 2])
-    assert links.seconds(*ends, np.full(3, 100.0)).tolist() == pytest.approx([0.01 + 0.1, 0.02 + 0.2, 0.1 + 1.0])
+    busy, late = links.crossing(*ends, np.full(3, 100.0))
+    assert busy.tolist() == pytest.approx([0.1, 0.2, 1.0])
+    assert late.tolist() == pytest.approx([0.01, 0.02, 0.1])
     assert links.group([0, 1]).summed(RING, 400) == pytest.approx(2 * (0.01 + 0.2))
     assert links.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.1 + 1.0))
     far = Links(Cluster(nodes, links=(*near, NodeLink("b", "a", 0.5, 10))))
@@ -92,7 +95,7 @@ def test_links_by_pair_and_what_all_share() -> None:
     shared = Links(Cluster(nodes, links=near, shared=200))
     assert shared.group(range(4)).summed(RING, 400) == pytest.approx(6 * (0.1 + 2.0))  # four hops at 50 each
     assert shared.group(range(4)).summed(TREE, 400) == pytest.approx(2 * (0.1 + 4.0))  # two messages at once
-    assert shared.seconds(*ends, np.full(3, 100.0)).tolist() == pytest.approx([0.01 + 1.5, 0.02 + 1.5, 0.1 + 1.5])
+    assert shared.crossing(*ends, np.full(3, 100.0))[0].tolist() == pytest.approx([1.5, 1.5, 1.5])
 
 
 def test_faster_links() -> None:

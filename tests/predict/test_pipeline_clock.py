@@ -44,7 +44,8 @@ def test_times_of_a_micro_batch(tmp_path: Path) -> None:
     assert times.backward(0, 0) == pytest.approx(1.0)
     assert times.forward(1, 1) == pytest.approx(0.5)
     assert [size_of(transfer, itemsizes) for transfer in chosen.transfers] == [32, 96]
-    assert times.transfer(1, diff=False) == times.transfer(1, diff=True) == pytest.approx(1.5)
+    assert times.transfer(1, diff=False) == times.transfer(1, diff=True) == pytest.approx(1.0)
+    assert times.latency(1, diff=False) == times.latency(1, diff=True) == 0.5
     assert times.update(0) == pytest.approx(2.0)
     assert times.update(1) == times.exchange(0, 0) == 0
 
@@ -72,7 +73,8 @@ def test_replicas_divide_the_batch(tmp_path: Path) -> None:
     for replicas, size in ((1, 48), (4, 12)):
         problem = replace(plan.problem, link=Link(2.0, 1.0), replicas=replicas)
         times = Clock(plan.graph, problem).run((0, 3), (0, 1)).times
-        assert [times.transfer(flow, False) for flow in range(2)] == [2 + size / 3, 2 + size]
+        assert [times.transfer(flow, False) for flow in range(2)] == [size / 3, size]
+        assert [times.latency(flow, False) for flow in range(2)] == [2, 2]
 
 
 def test_a_solvers_clock(tmp_path: Path) -> None:

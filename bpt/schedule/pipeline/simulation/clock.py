@@ -103,13 +103,15 @@ class Network:
         """The stage that receives such messages; ``None``: none does."""
         return self._readers.get(channel_of(send))
 
-    def send(self, stage: int, send: Send, now: float, seconds: float) -> tuple[float, float]:
-        """``stage`` sends a message that takes ``seconds``; when it starts and when it is there."""
+    def send(self, stage: int, send: Send, now: float, seconds: float, latency: float) -> tuple[float, float]:
+        """``stage`` sends a message that takes ``seconds``, and is there ``latency`` later; when it starts, and when it
+        is there."""
         link = stage, self.reader(send)
         start = self._later(now, self._free[link])
-        end = self._free[link] = start + seconds
-        self._queues[channel_of(send)].append(Message(send, end))
-        return start, end
+        self._free[link] = start + seconds
+        arrival = start + seconds + latency
+        self._queues[channel_of(send)].append(Message(send, arrival))
+        return start, arrival
 
     def receive(self, recv: Recv) -> float | None:
         """When the message is there; ``None``: it is not the next one of its channel, or not sent yet."""
@@ -288,8 +290,8 @@ class PlayedStage:
         self.updates.append(self.now)
 
     def _send(self, send: Send) -> None:
-        seconds = self._times.transfer(send.transfer, send.diff)
-        start, end = self._network.send(self._number, send, self.now, seconds)
+        seconds, latency = self._times.transfer(send.transfer, send.diff), self._times.latency(send.transfer, send.diff)
+        start, end = self._network.send(self._number, send, self.now, seconds, latency)
         self._note(f"to {self._network.reader(send)}", send, start, end)
 
     def _compute(self, instruction: Instruction, seconds: float) -> None:

@@ -21,6 +21,10 @@ class Times(Protocol):
         """How long the values of flow ``flow``, or their diff, keep the link between its stages busy."""
         ...
 
+    def latency(self, flow: int, diff: bool) -> float:
+        """How much later they are there, while the link takes others already."""
+        ...
+
     def exchange(self, stage: int, segment: int) -> float: ...
 
     def update(self, stage: int) -> float: ...
@@ -33,6 +37,7 @@ class EqualTimes:
     forwards: float = 1.0
     backwards: float = 2.0
     transfers: float = 0.0
+    latencies: float = 0.0
     exchanges: float = 0.0
     updates: float = 0.0
 
@@ -44,6 +49,9 @@ class EqualTimes:
 
     def transfer(self, flow: int, diff: bool) -> float:
         return self.transfers
+
+    def latency(self, flow: int, diff: bool) -> float:
+        return self.latencies
 
     def exchange(self, stage: int, segment: int) -> float:
         return self.exchanges

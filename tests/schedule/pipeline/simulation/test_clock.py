@@ -96,6 +96,13 @@ def test_times_are_asked_for_by_stage_segment_and_flow() -> None:
     assert simulate(streams(SEQUENTIAL, chain((0, 1))), Times()).time == 1 + 2 + 4 + 8 + 16 + 32
 
 
+def test_a_message_that_is_late_holds_up_no_other() -> None:
+    """Two micro-batches over a link that each keeps busy for 4, and are there 8 later: at 13 and 17. Of both the diffs
+    leave at 18."""
+    times = EqualTimes(forwards=1, backwards=0, transfers=4, latencies=8)
+    assert simulate(streams(GPIPE, chain((0, 1), micro_batches=2)), times).time == 18 + 4 + 4 + 8
+
+
 @pytest.mark.parametrize("rule", [GPIPE, ONE_F_ONE_B])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize("micros", [1, 2, 5, 8])
