@@ -41,7 +41,7 @@ SEGMENTS, _PIECEWISE = 24, 3  # at most, of iterations that tell what borders ta
 SHORT = 40  # bytes: what is but latency
 LONG = 2**16, 2**25  # and what is but bandwidth, at least and at most: as many as gradients have, but no more than
 _OF_LONG = 0.25  # so many seconds of the slowest link
-_LINKS = 0.5  # seconds for all links
+_LINKS = 2.0  # seconds for all links: where bursts pass faster than what follows, few messages tell only of these
 OTHERWISE = 1.25  # a link between hosts that is so many times as fast as their nodes say, or as slow, is told by itself
 
 
