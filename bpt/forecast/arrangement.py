@@ -118,9 +118,11 @@ class Arrangement:
         return np.where(nodes > 0, nodes, self._within_passes * self.passes)
 
     @cached_property
-    def borders(self) -> Floats:
-        """(ranks,) seconds that a sample of a pass takes for each segment beside the first."""
-        return np.array([self.cluster.nodes[host].border for host in self.cluster.hosts])
+    def borders(self) -> tuple[Floats, Floats]:
+        """(ranks,) each: seconds that a sample of a pass takes for each segment beside the first, and a pass whatever
+        its samples."""
+        nodes = [self.cluster.nodes[host] for host in self.cluster.hosts]
+        return np.array([node.border for node in nodes]), np.array([node.border_overhead for node in nodes])
 
     @cached_property
     def crowd(self) -> Floats:

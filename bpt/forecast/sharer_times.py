@@ -98,7 +98,8 @@ class SharerTimes:
         if behind == len(a.segments) or a.stage_of[behind] != stage:
             return 0.0
         samples = self._share if segment in self.gathers else self._share / a.micro_batches
-        found: Floats = a.borders[a.sharers[stage]] * samples
+        each, once = (values[a.sharers[stage]] for values in a.borders)
+        found: Floats = np.where(samples > 0, once + each * samples, 0.0)
         return found
 
     def _split(self, stage: int, computing: Floats, moving: Floats) -> Floats:

@@ -96,6 +96,7 @@ class ClusterSource:
                 capacity=param.capacity or WITHOUT_LIMIT,
                 warm_up=param.warm_up,
                 border=param.border,
+                border_overhead=param.border_overhead,
                 interference=param.interference,
                 coding=tuple((coding.codec, coding.seconds) for coding in param.coding),
             )
@@ -137,7 +138,7 @@ class ClusterSource:
         if param.spread > _SPREAD:
             raise self._error(f"spread is {param.spread:g}; it must be at most {_SPREAD}", "node", index, "spread")
         positive = [*given, *(field for field in ("frequency",) if param.HasField(field))]
-        seconds = "latency", "fails", "overhead", "update", "warm_up", "border", "interference"
+        seconds = "latency", "fails", "overhead", "update", "warm_up", "border", "border_overhead", "interference"
         for field in (*positive, "spread", "noise", "bandwidth", "memory", "capacity", *seconds):
             self._check_number(("node", index, field), param, field, above_zero=field in positive)
         for number, change in enumerate(param.change):
@@ -197,7 +198,7 @@ def cluster_text(cluster: Cluster) -> str:
         of_node = param.node.add(name=node.name, samples_per_second=_rounded(node.speed), ranks=node.ranks)
         _set(of_node, cores=node.cores, overhead=node.overhead, update=node.update, memory=node.memory / _MIB)
         _set(of_node, latency=node.latency, bandwidth=node.bandwidth / _MBIT, border=node.border)
-        _set(of_node, noise=node.noise, interference=node.interference)
+        _set(of_node, border_overhead=node.border_overhead, noise=node.noise, interference=node.interference)
         for codec, seconds in node.coding:
             of_node.coding.add(codec=codec, seconds=_rounded(seconds))
     for link in cluster.links:

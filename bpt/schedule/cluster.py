@@ -29,8 +29,8 @@ class Node:
         fails: seconds after the start at which it dies.
         overhead: seconds of a pass, whatever the number of its samples.
         interference: seconds that computing takes longer for each byte of gradients that is summed meanwhile.
-        border: seconds a sample of a pass takes for each segment that the net has beside the first: where gradients
-            leave, chunk by chunk.
+        border, border_overhead: seconds that a sample of a pass takes, and a pass whatever its samples, for each
+            segment that the net has beside the first: where gradients leave, chunk by chunk.
         update: seconds of the update of all parameters, once an iteration; 0: it is within the passes.
         ranks: that run on it. As one computing node of the outer layer they count as one; ranks that go in step are
             each as fast as ``speed``, share the node's link and memory, and have ``Cluster.within`` between them.
@@ -60,6 +60,7 @@ class Node:
     warm_up: float = 0.0
     coding: tuple[tuple[int, float], ...] = ()
     border: float = 0.0
+    border_overhead: float = 0.0
     interference: float = 0.0
 
     def __post_init__(self) -> None:

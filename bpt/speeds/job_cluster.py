@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
+from bpt.comm.cores import cpu_time
 from bpt.comm.ring import ring_allreduce
 from bpt.device.memory_use import available, obtainable
 from bpt.errors import PrototxtError
@@ -75,7 +76,7 @@ class RankSpeed:
         cores: of the host that this rank may use, for each of its threads.
         room: bytes of memory that it can take.
         update: seconds of the update.
-        border: seconds that a sample of a pass takes for each segment beside the first.
+        borders: seconds of a pass for each segment beside the first, whose gradients leave meanwhile, by its samples.
         course: seconds of iterations that all ranks began together, one after the other, as parts of their median.
         interference: seconds that an iteration takes longer for each byte that is summed during it.
         sums: after iterations, and during some.
@@ -85,7 +86,7 @@ class RankSpeed:
     cores: int
     room: float
     update: float = 0.0
-    border: float = 0.0
+    borders: Mapping[int, float] = field(default_factory=dict)
     course: Sequence[float] = ()
     interference: float = 0.0
     sums: Sums = field(default_factory=Sums)
@@ -134,6 +135,7 @@ def _speed_here(
     times: dict[int, float] = {}
     updates: list[float] = []
     course: list[float] = []
+    borders: dict[int, float] = {}
     try:
         layout = LayoutChoice(plan.engine)
         for size in dict.fromkeys(sizes):
@@ -144,12 +146,14 @@ def _speed_here(
             times[size] = ((whole := median(found)) - update) / max(plan.optim.iter_size, 1)
             updates.append(update)
             course += [seconds / whole for seconds in found]
-            if size == sizes[0]:
-                border = _border(work, whole, world) / max(plan.optim.iter_size, 1) / size
+            if size in (sizes[0], sizes[-1]):
+                borders[size] = _border(work, whole, summing, world) / max(plan.optim.iter_size, 1)
     finally:
         work.close()
-    cores = len(os.sched_getaffinity(0)) // max(torch.get_num_threads(), 1)
-    return RankSpeed(times, cores, room, fmean(updates), border, course, median(summing.interference), summing.seconds)
+    cores = int(min(len(os.sched_getaffinity(0)), cpu_time())) // max(torch.get_num_threads(), 1)
+    return RankSpeed(
+        times, max(cores, 1), room, fmean(updates), borders, course, median(summing.interference), summing.seconds
+    )
 
 
 class _Summing:
@@ -207,6 +211,14 @@ class _Summing:
         longer: float = max(0.0, disturbed - alone) / (under_way * number * self._long.nbytes)
         return longer
 
+    def sum_one(self) -> None:
+        """Begin a short one; see ``wait``."""
+        self._thread.submit(lambda: self._thread.comm.Allreduce(self._short), Wait())
+
+    def wait(self) -> None:
+        """Until all that were begun are done."""
+        self._thread.wait()
+
     def _sum_short(self) -> None:
         for _ in range(_BUSY):
             start = time.perf_counter()
@@ -233,8 +245,11 @@ def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple
     return list(chain.from_iterable(found)), median(updates)
 
 
-def _border(work: StepBenchmark, whole: float, world: Communicator) -> float:
-    """Seconds of an iteration for each segment beside the first, if it takes ``whole`` in one; a collective call."""
+def _border(work: StepBenchmark, whole: float, summing: _Summing, world: Communicator) -> float:
+    """Seconds of an iteration for each segment beside the first, if it takes ``whole`` in one; a collective call.
+
+    A short sum begins behind each, since who sends takes cores from those that compute, however few bytes it sends.
+    """
     segments = work.cut(SEGMENTS)
     if segments == 1:
         return 0.0
@@ -242,7 +257,8 @@ def _border(work: StepBenchmark, whole: float, world: Communicator) -> float:
     found = []
     for _ in range(_PIECEWISE):
         world.Barrier()
-        found.append(work.run())
+        found.append(work.run(behind=summing.sum_one))
+        summing.wait()
     work.cut(1)
     return max(0.0, (median(found) - whole) / (segments - 1))
 
@@ -260,6 +276,7 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         number = len(list(group))
         members = ranks[first : first + number]
         speeds = [speed_of(rank.times) for rank in members]
+        borders = [_border_of(rank.borders) for rank in members]
         across = [link for link in links.links if (hosts[link.one] == host) != (hosts[link.other] == host)]
         nodes.append(
             Node(
@@ -269,7 +286,8 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
                 bandwidth=max(link.bandwidth for link in across) if across else WITHOUT_LIMIT,
                 overhead=fmean(overhead for _, overhead in speeds),
                 update=fmean(rank.update for rank in members),
-                border=fmean(rank.border for rank in members),
+                border=fmean(border for border, _ in borders),
+                border_overhead=fmean(overhead for _, overhead in borders),
                 noise=_noise(apart[first : first + number], len(ranks)),
                 interference=fmean(rank.interference for rank in members),
                 ranks=number,
@@ -289,6 +307,15 @@ def cluster_of(hosts: Sequence[str], ranks: Sequence[RankSpeed], links: Measured
         efficiency=_efficiency(ranks, links),
         busy_efficiency=_busy_efficiency(ranks),
     )
+
+
+def _border_of(borders: Mapping[int, float]) -> tuple[float, float]:
+    """Seconds of a border for each sample, and whatever their number: the line through both, neither below 0."""
+    if len(borders) < 2:
+        return sum(seconds / size for size, seconds in borders.items()), 0.0
+    (large, longer), (small, shorter) = borders.items()
+    each = min(max(longer - shorter, 0.0) / (large - small), longer / large)
+    return each, longer - large * each if longer > shorter else shorter
 
 
 def _apart_from_all(courses: Sequence[Sequence[float]]) -> NDArray[np.float64]:

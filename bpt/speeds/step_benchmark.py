@@ -126,8 +126,12 @@ class StepBenchmark:
             self._operator.engine = engine
             release_free_memory()  # as in training
 
-    def run(self) -> float:
-        """Run an iteration; returns its seconds, 0 without samples."""
+    def run(self, behind: Callable[[], object] = lambda: None) -> float:
+        """Run an iteration; returns its seconds, 0 without samples.
+
+        Args:
+            behind: called when a segment has run backward, as an exchange is.
+        """
         if self._operator is None:
             return 0.0
         assert self._rule is not None
@@ -140,6 +144,7 @@ class StepBenchmark:
             self._operator.loss().item()
             for segment in reversed(segments):
                 self._operator.backward(segment)
+                behind()
         synchronize(self._device)
         computed = time.perf_counter()
         self._rule.update(RATE, self._iteration)

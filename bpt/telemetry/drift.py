@@ -153,7 +153,8 @@ class Drift:
         nodes = []
         for node, factors in zip(cluster.nodes, slower, strict=True):
             factor = float(np.mean(factors)) if factors else 1.0
-            seconds = {name: getattr(node, name) * factor for name in ("overhead", "update", "border")}
+            names = "overhead", "update", "border", "border_overhead", "interference"
+            seconds = {name: getattr(node, name) * factor for name in names}
             coding = tuple((codec, each * factor) for codec, each in node.coding)
             nodes.append(replace(node, speed=node.speed / factor, coding=coding, **seconds))
         cluster = replace(cluster, nodes=tuple(nodes))

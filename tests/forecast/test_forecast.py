@@ -183,6 +183,7 @@ def test_each_segment_beside_the_first_takes_its_time(tmp_path: Path) -> None:
     chunks = small(tmp_path, "parallel_param { exchange: CGDP cgdp_param { chunk_size: 1 } }")
     assert forecast(*chunks, cluster).seconds == pytest.approx(2 + 0.5)
     assert forecast(*small(tmp_path), cluster).seconds == pytest.approx(2)
+    assert forecast(*chunks, nodes(2, 2, border=0.125, border_overhead=0.75)).seconds == pytest.approx(2 + 0.5 + 0.75)
 
 
 def test_a_host_whose_cores_all_compute_hides_nothing(tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ def test_a_file_in_its_units(tmp_path: Path) -> None:
     node {
       name: "a" count: 2 samples_per_second: 100 noise: 0.1 frequency: 2.4 latency: 0.01 bandwidth: 8
       change { at: 9 factor: 2 } change { at: 3 factor: 0.5 } fails: 20 warm_up: 0.5
-      coding { codec: TOPK seconds: 2e-8 } border: 0.25 interference: 3e-9
+      coding { codec: TOPK seconds: 2e-8 } border: 0.25 border_overhead: 0.5 interference: 3e-9
     }
     node { gflops: 3 }
     server { latency: 0.02 bandwidth: 80 update_rate: 5 }
     """
     a = Node("a", 100, 0.1, 2.4, 0.01, 1e6, ((3, 0.5), (9, 2)), 20, warm_up=0.5, coding=((3, 2e-8),), border=0.25)
-    a = replace(a, interference=3e-9)
+    a = replace(a, interference=3e-9, border_overhead=0.5)
     expected = Cluster((a, a, Node("kind1", 500)), Server(0.02, 1e7, 5e6), colocated=True)
     assert source(tmp_path, text).cluster(6e6, 0, colocated=True) == expected
 
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     node = Node(
         "a", 41.5, 0.125, latency=5e-5, bandwidth=1e6, overhead=0.25, update=0.125, ranks=2, cores=4, memory=2**30
     )
-    node = replace(node, interference=5e-10)
+    node = replace(node, interference=5e-10, border_overhead=0.5)
     nodes = replace(node, coding=((1, 1e-8), (4, 2.5e-9))), Node("b", 10.0)
     links = (NodeLink("a", "b", 0.5, 1e7),)
     within = Within(1e-6, 1e9)

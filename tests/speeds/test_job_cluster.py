@@ -63,10 +63,13 @@ def speeds(*sums: Sums) -> list[RankSpeed]:
 
 
 def test_what_borders_take() -> None:
-    """The mean of the ranks of a host, as their speeds."""
-    ranks = [RankSpeed({8: 2.0}, 4, 1.0, border=border) for border in (0.25, 0.75, 2.0)]
+    """The mean of the ranks of a host, as their speeds; of each rank the line through both, neither part below 0."""
+    measured = {8: 4.0, 2: 2.5}, {8: 2.0, 2: 0.25}, {8: 3.0, 2: 4.0}
+    ranks = [RankSpeed({8: 2.0}, 4, 1.0, borders=borders) for borders in measured]
     made = cluster_of("aab", ranks, Measured((Link(0, 1, 0.1, 9.0), Link(0, 2, 0.1, 9.0)), 0.5))
-    assert [node.border for node in made.nodes] == [0.5, 2.0]
+    assert [(node.border, node.border_overhead) for node in made.nodes] == [(0.25, 1.0), (0.0, 4.0)]
+    alone = cluster_of("a", [RankSpeed({8: 2.0}, 4, 1.0, borders={8: 4.0})], Measured((), 0.5))
+    assert (alone.nodes[0].border, alone.nodes[0].border_overhead) == (0.5, 0.0)
 
 
 def test_what_waking_takes() -> None:
