@@ -38,5 +38,6 @@ def slowdowns(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats
         order = np.argsort(moments, kind="stable")
         at_once = np.cumsum(np.repeat([1, -1], len(begun))[order])[:-1]
         work = at_once * np.diff(moments[order])
-        found[hosts == host] = (work * np.maximum(1.0, at_once / node.cores)).sum() / (work.sum() or 1.0)
+        if work.any():
+            found[hosts == host] = (work * np.maximum(1.0, at_once / node.cores)).sum() / work.sum()
     return found

@@ -333,7 +333,9 @@ class Iteration:
             bound: leave out what moments that are too early could make longer.
         """
         a, free, sharers, exchanges = self._a, 0.0, self._a.sharers[stage], []
-        waking, noise = 0.0 if bound else a.cluster.waking, a.noise[sharers]
+        waking = 0.0 if bound else a.cluster.waking
+        # Of DELAYED many iterations are played, whose mean counts.
+        noise = np.zeros(len(sharers)) if self._delayed else a.noise[sharers]
         overlaps, has_cores = self._overlaps(stage), self._has_cores(stage)
         late = np.zeros(len(sharers))
         done = alone = expected_latest(ready, noise)
