@@ -19,7 +19,7 @@ from bpt.comm import processes as room
 from bpt.comm.base import MAX_TAG, Buffer, Cartesian, Communicator, Counts, Request
 from bpt.comm.connectivity import check_connectivity, lost_rank_error, name_of
 from bpt.comm.device_memory import device_memory
-from bpt.comm.pieces import Transfers, flat, is_long, is_worth_messages, pieces, runs, transfer
+from bpt.comm.pieces import Transfers, flat, forget_what_has_ended, is_long, is_worth_messages, pieces, runs, transfer
 from bpt.comm.processes import Peers, ProcessWindow, identity
 from bpt.comm.ring import ring_allreduce
 from bpt.comm.tree import children_of, tree_bcast, tree_reduce
@@ -92,7 +92,9 @@ class MpiCommunicator(Communicator):
             return self.Dup()
         with self.events.waiting("Shrink"), self._translated("Shrink"):
             self._mpi.Revoke()
-            return self._of_same_kind(cast(MPI.Intracomm, self._mpi.Shrink()))
+            shrunk = cast(MPI.Intracomm, self._mpi.Shrink())
+            forget_what_has_ended()
+            return self._of_same_kind(shrunk)
 
     def _Revoke(self) -> None:
         if _is_tolerant() and self._mpi != MPI.COMM_NULL:

@@ -93,6 +93,10 @@ class Transfers:
             _under_way.discard(self)
         return done
 
+    def has_ended(self) -> bool:
+        """Whether the library writes and reads no more of it, whatever became of it; nothing is raised."""
+        return all(map(_has_ended, self._requests))
+
     @contextmanager
     def _remembered(self) -> Iterator[None]:
         if self._error is not None:
@@ -104,12 +108,26 @@ class Transfers:
             raise
 
 
+def forget_what_has_ended() -> None:
+    """Let go of what the library is through with, in good order or not; for when ranks are left behind."""
+    for transfers in tuple(_under_way):
+        if transfers.has_ended():
+            _under_way.discard(transfers)
+
+
 def await_(request: Piece) -> None:
     """Wait without using up the core; sleeping adds an eighth to a wait at most, and half a millisecond."""
     start = time.perf_counter()
     while not request.Test():
         waited = time.perf_counter() - start
         time.sleep(min(waited / 8, 5e-4))
+
+
+def _has_ended(request: Piece) -> bool:
+    try:
+        return request.Test()
+    except Exception:  # it has failed, and that is an end
+        return True
 
 
 class Messages(Protocol):

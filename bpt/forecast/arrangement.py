@@ -36,6 +36,7 @@ PEER = pb.FcParameter.PEER
 CGDP = pb.ParallelParameter.CGDP
 LARGE = 2**18  # elements of a parameter that is a message of its own, see exchange/buckets.py
 MOVED = 3  # how often a pass goes through memory as large as all parameters: forward, and twice backward
+_OF_SAMPLES = 0.1  # the least part of what a layer was measured to take that goes with its samples
 CHUNKS = 4  # that CGDP is taken to cut the net into, where a search is to find the number
 
 
@@ -186,8 +187,9 @@ class Arrangement:
         """(layers,) forward and backward: the part of a sample's work, beside what goes to parameters."""
         known = self.moving.any()  # or else what measured layers take goes with their samples
         moved = known * self.costs.update / self.costs.work * MOVED / self._moved_by_update * self.weights
-        forward = np.maximum(self.costs.forward - moved / MOVED, 0.0)
-        backward = np.maximum(self.costs.backward - moved * (MOVED - 1) / MOVED, 0.0)
+        forward, backward = self.costs.forward, self.costs.backward
+        forward = np.maximum(forward - moved / MOVED, _OF_SAMPLES * forward)
+        backward = np.maximum(backward - moved * (MOVED - 1) / MOVED, _OF_SAMPLES * backward)
         whole = float(forward.sum() + backward.sum())
         return forward / whole, backward / whole
 

@@ -39,6 +39,7 @@ _Exchange, _Pipeline = pb.ParallelParameter, pb.PipelineParameter
 STATUS = 40  # bytes of what all ranks must know of an iteration: loss, signals
 SHOWN_RANKS = 64  # whose events are kept
 ROUNDING = 1e-9  # relative
+ROUGHLY = 1e-3  # how well the latest of moments that vary is known
 
 Issued = Sequence[tuple[int, Floats]]
 """Segments whose gradients are to be summed, in this order, and when each sharer has them."""
@@ -166,7 +167,7 @@ class Iteration:
             for stage, own in enumerate(zip(found.ready, found.issued, strict=True))
         ]
         least = self._together(summing) + self._updating + self._broadcast
-        return least * (1 - ROUNDING)
+        return least * (1 - (ROUGHLY if a.noise.any() else ROUNDING))
 
     @cached_property
     def _alone(self) -> SharerTimes:
@@ -246,7 +247,7 @@ class Iteration:
     @cached_property
     def _updating(self) -> float:
         """Seconds of the update on the slowest that make one: of TREE that is the root."""
-        updates = [self._times.update(stage) for stage in range(self._a.stages)]
+        updates = [self._alone.update(stage) for stage in range(self._a.stages)]
         return max(float(each[0] if self._exchange == _Exchange.TREE else np.max(each)) for each in updates)
 
     @cached_property

@@ -232,8 +232,10 @@ class _OnCluster:
             param = parallel.pipeline_param
             # The first micro-batch goes through all stages before the slowest has done the others.
             micro = param.micro_batches * (1 if param.schedule == _Pipeline.GPIPE else passes)
-            fill = parallel.num_stages * float(self._speeds.mean() / self._speeds.max())
-            return computing * (1.0 if parallel.is_delayed else (micro - 1 + max(fill, 1.0)) / micro)
+            alone = self._speeds * np.array([self._cluster.nodes[host].crowd for host in self._cluster.hosts])
+            fill = parallel.num_stages * float(alone.mean() / alone.max())
+            filling = passes * batch / float(alone.sum()) * (micro - 1 + max(fill, 1.0)) / micro
+            return computing if parallel.is_delayed else max(computing, filling)
         if parallel.num_shards > 1:
             return computing
         if parallel.balance == _Parallel.UNIFORM:

@@ -49,6 +49,9 @@ class ClusterSource:
             self._check_number((field,), self.param, field)
         for field in ("allreduce_efficiency", "busy_efficiency"):
             self._check_number((field,), self.param, field, above_zero=True)
+        if self.param.busy_efficiency > 1:
+            message = f"busy_efficiency is {self.param.busy_efficiency:g}; it must be at most 1: a part of a bandwidth"
+            raise self._error(message, "busy_efficiency")
         self._check_links()
 
     @property

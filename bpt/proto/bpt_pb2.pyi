@@ -1199,7 +1199,7 @@ class LinkParameter(_message.Message):
     def __init__(self, one: _Optional[str] = ..., other: _Optional[str] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ...) -> None: ...
 
 class NodeParameter(_message.Message):
-    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update", "warm_up", "coding", "border", "border_overhead", "interference")
+    __slots__ = ("name", "count", "samples_per_second", "gflops", "spread", "noise", "frequency", "latency", "bandwidth", "change", "fails", "memory", "capacity", "ranks", "cores", "overhead", "update", "warm_up", "coding", "border", "interference", "border_overhead")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -1220,8 +1220,8 @@ class NodeParameter(_message.Message):
     WARM_UP_FIELD_NUMBER: _ClassVar[int]
     CODING_FIELD_NUMBER: _ClassVar[int]
     BORDER_FIELD_NUMBER: _ClassVar[int]
-    BORDER_OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     INTERFERENCE_FIELD_NUMBER: _ClassVar[int]
+    BORDER_OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     count: int
     samples_per_second: float
@@ -1242,9 +1242,9 @@ class NodeParameter(_message.Message):
     warm_up: float
     coding: _containers.RepeatedCompositeFieldContainer[CodingParameter]
     border: float
-    border_overhead: float
     interference: float
-    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ..., warm_up: _Optional[float] = ..., coding: _Optional[_Iterable[_Union[CodingParameter, _Mapping]]] = ..., border: _Optional[float] = ..., border_overhead: _Optional[float] = ..., interference: _Optional[float] = ...) -> None: ...
+    border_overhead: float
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., samples_per_second: _Optional[float] = ..., gflops: _Optional[float] = ..., spread: _Optional[float] = ..., noise: _Optional[float] = ..., frequency: _Optional[float] = ..., latency: _Optional[float] = ..., bandwidth: _Optional[float] = ..., change: _Optional[_Iterable[_Union[SpeedChange, _Mapping]]] = ..., fails: _Optional[float] = ..., memory: _Optional[float] = ..., capacity: _Optional[float] = ..., ranks: _Optional[int] = ..., cores: _Optional[int] = ..., overhead: _Optional[float] = ..., update: _Optional[float] = ..., warm_up: _Optional[float] = ..., coding: _Optional[_Iterable[_Union[CodingParameter, _Mapping]]] = ..., border: _Optional[float] = ..., interference: _Optional[float] = ..., border_overhead: _Optional[float] = ...) -> None: ...
 
 class CodingParameter(_message.Message):
     __slots__ = ("codec", "seconds")

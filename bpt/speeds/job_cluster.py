@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from bpt.comm.base import Communicator
 from bpt.comm.comm_thread import CommThread
-from bpt.comm.cores import cpu_time
+from bpt.comm.cores import allowed, cpu_time
 from bpt.comm.ring import ring_allreduce
 from bpt.device.memory_use import available, obtainable
 from bpt.errors import PrototxtError
@@ -29,7 +28,7 @@ from bpt.plan.spec import RunPlan
 from bpt.schedule.cluster import WITHOUT_LIMIT, Cluster, Node, NodeLink, Within
 from bpt.schedule.instructions import Wait
 from bpt.speeds.coding import with_coding
-from bpt.speeds.links import AS_ALONE, Link, Measured, measure
+from bpt.speeds.links import Link, Measured, measure
 from bpt.speeds.step_benchmark import StepBenchmark
 
 SECONDS = 2.0  # for timing one share
@@ -73,7 +72,7 @@ class RankSpeed:
 
     Attributes:
         times: seconds of a pass by its samples, the largest share first; without the update.
-        cores: of the host that this rank may use, for each of its threads.
+        cores: of the host that its ranks may use, for each of a rank's threads; at least 1.
         room: bytes of memory that it can take.
         update: seconds of the update.
         borders: seconds of a pass for each segment beside the first, whose gradients leave meanwhile, by its samples.
@@ -122,6 +121,8 @@ def _speed_here(
         )
     places = world.allgather((world.host, str(device) if device.type == "cuda" else ""))
     sharers = places.count(places[world.rank])
+    of_ranks = world.allgather((world.host, allowed()))
+    cpus = frozenset[int]().union(*(own for host, own in of_ranks if host == world.host))  # each may be bound to a few
     room = (obtainable(device) if device.type == "cuda" else available()) / sharers
     sizes = [-(-batch // (part * world.size)) for part in _PARTS] if is_dividable(graph) else [batch]
     work = StepBenchmark(
@@ -150,7 +151,7 @@ def _speed_here(
                 borders[size] = _border(work, whole, summing, world) / max(plan.optim.iter_size, 1)
     finally:
         work.close()
-    cores = int(min(len(os.sched_getaffinity(0)), cpu_time())) // max(torch.get_num_threads(), 1)
+    cores = int(min(len(cpus), cpu_time())) // max(torch.get_num_threads(), 1)
     return RankSpeed(
         times, max(cores, 1), room, fmean(updates), borders, course, median(summing.interference), summing.seconds
     )
@@ -355,7 +356,7 @@ def _at_once(hosts: Sequence[str], ranks: Sequence[RankSpeed], alone: float) -> 
     if number == 1 or not each:
         return math.inf
     found = number * each
-    return found if found < AS_ALONE * number * alone else math.inf
+    return found if found < number * alone else math.inf
 
 
 def _ring_of(ranks: Sequence[RankSpeed]) -> float:

@@ -130,7 +130,7 @@ class StepBenchmark:
         """Run an iteration; returns its seconds, 0 without samples.
 
         Args:
-            behind: called when a segment has run backward, as an exchange is.
+            behind: called when a segment has run backward for the last time, as an exchange is.
         """
         if self._operator is None:
             return 0.0
@@ -144,7 +144,8 @@ class StepBenchmark:
             self._operator.loss().item()
             for segment in reversed(segments):
                 self._operator.backward(segment)
-                behind()
+                if number == self._optim.iter_size - 1:
+                    behind()
         synchronize(self._device)
         computed = time.perf_counter()
         self._rule.update(RATE, self._iteration)

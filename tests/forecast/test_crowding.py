@@ -37,7 +37,7 @@ def test_two_on_one_core(tmp_path: Path) -> None:
     arrangement = arranged(*small(tmp_path, STAGES.format(4)), nodes(1, ranks=2, cores=1))
     found = slowdowns(arrangement, [played((0.0, 1.0), (1.0, 4.0)), played((2.0, 6.0))])
     assert found.tolist() == pytest.approx([1.5, 1.5])
-    assert slowdowns(arrangement, [played(), played()]).tolist() == [1.0, 1.0]
+    assert slowdowns(arrangement, [played((0.0, 0.0)), played((1.0, 1.0))]).tolist() == [1.0, 1.0]
 
 
 def test_nodes_count_for_themselves(tmp_path: Path) -> None:

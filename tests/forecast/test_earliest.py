@@ -21,6 +21,14 @@ UNLIKE = nodes(3, 1, 2, 2, 1, 4, 2, 5, overhead=0.05, latency=0.01, bandwidth=BY
 SLOW = replace(nodes(2, 2, 1, 2, bandwidth=BYTES / 3, cores=2, ranks=2), within=Within(0.001, BYTES), waking=0.3)
 
 
+# More ranks than cores, and all that was measured of ranks that hold each other up.
+CROWDED = replace(
+    nodes(2, 3, bandwidth=BYTES * 2, cores=1, ranks=4, noise=0.1, interference=1e-4, border=0.01, border_overhead=0.02,
+          overhead=0.05, update=0.1),
+    within=Within(0.001, BYTES * 4), waking=0.05, busy_waking=0.1, busy_efficiency=0.5,
+)  # fmt: skip
+
+
 def looked_at(plan: RunPlan, costs: Costs, cluster: Cluster) -> Iterator[tuple[RunPlan, float, float, Forecast]]:
     """Every candidate, both its bounds, and what playing it shows."""
     search = _OnCluster(plan, costs, cluster, (), {})
@@ -29,7 +37,7 @@ def looked_at(plan: RunPlan, costs: Costs, cluster: Cluster) -> Iterator[tuple[R
             yield candidate, search._bound(candidate), iteration.least, iteration.forecast()
 
 
-@pytest.mark.parametrize("cluster", [UNLIKE, SLOW], ids=["unlike", "slow"])
+@pytest.mark.parametrize("cluster", [UNLIKE, SLOW, CROWDED], ids=["unlike", "slow", "crowded"])
 @pytest.mark.parametrize("norm", ["", NORM], ids=["without norm", "norm"])
 @pytest.mark.parametrize("text", ["", "iter_size: 3 parallel_param { compression_param { codec: BF16 } }"])
 def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, text: str) -> None:
@@ -41,8 +49,10 @@ def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, text: st
     for _, rough, least, made in found:
         assert rough <= made.seconds * (1 + 1e-9), made.plan.parallel_param
         assert least <= made.seconds, made.plan.parallel_param
-    for least, made in staged:  # far nearer than the work divided by all speeds
-        assert least > 0.5 * made.seconds, made.plan.parallel_param
+    # Far nearer than the work divided by all speeds, but where messages wake others up, or ranks share cores.
+    near = 0.6 if cluster is UNLIKE else 0.3
+    for least, made in staged:
+        assert least > near * made.seconds, made.plan.parallel_param
 
 
 def test_of_one_stage_it_is_the_time(tmp_path: Path) -> None:

@@ -283,6 +283,25 @@ def test_shards_hold_and_send_slices(tmp_path: Path) -> None:
     assert made.held[0] < forecast(plan.with_parallel(num_shards=1), costs, nodes(2, 2)).held[0]
 
 
+def test_slices_are_updated_and_moved_as_slices(tmp_path: Path) -> None:
+    """Of 1,228 bytes of parameters each peer updates conv's 448 and half of ip's 780. Of the update's five ways through
+    memory a pass makes three, 0.3 s, of which ip's is half for a slice; the work of each stays what it was."""
+    plan, costs = small(tmp_path, "parallel_param { num_shards: 2 }")
+    made = forecast(plan, costs, nodes(2, 2, overhead=0.4, update=0.5))
+    assert made.seconds == pytest.approx((0.4 - 0.3) + 4 / 2 + 0.3 * (448 + 390) / 1228 + 0.5 * (448 + 390) / 1228)
+    whole, _ = small(tmp_path)
+    assert forecast(whole, costs, nodes(2, 2, overhead=0.4, update=0.5)).seconds == pytest.approx(0.4 + 4 / 2 + 0.5)
+
+
+def test_a_stage_moves_its_own_parameters(tmp_path: Path) -> None:
+    """conv is half of the work and 448 of 1,228 bytes of parameters."""
+    text = "parallel_param { num_stages: 2 pipeline_param { micro_batches: 1 schedule: GPIPE } }"
+    first, second = forecast(*small(tmp_path, text), nodes(2, 2, overhead=0.4, update=0.5)).computing.tolist()
+    own, other = 448 / 1228, 780 / 1228
+    assert first == pytest.approx(((0.4 - 0.3) + 8 / 2) / 2 + (0.3 + 0.5) * own)
+    assert second == pytest.approx(((0.4 - 0.3) + 8 / 2) / 2 + (0.3 + 0.5) * other)
+
+
 def test_the_timeline_is_that_of_the_forecast(tmp_path: Path) -> None:
     made = forecast(*small(tmp_path), nodes(2, 2, bandwidth=BYTES), bars=True)
     assert max(bar.end for bar in made.bars) == pytest.approx(made.seconds)  # no update takes time here

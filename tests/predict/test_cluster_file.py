@@ -94,6 +94,7 @@ def test_spread_is_drawn_from_the_seed_for_each_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
+        ("node { gflops: 1 } busy_efficiency: 1.5", "1:20", "busy_efficiency is 1.5; it must be at most 1"),
         ("", "1:1", "a cluster has at least one node { samples_per_second: … }"),
         ("server { }", "1:1", "a cluster has at least one node"),
         ("node { }", "1:1", "a node has either samples_per_second or gflops; neither is set"),
