@@ -80,6 +80,10 @@ class Idpa:
         """The nodes that have neither left nor retired."""
         return tuple(self._present)
 
+    def has(self, node: int) -> bool:
+        """Whether it has neither left nor retired."""
+        return node in self._present
+
     def first(self, frequencies: Sequence[float | None]) -> Allocation:
         """Hand out the first batch, by the frequency μ_j of each node (Eq. 2), in any unit.
 

@@ -311,7 +311,7 @@ class OuterSchedule(ABC):
         self._turn(worker, State.TRAINING)
         if node.end is not None:
             until = node.end
-            if worker in self.idpa.present:  # what others leave behind could not reach it any more
+            if self.idpa.has(worker):  # what others leave behind could not reach it any more
                 self.idpa.retire(worker)
         node.order = Order(worker, version, until, node.passes, runs, self._period, weights, batch=self.idpa.batch)
         return Send(node.order)
