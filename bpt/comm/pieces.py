@@ -60,9 +60,9 @@ class Piece(Protocol):
         """Return when it is done; the library may use up the core until then."""
 
 
-_under_way: set[Transfers] = set()
-"""Keeps what is not done, and with a library's requests their buffers: where a loss ends a collective, its caller
-forgets them, while the library may still write there."""
+_abandoned: list[Sequence[Piece]] = []
+"""What nobody waits for any more, and is not done: where a loss ends a collective, its caller forgets its messages, while
+the library may still write into their buffers, which its requests keep."""
 
 
 class Transfers:
@@ -76,26 +76,24 @@ class Transfers:
         self._requests = requests
         self._patient = patient
         self._error: Exception | None = None
-        _under_way.add(self)
+        self._done = False
+
+    def __del__(self) -> None:
+        if not self._done:
+            _abandoned.append(self._requests)
 
     def Wait(self) -> None:
         """See Request."""
         with self._remembered():
             for request in self._requests:  # not Waitall: that would not say what went wrong
                 await_(request) if self._patient else request.Wait()
-        _under_way.discard(self)
+        self._done = True
 
     def Test(self) -> bool:
         """See Request."""
         with self._remembered():
-            done = all(request.Test() for request in self._requests)
-        if done:
-            _under_way.discard(self)
-        return done
-
-    def has_ended(self) -> bool:
-        """Whether the library writes and reads no more of it, whatever became of it; nothing is raised."""
-        return all(map(_has_ended, self._requests))
+            self._done = all(request.Test() for request in self._requests)
+        return self._done
 
     @contextmanager
     def _remembered(self) -> Iterator[None]:
@@ -109,10 +107,11 @@ class Transfers:
 
 
 def forget_what_has_ended() -> None:
-    """Let go of what the library is through with, in good order or not; for when ranks are left behind."""
-    for transfers in tuple(_under_way):
-        if transfers.has_ended():
-            _under_way.discard(transfers)
+    """Let go of what was abandoned and the library is through with, in good order or not."""
+    for _ in range(len(_abandoned)):  # one by one, since other threads may abandon some meanwhile
+        requests = _abandoned.pop(0)
+        if not all(map(_has_ended, requests)):
+            _abandoned.append(requests)
 
 
 def await_(request: Piece) -> None:

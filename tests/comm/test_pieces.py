@@ -95,21 +95,18 @@ def test_only_the_impatient_wait_in_the_library(patient: bool) -> None:
     assert [request.looks for request in requests] == [3 if patient else 0] * 2
 
 
-def test_what_is_forgotten_keeps_its_buffer_until_it_is_done() -> None:
+def test_what_is_abandoned_keeps_its_buffer_until_it_is_done() -> None:
     """A rank that is lost ends a collective while others still send what it was to receive."""
-    late, broken = Late(), Broken()
-    buffers = weakref.ref(late), weakref.ref(broken)
-    forgotten = Transfers([late], patient=False)
-    failed = Transfers([broken], patient=False)
+    requests = [Late(), Broken(), Late()]
+    kept = [weakref.ref(request) for request in requests]
+    forgotten, failed, done = (Transfers([request], patient=False) for request in requests)
     with pytest.raises(OSError, match="broken"):
         failed.Wait()
-    del late, broken, failed
+    done.Wait()
+    del requests, forgotten, failed, done
     gc.collect()
-    assert [buffer() is not None for buffer in buffers] == [True, True]
-    forgotten.Wait()
-    del forgotten
-    gc.collect()
-    assert buffers[0]() is None
-    pieces.forget_what_has_ended()  # the other one has failed, and the library is through with it
-    gc.collect()
-    assert buffers[1]() is None
+    assert [request() is not None for request in kept] == [True, True, False]
+    for expected in ([True, False, False], [True, False, False], [False, False, False]):  # it is done at the third look
+        pieces.forget_what_has_ended()
+        gc.collect()
+        assert [request() is not None for request in kept] == expected
