@@ -61,8 +61,8 @@ class Piece(Protocol):
 
 
 _abandoned: list[Sequence[Piece]] = []
-"""What nobody waits for any more, and is not done: where a loss ends a collective, its caller forgets its messages, while
-the library may still write into their buffers, which its requests keep."""
+"""What nobody waits for any more, and is not done: where a loss ends a collective, its caller forgets its messages,
+while the library may still write into their buffers, which its requests keep."""
 
 
 class Transfers:
