@@ -233,7 +233,7 @@ class Heartbeat:
     def _look_for_spares(self) -> None:
         """Tell of those that are lost: nobody waits for them, so nobody else would."""
         standings = self._standings
-        for rank in standings.lost_spares if standings.first == self._comm.rank else ():
+        for rank in standings.lost_spares if standings.first_not_lost == self._comm.rank else ():
             if rank not in self._told:
                 self._told.add(rank)
                 self._warn(f"{standings.names[rank]}, which was spare, is lost; the run goes on")

@@ -109,6 +109,11 @@ class Standings:
         """The first rank that is still there, as far as known."""
         return next((rank for rank in range(len(self._rows)) if not self.is_gone(rank)), self.own)
 
+    @property
+    def first_not_lost(self) -> int:
+        """The first rank that is there, or was until it ended: what others have to be told it has told by then."""
+        return next((rank for rank, gone in enumerate(self._rows["gone"]) if gone != _LOST), self.own)
+
     def words(self, rank: int) -> str:
         """Where a rank was when it was last heard of."""
         return bytes(self._rows[rank]["words"]).decode(errors="replace") if self._rows[rank]["beat"] else "its start"
