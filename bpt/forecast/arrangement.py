@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,7 +28,7 @@ from bpt.plan.staging import Staging
 from bpt.predict.costs import Costs
 from bpt.proto import bpt_pb2 as pb
 from bpt.schedule.chunks import chunks
-from bpt.schedule.cluster import Cluster
+from bpt.schedule.cluster import Cluster, Node
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -102,43 +102,46 @@ class Arrangement:
             found = self.ranks.transpose(0, 2, 1).reshape(self.stages, -1)
         return found
 
+    def _of_nodes(self, what: Callable[[Node], float]) -> Floats:
+        """(ranks,) what is true of the node of each."""
+        return np.array(self.cluster.of_ranks(what))
+
     @cached_property
     def speeds(self) -> Floats:
         """(ranks,): samples a second of the whole net."""
-        return np.array([self.cluster.nodes[host].speed for host in self.cluster.hosts])
+        return self._of_nodes(lambda node: node.speed)
 
     @cached_property
     def overheads(self) -> Floats:
         """(ranks,): seconds of a pass, whatever its samples."""
-        return np.array([self.cluster.nodes[host].overhead for host in self.cluster.hosts])
+        return self._of_nodes(lambda node: node.overhead)
 
     @cached_property
     def update(self) -> Floats:
         """(ranks,) seconds in which each would update all parameters: as nodes say, else by the costs."""
-        nodes = np.array([self.cluster.nodes[host].update for host in self.cluster.hosts])
+        nodes = self._of_nodes(lambda node: node.update)
         return np.where(nodes > 0, nodes, self._within_passes * self.passes)
 
     @cached_property
     def borders(self) -> tuple[Floats, Floats]:
         """(ranks,) each: seconds that a sample of a pass takes for each segment beside the first, and a pass whatever
         its samples."""
-        nodes = [self.cluster.nodes[host] for host in self.cluster.hosts]
-        return np.array([node.border for node in nodes]), np.array([node.border_overhead for node in nodes])
+        return self._of_nodes(lambda node: node.border), self._of_nodes(lambda node: node.border_overhead)
 
     @cached_property
     def crowd(self) -> Floats:
         """(ranks,) how many share a core with each, itself among them, while all compute."""
-        return np.array([self.cluster.nodes[host].crowd for host in self.cluster.hosts])
+        return self._of_nodes(lambda node: node.crowd)
 
     @cached_property
     def noise(self) -> Floats:
         """(ranks,) the standard deviation of each one's times, as a part of these."""
-        return np.array([self.cluster.nodes[host].noise for host in self.cluster.hosts])
+        return self._of_nodes(lambda node: node.noise)
 
     @cached_property
     def interference(self) -> Floats:
         """(ranks,) seconds that computing takes longer for each byte of gradients that is summed meanwhile."""
-        return np.array([self.cluster.nodes[host].interference for host in self.cluster.hosts])
+        return self._of_nodes(lambda node: node.interference)
 
     @cached_property
     def pace(self) -> tuple[Floats, Floats]:
@@ -151,7 +154,7 @@ class Arrangement:
     def _within_passes(self) -> Floats:
         """(ranks,) seconds of an update that the nodes' overheads and speeds hold, for each pass."""
         whole = self.overheads + self.costs.batch / self.speeds
-        apart = np.array([self.cluster.nodes[host].update > 0 for host in self.cluster.hosts])
+        apart = self._of_nodes(lambda node: node.update) > 0
         return np.where(apart, 0.0, self.costs.update / self.costs.work * whole)
 
     @cached_property
@@ -159,7 +162,7 @@ class Arrangement:
         """(ranks,) seconds in which each codes a number of its gradients: as nodes say, else by what its update takes,
         as both wait for memory."""
         param = self.plan.parallel_param.compression_param
-        nodes = np.array([dict(self.cluster.nodes[host].coding).get(param.codec, 0.0) for host in self.cluster.hosts])
+        nodes = self._of_nodes(lambda node: dict(node.coding).get(param.codec, 0.0))
         numbers = sum(cost.trained for cost in self.costs.layers) / self.plan.precision.master.itemsize
         passes = CODECS[param.name](param).passes / self._moved_by_update
         found: Floats = np.where(nodes > 0, nodes, self.update / numbers * passes)
@@ -324,7 +327,7 @@ class Arrangement:
         """Into which split layers are cut."""
         return self.shards if self.is_peer else max(self.shards - 1, 1)
 
-    @property
+    @cached_property
     def parameters(self) -> float:
         """Bytes of all of them, of which a stage updates those that it holds."""
         return sum(cost.parameters for cost in self.costs.layers)

@@ -22,22 +22,28 @@ def slowdowns(arrangement: Arrangement, played: Sequence[PlayedStage]) -> Floats
         played: what stages do, if each rank has a core of its own.
     """
     a, found = arrangement, np.ones(arrangement.size)
-    hosts = np.array(a.cluster.hosts)
-    for host, node in enumerate(a.cluster.nodes):
-        if node.crowd == 1:
-            continue
-        times = [
-            np.broadcast_to(moment, a.shares.shape)[hosts[a.sharers[stage]] == host]
+    if (a.crowd == 1).all():
+        return found
+    of_ranks = np.array(a.cluster.hosts)
+    begun, ended, of_sharers = zip(
+        *(
+            (*np.broadcast_arrays(event.start, event.end, a.shares)[:2], of_ranks[a.sharers[stage]])
             for stage, own in enumerate(played)
             for event in own.events
             if event.stream == COMPUTE
-            for moment in (event.start, event.end)
-        ]
-        begun, ended = np.concatenate(times[::2]), np.concatenate(times[1::2])
-        moments = np.concatenate([begun, ended])
-        order = np.argsort(moments, kind="stable")
-        at_once = np.cumsum(np.repeat([1, -1], len(begun))[order])[:-1]
-        work = at_once * np.diff(moments[order])
+        ),
+        strict=True,
+    )
+    moments, hosts = np.concatenate([*begun, *ended]), np.concatenate([*of_sharers, *of_sharers])
+    change = np.repeat([1, -1], len(moments) // 2)
+    order = np.lexsort((moments, hosts))  # by hosts, and each one's in time
+    moments, hosts, change = moments[order], hosts[order], change[order]
+    for host, node in enumerate(a.cluster.nodes):
+        if node.crowd == 1:
+            continue
+        own = slice(*np.searchsorted(hosts, (host, host + 1)))
+        at_once = np.cumsum(change[own])[:-1]
+        work = at_once * np.diff(moments[own])
         if work.any():
-            found[hosts == host] = (work * np.maximum(1.0, at_once / node.cores)).sum() / work.sum()
+            found[of_ranks == host] = (work * np.maximum(1.0, at_once / node.cores)).sum() / work.sum()
     return found

@@ -180,7 +180,7 @@ class Iteration:
         a = self._a
         if not a.staging or (a.crowd == 1).all():
             return self._alone
-        played = play(self._streams(), self._alone, np.maximum)[0]
+        played = play(self._streams, self._alone, np.maximum)[0]
         return SharerTimes(a, self._links, a.crowd / slowdowns(a, played))
 
     @cached_property
@@ -192,13 +192,14 @@ class Iteration:
 
     @cached_property
     def _stages(self) -> Sequence[PlayedStage]:
-        return play(self._streams(), self._times, np.maximum)[0]
+        return play(self._streams, self._times, np.maximum)[0]
 
     @cached_property
     def _from(self) -> int:
         """Of DELAYED, the first iteration that counts, once the pipeline is full: the mean of the later half does."""
         return len(self._stages[0].updates) // 2 if self._delayed else 0
 
+    @cached_property
     def _streams(self) -> Sequence[Sequence[Instruction]]:
         a, pipeline = self._a, self._pipeline
         if not a.staging:
@@ -232,7 +233,7 @@ class Iteration:
             within,
             between,
             held(a, self._stages),
-            np.array([a.cluster.nodes[host].memory / a.cluster.nodes[host].ranks for host in a.cluster.hosts]),
+            np.array(a.cluster.of_ranks(lambda node: node.memory / node.ranks)),
             tuple(a.shares.tolist()),
             tuple(self._bars(summing)) if bars else (),
         )

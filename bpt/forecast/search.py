@@ -105,7 +105,8 @@ class _OnCluster:
         self._plan = replace(plan, asked_precision=plan.precision)  # no candidate need read the net's text for it
         self._costs, self._cluster, self._tests, self._stagings = costs, cluster, tests, stagings
         self._ranks = len(cluster.hosts)
-        self._speeds = np.array([cluster.nodes[host].speed for host in cluster.hosts])
+        self._speeds = np.array(cluster.of_ranks(lambda node: node.speed))
+        self._alone = self._speeds * np.array(cluster.of_ranks(lambda node: node.crowd))  # while no other rank computes
         gradients = sum(cost.trained for cost in costs.layers) * plan.precision.wire.itemsize
         self._gradients = gradients / plan.precision.master.itemsize
         self._everybody = Links(cluster).group(range(self._ranks))
@@ -232,9 +233,8 @@ class _OnCluster:
             param = parallel.pipeline_param
             # The first micro-batch goes through all stages before the slowest has done the others.
             micro = param.micro_batches * (1 if param.schedule == _Pipeline.GPIPE else passes)
-            alone = self._speeds * np.array([self._cluster.nodes[host].crowd for host in self._cluster.hosts])
-            fill = parallel.num_stages * float(alone.mean() / alone.max())
-            filling = passes * batch / float(alone.sum()) * (micro - 1 + max(fill, 1.0)) / micro
+            fill = parallel.num_stages * float(self._alone.mean() / self._alone.max())
+            filling = passes * batch / float(self._alone.sum()) * (micro - 1 + max(fill, 1.0)) / micro
             return computing if parallel.is_delayed else max(computing, filling)
         if parallel.num_shards > 1:
             return computing

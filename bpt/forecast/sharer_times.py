@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from bpt.forecast.arrangement import MOVED, Arrangement, Floats
 from bpt.forecast.links import Links
 from bpt.graph.autocast import blob_itemsizes
 from bpt.graph.spec import count
+
+T = TypeVar("T")
 
 
 class SharerTimes:
@@ -26,8 +29,7 @@ class SharerTimes:
     def __init__(self, arrangement: Arrangement, links: Links, faster: Floats) -> None:
         self._a = a = arrangement
         self._links = links
-        self._known: dict[tuple[object, ...], Floats] = {}
-        self._messages: dict[tuple[int, bool], tuple[Floats, Floats]] = {}
+        self._known: dict[tuple[object, ...], Any] = {}
         self._share = a.shares.astype(np.float64)
         micro = self._share / a.micro_batches
         # (stages, sharers): seconds of the whole net for a micro-batch, and for all of them in one; and, of both, those
@@ -52,11 +54,11 @@ class SharerTimes:
 
     def transfer(self, flow: int, diff: bool) -> Floats:
         """See Times."""
-        return self._message(flow, diff)[0]
+        return self._once((flow, diff), lambda: self._message(flow, diff))[0]
 
     def latency(self, flow: int, diff: bool) -> Floats:
         """See Times."""
-        return self._message(flow, diff)[1]
+        return self._once((flow, diff), lambda: self._message(flow, diff))[1]
 
     def exchange(self, stage: int, segment: int) -> float:
         """See Times; here replicas meet, which no clock of a pipeline knows."""
@@ -68,19 +70,17 @@ class SharerTimes:
         found: Floats = a.update[a.sharers[stage]] * (a.held[stage] / (a.parameters or 1.0))
         return found
 
-    def _once(self, key: tuple[object, ...], made: Callable[[], Floats]) -> Floats:
+    def _once(self, key: tuple[object, ...], made: Callable[[], T]) -> T:
         if key not in self._known:
             self._known[key] = made()
-        return self._known[key]
+        found: T = self._known[key]
+        return found
 
     def _message(self, flow: int, diff: bool) -> tuple[Floats, Floats]:
-        if (flow, diff) in self._messages:
-            return self._messages[flow, diff]
         a, what = self._a, self._a.flows[flow]
         each = count(what.shape) * self.itemsizes[what.edges[0]] / a.costs.batch / a.micro_batches
         ends = a.sharers[what.from_stage], a.sharers[what.to_stage]
-        found = self._messages[flow, diff] = self._links.crossing(*(ends[::-1] if diff else ends), each * self._share)
-        return found
+        return self._links.crossing(*(ends[::-1] if diff else ends), each * self._share)
 
     def _pass(self, stage: int, segment: int, forward: bool) -> Floats:
         a, span = self._a, self._a.segments[segment]

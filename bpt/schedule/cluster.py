@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -145,6 +145,10 @@ class Cluster:
     def hosts(self) -> tuple[int, ...]:
         """The number of the node of each rank, in order."""
         return tuple(number for number, node in enumerate(self.nodes) for _ in range(node.ranks))
+
+    def of_ranks(self, what: Callable[[Node], float]) -> list[float]:
+        """What is true of the node of each rank, in order."""
+        return [what(self.nodes[host]) for host in self.hosts]
 
     def faster(self, bandwidth: float, latency: float = 1.0, within: bool = False) -> Cluster:
         """The same with so many times the bandwidth between nodes, and so many times as short a latency.

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby
 from statistics import NormalDist, fmean, median
 
@@ -119,10 +120,10 @@ def _speed_here(
         raise PrototxtError(
             "the training net has no layer that makes batches; there is nothing to divide", plan.origin("net")
         )
-    places = world.allgather((world.host, str(device) if device.type == "cuda" else ""))
-    sharers = places.count(places[world.rank])
-    of_ranks = world.allgather((world.host, allowed()))
-    cpus = frozenset[int]().union(*(own for host, own in of_ranks if host == world.host))  # each may be bound to a few
+    here = world.host, str(device) if device.type == "cuda" else ""
+    of_ranks = world.allgather((*here, allowed()))
+    sharers = sum((host, name) == here for host, name, _ in of_ranks)
+    cpus = frozenset[int]().union(*(own for host, _, own in of_ranks if host == here[0]))  # each may be bound to a few
     room = (obtainable(device) if device.type == "cuda" else available()) / sharers
     sizes = [-(-batch // (part * world.size)) for part in _PARTS] if is_dividable(graph) else [batch]
     work = StepBenchmark(
@@ -189,11 +190,9 @@ class _Summing:
         for call, seconds in self._calls:
             found.append(work.run())
             updates.append(work.updating)
-            start = time.perf_counter()
-            self._thread.submit(call, Wait())
-            self._thread.wait()
-            seconds.append(time.perf_counter() - start)
-        self._thread.submit(self._sum_short, Wait())
+            _note(partial(self._by_thread, call), seconds)
+        short = partial(self._thread.comm.Allreduce, self._short)
+        self._thread.submit(partial(_note, short, self.seconds.busy, _BUSY), Wait())
         work.run()
         self._thread.wait()
         self.interference.append(self._interference(work, median(found)))
@@ -205,7 +204,8 @@ class _Summing:
             return 0.0
         part, most = _SUMMING
         number = self._world.bcast(int(np.clip(part * alone / self.seconds.ring[-1], 1, most)))
-        self._thread.submit(lambda: self._sum_long(number), Wait())
+        long = partial(ring_allreduce, self._thread.comm, self._long)
+        self._thread.submit(partial(_note, long, self.seconds.busy_ring, number), Wait())
         disturbed = work.run()
         self._thread.wait()
         under_way = min(1.0, disturbed / math.fsum(self.seconds.busy_ring[-number:]))
@@ -220,21 +220,21 @@ class _Summing:
         """Until all that were begun are done."""
         self._thread.wait()
 
-    def _sum_short(self) -> None:
-        for _ in range(_BUSY):
-            start = time.perf_counter()
-            self._thread.comm.Allreduce(self._short)
-            self.seconds.busy.append(time.perf_counter() - start)
-
-    def _sum_long(self, number: int) -> None:
-        for _ in range(number):
-            start = time.perf_counter()
-            ring_allreduce(self._thread.comm, self._long)
-            self.seconds.busy_ring.append(time.perf_counter() - start)
+    def _by_thread(self, call: Callable[[], None]) -> None:
+        self._thread.submit(call, Wait())
+        self._thread.wait()
 
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
+
+
+def _note(call: Callable[[], None], seconds: list[float], number: int = 1) -> None:
+    """Call so often, and note how long each takes."""
+    for _ in range(number):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
 
 
 def _timed(work: StepBenchmark, summing: _Summing, world: Communicator) -> tuple[list[float], float]:

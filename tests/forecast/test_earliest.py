@@ -50,7 +50,7 @@ def test_nothing_is_faster(tmp_path: Path, cluster: Cluster, norm: str, text: st
         assert rough <= made.seconds * (1 + 1e-9), made.plan.parallel_param
         assert least <= made.seconds, made.plan.parallel_param
     # Far nearer than the work divided by all speeds, but where messages wake others up, or ranks share cores.
-    near = 0.6 if cluster is UNLIKE else 0.3
+    near = 0.6 if cluster is UNLIKE else 0.5 if cluster is SLOW else 0.3
     for least, made in staged:
         assert least > near * made.seconds, made.plan.parallel_param
 
