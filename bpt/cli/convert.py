@@ -44,6 +44,14 @@ def add_arguments(parser: Parser) -> None:
         default="",
         metavar="TYPE",
     )
+    parser.flag(
+        "dialect",
+        "the Caffe that wrote a caffemodel, if its fields leave two readings: BVLC, NVIDIA, INTEL, or INTEL_1_0_5, "
+        "which is Intel's 1.0.5 to 1.1.1a with other numbers of Pooling",
+        choices=("BVLC", "NVIDIA", "INTEL", "INTEL_1_0_5"),
+        default="",
+        metavar="CAFFE",
+    )
     data = parser.add_subparsers(dest="data", metavar="<data>", title="data sets", required=False)
     for name, converter in CONVERTERS.items():
         program = f"bpt convert {name}"
@@ -55,7 +63,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     if job.world.size > 1:
         raise UsageError("bpt convert runs on one process; leave mpirun out")
     if arguments.data:
-        for flag in ("weights", "output", "raw"):
+        for flag in ("weights", "output", "raw", "dialect"):
             if getattr(arguments, flag):
                 raise UsageError(f"--{flag} is for weights; bpt convert {arguments.data} has flags of its own")
         if CONVERTERS[arguments.data].run(arguments):
@@ -66,6 +74,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
 
     # Imported here so that --help does not wait for numpy.
     from bpt.convert.conversion import convert
+    from bpt.proto.dialect_settings import Dialect
 
-    for line in convert(arguments.weights, arguments.output, arguments.raw):
+    dialect = Dialect[arguments.dialect] if arguments.dialect else None
+    for line in convert(arguments.weights, arguments.output, arguments.raw, dialect):
         print(line)

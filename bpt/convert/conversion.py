@@ -1,19 +1,27 @@
-"""Converts a file of weights, reads back what was written, and says that it is equal."""
+"""Converts a file of weights, and compares what was written with what was read: numbers, and what layers say."""
 
 from __future__ import annotations
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from bpt.convert.layer_arrays import Weights, check_target, read_weights, write_weights
-from bpt.errors import RunError
+from bpt.errors import PrototxtError, RunError
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
+from bpt.proto.binary import read_content
+from bpt.proto.blobs import fits_half
+from bpt.proto.dialect_settings import Dialect
+from bpt.proto.upgrade import upgrade_net
+from bpt.state.weights import kind_of_file
 
 
-def convert(source: str, target: str, raw: str = "") -> list[str]:
+def convert(source: str, target: str, raw: str = "", dialect: Dialect | None = None) -> list[str]:
     """Write the weights at ``source`` to ``target``; what there is to say about it.
 
     Args:
         raw: see write_weights.
+        dialect: the Caffe that wrote ``source``; ``None``: the file must tell.
 
     Raises:
         UserError: a file that cannot be read, or a format that there is not.
@@ -22,14 +30,20 @@ def convert(source: str, target: str, raw: str = "") -> list[str]:
     """
     check_target(target, raw)
     check_place(target)
-    weights = read_weights(source)
+    weights = read_weights(source, dialect)
     write_weights(weights, target, raw)
-    numbers, rounded = _compare(weights, read_weights(target), target, half=raw == "FLOAT16")
+    written = read_weights(target, Dialect.BVLC)
+    half = raw == "FLOAT16"
+    numbers, rounded = _compare(weights, written, target, half)
+    if target.endswith(".caffemodel"):
+        _compare_texts(weights, written, source, target)
+    kept = [f'"{layer.name}"' for layer in weights.layers if half and not all(map(fits_half, layer.blobs))]
     layers = [layer for layer in weights.layers if layer.blobs]
     blobs = sum(len(layer.blobs) for layer in layers)
     rounding = f"equal but for rounding to FLOAT16, by {rounded:.2g} of a blob's largest at most"
     return [
         *(f"{source}: {note}" for note in weights.notes),
+        *([f"{target}: numbers beyond FLOAT16 stay in FLOAT, in layers {', '.join(kept)}"] if kept else []),
         f"{target}: {len(layers)} layers with {blobs} blobs, {numbers:,} numbers; read back: "
         f"{rounding if rounded else 'all equal'}",
     ]
@@ -44,7 +58,7 @@ def _compare(written: Weights, read: Weights, path: str, half: bool) -> tuple[in
     numbers, largest = 0, 0.0
     for name, blobs in wanted.items():
         for index, (values, back) in enumerate(zip(blobs, found[name], strict=True)):
-            expected = values.astype(np.float16).astype(np.float32) if half else values
+            expected = values.astype(np.float16).astype(np.float32) if half and fits_half(values) else values
             if not np.array_equal(expected, back, equal_nan=True):
                 raise RunError(f'{path}: blob {index} of layer "{name}", read back, is not what was written')
             numbers += values.size
@@ -53,3 +67,31 @@ def _compare(written: Weights, read: Weights, path: str, half: bool) -> tuple[in
             if half and scale:
                 largest = max(largest, float(np.abs(values[finite] - back[finite]).max(initial=0)) / scale)
     return numbers, largest
+
+
+def _compare_texts(weights: Weights, written: Weights, source: str, target: str) -> None:
+    """Compare what layers say, blobs aside: with what was read, and with the bytes of ``source`` by BVLC's numbers.
+
+    The latter knows nothing of forks. So it holds what a fork's numbers were taken for against the plain reading.
+    """
+    wanted, found = ([layer.text for layer in each.layers] for each in (weights, written))
+    if wanted != found:
+        name = next((a.name for a, b in zip(wanted, found, strict=False) if a != b), "")
+        raise RunError(f'{target}: layer "{name}", read back, does not say what it said in {source}')
+    if kind_of_file(source) == "hdf5" or source.endswith(".safetensors"):
+        return
+    try:
+        plain = pb.NetParameter.FromString(read_content(source, pb.NetParameter))
+        upgrade_net(plain, {}, None)
+    except (DecodeError, PrototxtError):  # a fork's fields are no fields of the schema
+        return
+    by_name = {layer.name: layer for layer in plain.layer}
+    for layer in written.layers:
+        text = by_name.get(layer.name)
+        for name in _OF_BVLC if text and layer.name not in weights.changed else ():
+            if getattr(layer.text, name) != getattr(text, name):
+                raise RunError(f'{target}: {name} of layer "{layer.name}" is not what {source} says')
+
+
+_OF_BVLC = ("type", "bottom", "top", "pooling_param", "convolution_param", "inner_product_param", "loss_param")
+"""Fields whose numbers inside are BVLC's in bpt's schema, too."""

@@ -10,8 +10,9 @@ from bpt.convert import safetensors_file
 from bpt.errors import BptError, FileError, PrototxtError, UsageError, WriteError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.binary import write_binary
-from bpt.proto.blobs import FloatArray, array_to_blob, array_to_raw_blob, blob_to_array, is_legacy
-from bpt.proto.dialects import Dialect, read_net
+from bpt.proto.blobs import FloatArray, array_to_blob, array_to_raw_blob, blob_to_array, fits_half, is_legacy
+from bpt.proto.dialect_settings import Dialect
+from bpt.proto.dialects import read_net
 from bpt.proto.upgrade import upgrade_net
 from bpt.state import hdf5
 from bpt.state.weights import kind_of_file
@@ -38,18 +39,27 @@ class LayerArrays:
 
 @dataclass(frozen=True)
 class Weights:
-    """A file of weights. ``notes``: what was upgraded in it."""
+    """A file of weights.
+
+    Attributes:
+        notes: what was read in another way than it is written today.
+        changed: names of layers that a fork's numbers give another meaning than BVLC's.
+    """
 
     layers: tuple[LayerArrays, ...]
     name: str = ""
     notes: tuple[str, ...] = ()
+    changed: frozenset[str] = frozenset()
 
 
-def read_weights(path: str) -> Weights:
+def read_weights(path: str, dialect: Dialect | None = None) -> Weights:
     """The weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors if the name ends so.
 
     Layers of V0 and V1 become today's, fields of forks get the numbers of bpt's schema, and blobs of the time when all
     had four axes the axes that they have today.
+
+    Args:
+        dialect: the Caffe that wrote a caffemodel; ``None``: the file must tell.
 
     Raises:
         FileError: it is missing, damaged or something else.
@@ -63,18 +73,17 @@ def read_weights(path: str) -> Weights:
                 for name, blobs in stored.items()
             }
         return Weights(_named(layers))
-    return _of_message(path)
+    return _of_message(path, dialect)
 
 
 def _named(layers: dict[str, tuple[FloatArray, ...]]) -> tuple[LayerArrays, ...]:
     return tuple(LayerArrays(pb.LayerParameter(name=name), blobs) for name, blobs in layers.items())
 
 
-def _of_message(path: str) -> Weights:
-    net, dialect = read_net(path)
-    notes = [f"its numbers of fields are those of {dialect.value}"] if dialect is not Dialect.BVLC else []
+def _of_message(path: str, dialect: Dialect | None) -> Weights:
+    net, read, changed = read_net(path, dialect)
     try:
-        notes += [note.text for note in upgrade_net(net, {}, None)]
+        notes = [*read, *(note.text for note in upgrade_net(net, {}, None))]
     except (PrototxtError, UnicodeError) as error:
         raise FileError(path, str(error)) from None
     layers = []
@@ -85,7 +94,7 @@ def _of_message(path: str) -> Weights:
             raise FileError(path, f'layer "{layer.name}": {error}') from None
         del layer.blobs[:]
         layers.append(LayerArrays(layer, blobs))
-    return Weights(tuple(layers), net.name, tuple(notes))
+    return Weights(tuple(layers), net.name, tuple(notes), changed)
 
 
 def _todays(layer: pb.LayerParameter, index: int, blob: pb.BlobProto) -> FloatArray:
@@ -105,10 +114,11 @@ def write_weights(weights: Weights, path: str, raw: str = "") -> None:
 
     Args:
         raw: of a caffemodel FLOAT or FLOAT16, as NVIDIA's Caffe stores numbers; of safetensors FLOAT16, half precision.
+            A blob with numbers beyond FLOAT16, such as the sums of a BatchNorm, stays in FLOAT: a type is a blob's own.
 
     Raises:
         UsageError: no such format, or it cannot hold that.
-        WriteError: the file could not be written, or a number is beyond FLOAT16.
+        WriteError: the file could not be written.
     """
     check_target(path, raw)
     arrays = {layer.name: layer.blobs for layer in weights.layers if layer.blobs}
@@ -140,7 +150,7 @@ def _message(weights: Weights, raw: str) -> pb.NetParameter:
     stored: Callable[[FloatArray], pb.BlobProto] = array_to_blob
     if raw:
         number = pb.Type.Value(raw)
-        stored = lambda values: array_to_raw_blob(values, number)  # noqa: E731  (one of two)
+        stored = lambda values: array_to_raw_blob(values, number if fits_half(values) else pb.FLOAT)  # noqa: E731
     for layer in weights.layers:
         message = net.layer.add()
         message.CopyFrom(layer.text)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bpt.errors import FileError, WriteError
+from bpt.errors import FileError
 from bpt.proto.atomic import atomic_path
-from bpt.proto.blobs import FloatArray
+from bpt.proto.blobs import FloatArray, fits_half
 from bpt.proto.files import UnreadableError, read_bytes
 
 
@@ -40,19 +40,17 @@ def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
 
 
 def write_arrays(layers: Mapping[str, Sequence[FloatArray]], path: str, half: bool = False) -> None:
-    """Write the blobs of each layer, in half precision if ``half``.
+    """Write the blobs of each layer; if ``half``, in half precision those whose numbers it holds.
 
     Raises:
-        WriteError: the file could not be written, or a number is beyond half precision.
+        WriteError: the file could not be written.
     """
     library = _library(path)
     tensors = {}
     for layer, blobs in layers.items():
         for number, values in enumerate(blobs):
-            with np.errstate(over="ignore"):
-                stored = np.ascontiguousarray(values, np.float16 if half else np.float32).reshape(values.shape)
-            if half and not np.array_equal(np.isfinite(stored), np.isfinite(values)):
-                raise WriteError(path, f'layer "{layer}" has numbers beyond 65504, which FLOAT16 has not')
+            kind = np.float16 if half and fits_half(values) else np.float32
+            stored = np.ascontiguousarray(values, kind).reshape(values.shape)
             tensors[f"{layer}/{number}"] = stored
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         file.write(library.save(tensors))

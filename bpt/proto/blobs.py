@@ -89,6 +89,12 @@ def array_to_raw_blob(array: ArrayLike, number: int) -> pb.BlobProto:
     return blob
 
 
+def fits_half(values: FloatArray) -> bool:
+    """Whether FLOAT16, which ends at 65504, holds all finite numbers of ``values``."""
+    with np.errstate(over="ignore"):
+        return np.array_equal(np.isfinite(values.astype(np.float16)), np.isfinite(values))
+
+
 def array_to_blob(array: ArrayLike, diff: ArrayLike | None = None) -> pb.BlobProto:
     """A BlobProto with the values of ``array``, its shape and, if given, the gradients ``diff``, in float32.
 

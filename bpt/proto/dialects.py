@@ -1,38 +1,50 @@
 """Binary nets of Caffe's forks, whose numbers of fields collide, in the numbers of bpt's own schema.
 
-A fork is told by what it alone writes: a number stored in a way that no other Caffe stores it, settings that the
-layer's type reads in that fork, a pooling that cannot be in another's numbers. What stays ambiguous is refused. Weights
-are read without this, for names and blobs have the same numbers everywhere.
+What a number means is decided message by message, by how it is stored and by what its layer's type reads. Where that
+leaves two meanings, *signs* decide: what one fork alone writes, anywhere in the net. A field of BVLC's schema gets
+another meaning only if its own message cannot be BVLC's and there is a sign beside that; where two readings stay
+possible, the net is refused with both. A field that nothing here reads is left out, and reported.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from enum import Enum
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from bpt.errors import BptError, FileError
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.binary import (
-    LENGTH,
-    VARINT,
-    MalformedError,
-    WireField,
-    outline,
-    read_content,
-    read_varint,
-    write_varint,
+from bpt.proto.binary import FIXED32, LENGTH, VARINT, MalformedError, WireField, outline, read_content
+from bpt.proto.dialect_settings import (
+    BATCH_NORM,
+    IN_BATCH_NORM,
+    INSIDE,
+    LOSS,
+    POOLING,
+    Dialect,
+    Reading,
+    ambiguous,
+    numbers_of,
+    renumbered,
+    repeats_axes,
+    stored,
 )
 
 
-class Dialect(Enum):
-    """Whose numbers a net is in, where Caffes differ in what a number means and how it is stored tells nothing."""
+class NetOfDialect(NamedTuple):
+    """A binary net in the numbers of bpt's schema.
 
-    BVLC = "BVLC's Caffe"
-    NVIDIA = "NVIDIA's Caffe"
-    INTEL = "Intel's Caffe"
+    Attributes:
+        net: the net.
+        notes: what was read in other numbers than the schema's, and what was left out.
+        changed: the names of layers with a field of BVLC's schema that means another thing in the fork.
+    """
+
+    net: pb.NetParameter
+    notes: tuple[str, ...]
+    changed: frozenset[str]
 
 
 _LAYER = pb.LayerParameter.DESCRIPTOR.fields_by_name
@@ -48,7 +60,7 @@ _SETTINGS: dict[int, tuple[str, ...]] = {
     145: ("parameter_param", "transpose_param"),
     147: ("swish_param", "center_loss_param", "margin_inner_product_param"),
     148: ("clip_param", "smooth_l1_loss_param", "imresize_param"),
-    149: ("reorg_param", "nms_param"),
+    149: ("reorg_param", "nms_param", "upsample_param"),
     150: ("correlation_param", "upsample_param"),
     151: ("recurrent_param", "l1_loss_param"),
     152: ("bn_param", "box_annotator_ohem_param"),
@@ -92,80 +104,61 @@ _READ_BY = {
 """The settings that a type of a layer reads, of those whose numbers collide."""
 
 
-def read_net(path: str | os.PathLike[str]) -> tuple[pb.NetParameter, Dialect]:
-    """The binary net at ``path`` in the numbers of bpt's schema, and whose numbers it was in.
+def read_net(path: str | os.PathLike[str], dialect: Dialect | None = None) -> NetOfDialect:
+    """Read the binary net at ``path``, whichever Caffe wrote it.
+
+    Args:
+        dialect: the Caffe that wrote it; ``None``: the net's own fields must tell, where that matters.
 
     Raises:
         FileError: it cannot be read, is damaged, or what its numbers mean is ambiguous.
     """
     content = read_content(path, pb.NetParameter)
     try:
-        dialect = dialect_of(content)
-        return pb.NetParameter.FromString(_net(content, dialect)), dialect
+        reading = Reading(dict(reversed([*_signs_of_net(content)])), dialect)
+        net = pb.NetParameter.FromString(_net(content, reading))
     except BptError as error:
         raise FileError(path, str(error)) from None
     except (MalformedError, DecodeError, ValueError):
         raise FileError(path, "is a binary file of weights (caffemodel), but damaged or truncated") from None
+    return NetOfDialect(net, tuple(reading.notes), frozenset(reading.changed))
 
 
-def dialect_of(net: bytes) -> Dialect:
-    """Whose numbers the serialised ``net`` is in. Raises BptError if it has signs of two, and MalformedError."""
-    signs = {Dialect.NVIDIA: "", Dialect.INTEL: ""}
-    for field in outline(net):
-        if 12 <= field.number <= 20:
-            signs[Dialect.NVIDIA] = f"field {field.number} of the net"
-        elif (field.number, field.wire_type) == (_LAYERS, LENGTH):
-            for dialect, sign in _signs(net[field.start : field.end]):
-                signs[dialect] = sign
-    found = [dialect for dialect, sign in signs.items() if sign]
-    if len(found) == len(signs):
-        told = " and ".join(f"of {dialect.value} ({sign})" for dialect, sign in signs.items())
-        raise BptError(f"it is ambiguous what its numbers mean: it has signs {told}")
-    return found[0] if found else Dialect.BVLC
+# Signs: what one fork alone writes. None of them is proof: other forks may have given a number a meaning of their own.
+
+_OF_NVIDIAS_NET = {12: VARINT, 13: VARINT, 14: VARINT, 15: FIXED32, 16: VARINT, 17: LENGTH, 18: VARINT, 20: VARINT}
+_ENGINES = (b"CAFFE", b"CUDNN", b"MKL2017", b"MKLDNN", b"DNNL")
 
 
-def _signs(layer: bytes) -> Iterator[tuple[Dialect, str]]:
-    name, kind = _name_and_type(layer)
-    words = f'of layer "{name}"'
-    for field in outline(layer):
-        number, stored, content = field.number, field.wire_type, layer[field.start : field.end]
+def _signs_of_net(net: bytes) -> Iterator[tuple[Dialect, str]]:
+    for each in outline(net):
+        if _OF_NVIDIAS_NET.get(each.number) == each.wire_type:
+            yield Dialect.NVIDIA, f"field {each.number} of the net"
+        elif (each.number, each.wire_type) == (_LAYERS, LENGTH):
+            yield from _signs_of_layer(net[each.start : each.end])
+
+
+def _signs_of_layer(layer: bytes) -> Iterator[tuple[Dialect, str]]:
+    name, _ = _name_and_type(layer)
+    of_layer = f'of layer "{name}"'
+    for each in outline(layer):
+        number, stored, content = each.number, each.wire_type, layer[each.start : each.end]
         if number in _OF_NVIDIA and stored == VARINT:
-            yield Dialect.NVIDIA, f"field {number} {words}"
-        elif number == 149 and stored == LENGTH and _READ_BY.get(kind) not in _SETTINGS[149]:
-            yield Dialect.INTEL, f"field {number} {words}"
-        elif number == _BLOBS and stored == LENGTH and any(each.number == 12 for each in outline(content)):
-            yield Dialect.NVIDIA, f"raw_data {words}"
-        elif number == _LAYER["batch_norm_param"].number and stored == LENGTH:
-            yield from ((dialect, f"batch_norm_param {words}") for dialect in _of_batch_norm(content))
-        elif kind == "Pooling" and number == _LAYER["pooling_param"].number and not _can_pool(content):
-            yield Dialect.INTEL, f"pooling_param {words}"
-        elif number == _LAYER["loss_param"].number and stored == LENGTH and _numbers(content).get(3) == 4:
-            yield Dialect.INTEL, f"loss_param {words}"
-
-
-def _of_batch_norm(param: bytes) -> Iterator[Dialect]:
-    for field in outline(param):
-        if (field.number, field.wire_type) in ((5, LENGTH), (6, LENGTH), (7, VARINT), (15, VARINT)):
-            yield Dialect.NVIDIA
-        elif (field.number, field.wire_type) in ((5, VARINT), (6, VARINT), (7, LENGTH)):
-            yield Dialect.INTEL
-
-
-def _can_pool(param: bytes) -> bool:
-    """Whether a pooling is possible in BVLC's numbers; Intel's ``pad``, ``kernel_size`` and ``stride`` are 2, 3, 4."""
-    found = _numbers(param)
-    if found.get(12):  # global_pooling
-        return True
-    if 2 in found:
-        return found.get(4, 0) < found[2]
-    return 5 in found and 6 in found and found.get(9, 0) < found[5] and found.get(10, 0) < found[6]
-
-
-def _numbers(message: bytes) -> dict[int, int]:
-    """The numbers in a message that are stored as such, by their fields'; of several the last."""
-    return {
-        field.number: read_varint(message, field.start)[0] for field in outline(message) if field.wire_type == VARINT
-    }
+            yield Dialect.NVIDIA, f"field {number} {of_layer}"
+        elif stored != LENGTH:
+            continue
+        elif number == 149 and content.startswith(_ENGINES):
+            yield Dialect.INTEL, f"engine {of_layer}"
+        elif number == _BLOBS and any(inside.number == 12 for inside in outline(content)):
+            yield Dialect.NVIDIA, f"raw_data {of_layer}"
+        elif number == BATCH_NORM:
+            for inside in outline(content):
+                if found := IN_BATCH_NORM.get((inside.number, inside.wire_type)):
+                    yield found[0], f"batch_norm_param {of_layer}"
+        elif number == POOLING and repeats_axes(content):
+            yield Dialect.INTEL, f"pooling_param {of_layer}"
+        elif number == LOSS and numbers_of(content).get(3) == 4:
+            yield Dialect.INTEL, f"loss_param {of_layer}"
 
 
 def _name_and_type(layer: bytes) -> tuple[str, str]:
@@ -177,108 +170,77 @@ def _name_and_type(layer: bytes) -> tuple[str, str]:
     return texts.get(_NAME, ""), texts.get(_TYPE, "")
 
 
-def _net(net: bytes, dialect: Dialect) -> bytes:
+# Reading
+
+
+def _net(net: bytes, reading: Reading) -> bytes:
     parts = []
-    for field in outline(net):
-        number, content = field.number, net[field.start : field.end]
-        if number == _LAYERS and field.wire_type == LENGTH:
-            content = _layer(content, dialect)
-        elif number == 11 and field.wire_type == VARINT and dialect is not Dialect.NVIDIA:
-            if dialect is Dialect.BVLC:
-                raise BptError("field 11 of the net is NVIDIA's default_forward_type, or Intel's bn_stats_batch_size")
+    for each in outline(net):
+        number, content = each.number, net[each.start : each.end]
+        if (number, each.wire_type) == (_LAYERS, LENGTH):
+            content = _layer(content, reading)
+        elif (number, each.wire_type) == (11, VARINT) and not (reading.is_nvidias and not reading.is_intels):
+            if not reading.is_intels or reading.is_nvidias:
+                raise ambiguous("field 11 of the net", "NVIDIA's default_forward_type", "Intel's bn_stats_batch_size")
             number = pb.NetParameter.DESCRIPTOR.fields_by_name["bn_stats_batch_size"].number
-        parts.append(_stored(number, field, content))
+        parts.append(stored(number, each, content))
     return b"".join(parts)
 
 
-def _layer(layer: bytes, dialect: Dialect) -> bytes:
+def _layer(layer: bytes, reading: Reading) -> bytes:
     name, kind = _name_and_type(layer)
     parts = []
-    for field in outline(layer):
-        content = layer[field.start : field.end]
-        target = _target(field, name, kind)
-        number = field.number if target is None else _LAYER[target].number
-        if field.wire_type == LENGTH:
-            for inside, numbers in _INSIDE.get(dialect, {}).items():
-                if number == _LAYER[inside].number:
-                    content = _renumbered(content, numbers, f'{inside} of layer "{name}"')
-            if target == "bn_param" and _is_pspnets(field.number, content):
-                content = _renumbered(content, {1: 1000, 2: 1001, 3: 1002}, "")
-            if dialect is Dialect.INTEL and number == _LAYER["loss_param"].number:
-                content = _normalization(content)
-        parts.append(_stored(number, field, content))
+    for each in outline(layer):
+        content = layer[each.start : each.end]
+        number = _number_of(each, content, kind, reading)
+        if number is None:
+            reading.note(f'left out field {each.number} of layer "{name}" ({kind}), which no Caffe that bpt knows has')
+            continue
+        if each.wire_type == LENGTH and number in INSIDE and (number != POOLING or kind == "Pooling"):
+            content = INSIDE[number](content, name, reading)
+        elif number == _LAYER["bn_param"].number and _is_pspnets(each.number, content):
+            content = renumbered(content, {1: 1000, 2: 1001, 3: 1002})
+        parts.append(stored(number, each, content))
     return b"".join(parts)
 
 
-def _target(field: WireField, name: str, kind: str) -> str | None:
-    """The field of the schema that ``field`` is; None: that of its number."""
-    number = field.number
-    if field.wire_type == VARINT:
-        return _OF_NVIDIA.get(number)
-    if field.wire_type != LENGTH or number not in _SETTINGS:
-        return None
+def _number_of(each: WireField, content: bytes, kind: str, reading: Reading) -> int | None:
+    """Return the number that a layer's field has in the schema; ``None``: nothing there is what it may be."""
+    number = each.number
+    if each.wire_type == VARINT:
+        return _LAYER[_OF_NVIDIA[number]].number if number in _OF_NVIDIA else number
+    if each.wire_type != LENGTH or number not in _SETTINGS:
+        return number
     read = _READ_BY.get(kind)
     if read in _SETTINGS[number]:
-        return read
-    if number in _OF_INTEL:
-        return _OF_INTEL[number]
-    if number <= _LAST_OF_BVLC:  # settings that its type does not read, as BVLC's Caffe takes them
-        return None
-    meanings = " or ".join(_SETTINGS[number])
-    raise BptError(f'layer "{name}": field {number} may be {meanings}, and its type, "{kind}", reads none of them')
+        target: str | None = read
+    elif number == 149:
+        target = _OF_INTEL[number] if content.startswith(_ENGINES) else None
+    elif number in _OF_INTEL:
+        target = _OF_INTEL[number] if reading.is_intels else None
+    elif number <= _LAST_OF_BVLC:  # settings that its type does not read, as BVLC's Caffe takes them
+        target = next((field.name for field in _LAYER.values() if field.number == number), None)
+    else:
+        target = None
+    return _LAYER[target].number if target and _can_be(target, content) else None
 
 
-# Where a fork has other numbers than the schema, in the settings of BVLC's types.
-_INSIDE: Mapping[Dialect, Mapping[str, Mapping[int, int]]] = {
-    Dialect.NVIDIA: {
-        "batch_norm_param": {5: 1001, 6: 1002, 7: 1003, 15: 4},
-        "data_param": {11: 1001, 14: 1000},
-    },
-    Dialect.INTEL: {
-        "batch_norm_param": {5: 1004, 6: 1005, 7: 1006, 8: 1002},
-        "data_param": {11: 1000},
-        "pooling_param": {2: 4, 3: 2, 4: 3, 5: 9, 6: 10, 7: 5, 8: 6, 9: 7, 10: 8, 13: 1001},
-    },
-}
-_ONCE = ("pooling_param",)  # settings in which a number may stand once only, whatever the fork allows
-
-
-def _renumbered(message: bytes, numbers: Mapping[int, int], what: str) -> bytes:
-    parts: list[bytes] = []
-    seen: set[int] = set()
-    for field in outline(message):
-        if what.startswith(_ONCE) and field.number in numbers:
-            if field.number in seen:
-                raise BptError(f"{what} has a number for each axis, for which here are kernel_h, kernel_w and so on")
-            seen.add(field.number)
-        parts.append(_stored(numbers.get(field.number, field.number), field, message[field.start : field.end]))
-    return b"".join(parts)
-
-
-def _normalization(param: bytes) -> bytes:
-    """Intel's PRE_FIXED is 3, and NONE 4; its normalizer is field 4, and 5, label_smoothing, is read by no layer."""
-    modes = {3: pb.LossParameter.PRE_FIXED, 4: pb.LossParameter.NONE}
-    parts = []
-    for field in outline(param):
-        number, content = field.number, param[field.start : field.end]
-        if (number, field.wire_type) == (3, VARINT):
-            mode = read_varint(param, field.start)[0]
-            content = write_varint(modes.get(mode, mode))
-        elif number == 5:
-            continue
-        elif number == 4:
-            number = pb.LossParameter.DESCRIPTOR.fields_by_name["pre_fixed_normalizer"].number
-        parts.append(_stored(number, field, content))
-    return b"".join(parts)
+def _can_be(target: str, content: bytes) -> bool:
+    """Whether ``content`` can be the field ``target`` of a layer."""
+    message = _LAYER[target].message_type
+    try:
+        if message is None:
+            content.decode()
+        else:
+            kind: type[Message] = type(getattr(pb.LayerParameter(), target))
+            kind.FromString(content)
+    except (DecodeError, ValueError):
+        return False
+    return True
 
 
 def _is_pspnets(number: int, param: bytes) -> bool:
     """Whether settings of a BN are PSPNet's: by their own number, or by a momentum, an eps or ``frozen``."""
     return number == 152 or any(
-        field.number in (4, 5) or (field.number == 3 and field.wire_type != VARINT) for field in outline(param)
+        each.number in (4, 5) or (each.number == 3 and each.wire_type != VARINT) for each in outline(param)
     )
-
-
-def _stored(number: int, field: WireField, content: bytes) -> bytes:
-    length = write_varint(len(content)) if field.wire_type == LENGTH else b""
-    return write_varint(number << 3 | field.wire_type) + length + content

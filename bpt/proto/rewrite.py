@@ -51,9 +51,9 @@ def rewrite_net_binary(source: FilePath, target: FilePath) -> list[Note]:
     check_place(target)
     if _is_hdf5(source):
         raise FileError(source, "is an HDF5 file, which has no old format: Caffe and bpt read it as it is")
-    message, _ = read_net(source)
+    message, read, _ = read_net(source)
     try:
-        notes = upgrade_net(message, {}, None)
+        notes = [*(Note(words, None) for words in read), *upgrade_net(message, {}, None)]
     except PrototxtError as error:
         raise FileError(os.fspath(source), str(error)) from None
     except UnicodeError:

@@ -9,7 +9,7 @@ import pytest
 
 import bpt
 from bpt.convert.conversion import convert
-from bpt.errors import FileError, UsageError, WriteError
+from bpt.errors import FileError, UsageError
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.blobs import array_to_blob, blob_to_array
 from tests.golden_cases import GOLDEN
@@ -72,8 +72,14 @@ def test_half_precision(ending: str, tmp_path: Path) -> None:
     net = pb.NetParameter.FromString((tmp_path / "plain.caffemodel").read_bytes())
     bias = next(layer.blobs[1] for layer in net.layer if layer.name == "conv")
     assert list(bias.data) == [float(np.float16(0.1)), float(np.float16(-0.1))]
-    with pytest.raises(WriteError, match="beyond 65504"):
-        convert(write(tmp_path / "large.caffemodel", conv=[[[1e5]], [1]]), target, "FLOAT16")
+    # Numbers that half precision has not, such as the sums of a BatchNorm, keep their blob in single precision.
+    note, _ = convert(write(tmp_path / "large.caffemodel", conv=[[[1e5, 0.1]], [0.1]]), target, "FLOAT16")
+    assert '"conv"' in note
+    convert(target, str(tmp_path / "plain.caffemodel"))
+    net = pb.NetParameter.FromString((tmp_path / "plain.caffemodel").read_bytes())
+    large, small = next(layer.blobs for layer in net.layer if layer.name == "conv")
+    assert list(large.data) == [1e5, float(np.float32(0.1))]
+    assert list(small.data) == [float(np.float16(0.1))]
 
 
 def test_a_net_reads_what_was_written(tmp_path: Path) -> None:
