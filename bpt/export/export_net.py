@@ -17,7 +17,9 @@ from bpt.export.random_inputs import RandomInputs
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
-from bpt.pycaffe import load_module
+from bpt.pycaffe.module import module_of
+from bpt.runtime.trained_weights import REMEDIES
+from bpt.state import MissingWeights
 
 ONNX, PT2 = ".onnx", ".pt2"
 
@@ -32,6 +34,7 @@ class Request:
         weights: files of weights; none: as the text's fillers draw them.
         opset: of ONNX's operators.
         level, stages: of the net.
+        missing: what is done about layers that are in none of the weights, if weights are given.
     """
 
     model: str
@@ -40,6 +43,7 @@ class Request:
     opset: int = OPSET
     level: int = 0
     stages: tuple[str, ...] = ()
+    missing: MissingWeights = MissingWeights.REFUSE_RANDOM
 
 
 def export_net(request: Request) -> Iterator[str]:
@@ -62,7 +66,14 @@ def export_net(request: Request) -> Iterator[str]:
             f"{request.model}: an exported net works on what is handed to it; this one has other sources: {others}; "
             "give the text for use (deploy.prototxt), whose input is a layer of type Input"
         )
-    module = load_module(request.model, request.weights, level=request.level, stages=request.stages)
+    module = module_of(
+        request.model,
+        request.weights,
+        level=request.level,
+        stages=request.stages,
+        missing=request.missing,
+        remedy=REMEDIES[request.missing],
+    )
     inputs = RandomInputs(graph)
     program = program_of(module, inputs, (graph.inputs, [edge.blob for edge in graph.outputs]))
     kind = f"ONNX, opset {request.opset}" if path.suffix == ONNX else "a program of torch"

@@ -26,7 +26,8 @@ from bpt.state.preprocessing import beside, check_shape, read_preprocessing
 
 Images = NDArray[np.float32]
 
-_HOW = (
+NOBODY_SAYS = "nothing says how images were prepared when the net was trained"
+HOW = (
     "give --preprocessing FILE: bpt train writes one beside its snapshots, <snapshot_prefix>_preprocessing.prototxt, "
     "and by hand it is, for instance: height: 256 width: 256 transform_param { crop_size: 224 mean_value: 104 "
     "mean_value: 117 mean_value: 123 }; or give --model the text that the net was trained with"
@@ -132,7 +133,7 @@ def _picture(file: str, channels: int) -> Pixels:
 
 
 def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput:
-    """How to prepare images for ``net``.
+    """How to prepare images for ``net``, wherever a picture becomes an input.
 
     Args:
         weights: its files; a record may stand beside one of them.
@@ -141,6 +142,14 @@ def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageIn
     Raises:
         UserError: nobody says, or what is said does not fit the net's input.
     """
+    found = recorded_input(net, weights, given)
+    if found is None:
+        raise UserError(f"{NOBODY_SAYS}; {HOW}")
+    return found
+
+
+def recorded_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput | None:
+    """As image_input; ``None``: nobody says how to prepare images."""
     shape = net.input.shape[1:]
     kind = LAYERS[net.data.type]
     found = None
@@ -150,7 +159,7 @@ def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageIn
             return ImageInput(found, shape, f'as layer "{net.data.name}" says')
     path = given or next((record for each in reversed(weights) if (record := beside(each))), "")
     if not path:
-        raise UserError(f"nothing says how images were prepared when the net was trained; {_HOW}")
+        return None
     found = read_preprocessing(path)
     check_shape(found, path)
     try:

@@ -107,9 +107,10 @@ def test_an_image(bpt: Bpt, folder: Path) -> None:
 def test_layers_without_weights_are_named(bpt: Bpt) -> None:
     text = Path("net.prototxt").read_text()
     Path("net.prototxt").write_text(text.replace('name: "c"', 'name: "other"'))
-    outcome = bpt(*WORDS)
+    outcome = bpt(*WORDS, "--allow-random")
     assert outcome.status == 0
     assert "Layer other is in none of the weights; it is as its fillers made it" in outcome.err
+    assert bpt(*WORDS).status == 2
 
 
 @pytest.mark.parametrize(
