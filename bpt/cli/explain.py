@@ -33,8 +33,8 @@ PREFIX.png.
   bpt explain --model deploy.prototxt --weights W.caffemodel --input scan.nii.gz
   bpt explain --model M --weights W --input scan.nii.gz --layer conv4 --class 1 --output patient7
 
-The model is a deploy text, or a train_val text, whose data layer is replaced by the file. docs/explain.md tells how
-class scores, layer and intensities are found.
+The model is a deploy text, or a train_val text, whose data layer is replaced by the file. An image is prepared as bpt
+classify prepares it. docs/explain.md tells how class scores, layer and intensities are found.
 """
 INTENSITIES = ("RAW", "Z_SCORE", "MIN_MAX")
 
@@ -59,8 +59,8 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag(
         "intensity",
-        "what is done to the intensities; default: what the model's data layer or, for images, the record beside the "
-        "weights says, or Z_SCORE",
+        "what is done to the intensities; default: what the model's data layer or the record beside the weights says, "
+        "or Z_SCORE",
         metavar="|".join(INTENSITIES),
         choices=INTENSITIES,
         default="",
@@ -75,7 +75,7 @@ def add_arguments(parser: Parser) -> None:
     parser.flag("scale", "a factor, after the mean", metavar="X", type=real)
     parser.flag(
         "preprocessing",
-        "how images are prepared, as bpt classify takes it; default: what the model's data layer says, or the record "
+        "how inputs are prepared, as bpt classify takes it; default: what the model's data layer says, or the record "
         "beside the weights",
         metavar="FILE",
         default="",

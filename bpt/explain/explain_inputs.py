@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from bpt.classify.classifier_net import ClassifierNet, classifier_net
 from bpt.errors import FileError, UsageError, UserError
 from bpt.explain.explained_layer import find_layer, layer_of
 from bpt.explain.grad_cam import Explanation, grad_cam, spread
-from bpt.explain.model_input import Subject, check_outputs, peak, prefix_of, preprocessing_of
+from bpt.explain.model_input import Subject, check_outputs, peak, prefix_of, preprocessing_of, recorded_volume
 from bpt.explain.subjects import Picture, Scan
 from bpt.graph.layer_graph import Edge
-from bpt.pictures.image_input import HOW, NOBODY_SAYS, recorded_input
+from bpt.pictures.image_input import HOW, NOBODY_SAYS, record_of, recorded_input
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer.style import check_matplotlib
@@ -114,19 +114,24 @@ def _read(request: Request, net: ClassifierNet) -> Subject:
         raise FileError(path, f'is not what the net takes: its input "{net.input.blob}" {net.input.shape} is {wanted}')
     shape = net.input.shape[1:]
     by_flags = bool(request.intensity or request.mean or request.scale is not None)
-    if request.preprocessing and (by_flags or net.axes == 3):
-        remedy = "give one" if by_flags else "for a scan --intensity, --mean and --scale say it"
-        raise UsageError(
-            f"--preprocessing says how images are prepared, without --intensity, --mean, --scale; {remedy}"
-        )
-    if net.axes == 2 and not by_flags:
-        recorded = recorded_input(net, weight_files(request.weights), request.preprocessing)
-        if recorded is not None:
-            return Picture(path, shape, recorded)
-        if net.data.type == "Input":
-            LOG.warning("%s; %s", NOBODY_SAYS, HOW)
+    if request.preprocessing and by_flags:
+        raise UsageError("--preprocessing says what --intensity, --mean and --scale say; give it, or these")
+    if not by_flags and (recorded := _recorded(net, weight_files(request.weights), request.preprocessing)):
+        return recorded(path)
+    if net.axes == 2 and not by_flags and net.data.type == "Input":
+        LOG.warning("%s, so its own Z_SCORE is taken of the whole image; %s", NOBODY_SAYS, HOW)
     preprocessing = preprocessing_of(net, request.intensity, request.mean, request.scale)
     return (Picture if net.axes == 2 else Scan)(path, shape, preprocessing)
+
+
+def _recorded(net: ClassifierNet, weights: Sequence[str], given: str) -> Callable[[str], Subject] | None:
+    """What reads the input as the record or the net's data layer says; ``None``: neither says it."""
+    shape = net.input.shape[1:]
+    if net.axes == 2:
+        prepare = recorded_input(net, weights, given)
+        return None if prepare is None else lambda path: Picture(path, shape, prepare)
+    record = record_of(weights, given) if given or net.data.type == "Input" else ""
+    return (lambda path: Scan(path, shape, recorded_volume(record))) if record else None
 
 
 def _about(net: ClassifierNet, layer: Edge, named: str) -> str:

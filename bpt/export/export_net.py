@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
-from bpt.errors import RunError, UsageError, UserError
+from bpt.errors import BptError, RunError, UsageError, UserError
 from bpt.export.parity import TOLERANCE, Runner, compare, runner_of_onnx, runner_of_pt2
 from bpt.export.program import OPSET, OPSETS, Program, program_of, write_onnx, write_pt2
 from bpt.export.random_inputs import RandomInputs
-from bpt.plan.nets import file_plan
+from bpt.pictures.fed_net import fed_net
+from bpt.pictures.image_input import ImageInput, record_of, recorded_input
+from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
 from bpt.pycaffe.module import module_of
 from bpt.runtime.trained_weights import REMEDIES
 from bpt.state import MissingWeights
 
+LOG = logging.getLogger("bpt")
 ONNX, PT2 = ".onnx", ".pt2"
 
 
@@ -59,7 +64,8 @@ def export_net(request: Request) -> Iterator[str]:
     if request.opset not in OPSETS:
         raise UsageError(f"--opset: takes {OPSETS[0]} to {OPSETS[-1]}, found {request.opset}")
     check_place(path)
-    graph = file_plan(request.model, pb.TEST, request.level, request.stages).graph()
+    plan = file_plan(request.model, pb.TEST, request.level, request.stages)
+    graph = plan.graph()
     if not graph.inputs or len(graph.inputs) < sum(not node.bottoms for node in graph.nodes):
         others = ", ".join(f'"{node.name}" ({node.type})' for node in graph.nodes if not node.bottoms)
         raise UserError(
@@ -74,7 +80,8 @@ def export_net(request: Request) -> Iterator[str]:
         missing=request.missing,
         remedy=REMEDIES[request.missing],
     )
-    inputs = RandomInputs(graph)
+    pictures = _recorded_pictures(plan, request.weights)
+    inputs = RandomInputs(graph, *((pictures[0], pictures[1].random) if pictures else ()))
     program = program_of(module, inputs, (graph.inputs, [edge.blob for edge in graph.outputs]))
     kind = f"ONNX, opset {request.opset}" if path.suffix == ONNX else "a program of torch"
     yield f"{path}: {kind}; {graph.num_parameters:,} parameters; inputs {', '.join(graph.inputs)}"
@@ -83,9 +90,26 @@ def export_net(request: Request) -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         written = Path(folder) / path.name
         runner = write(program, written, request.opset)
+        if pictures:
+            yield f"random pictures as {pictures[0]}: {pictures[1]}"
         yield from check(module, runner, inputs, (1,) if program.fixed else (2, 3))
         for each in sorted(Path(folder).iterdir(), key=lambda each: each.name == path.name):
             os.replace(each, path.parent / each.name)
+
+
+def _recorded_pictures(plan: NetPlan, weights: Sequence[str]) -> tuple[str, ImageInput] | None:
+    """The input that takes pictures, and how they are prepared; ``None``: no record beside the weights says it."""
+    try:
+        net = fed_net(plan)
+        recorded = recorded_input(net, weights)
+        if recorded is None:
+            return None
+        recorded.random(1, np.random.default_rng(0))
+    except BptError as error:
+        if record_of(weights):
+            LOG.warning("The check runs on random numbers, not on prepared pictures: %s", error)
+        return None
+    return net.input.blob, recorded
 
 
 def write(program: Program, path: Path, opset: int = OPSET) -> Runner:
