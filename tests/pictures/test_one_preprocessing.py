@@ -87,7 +87,8 @@ def expected(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 def softmax(scores: Scores) -> Scores:
     exponents = np.exp(scores - scores.max())
-    return exponents / exponents.sum()
+    probabilities: Scores = exponents / exponents.sum()
+    return probabilities
 
 
 def of_classify(model: str, out: Callable[..., str]) -> Scores:
