@@ -17,7 +17,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bpt.cli.options import Parser, check_backend, positive, words
+from bpt.cli.options import Parser, add_missing_weights, check_backend, missing_weights_of, positive, words
 from bpt.cli.tool import run_tool
 from bpt.commands.features import extract_features
 from bpt.device import choose_device
@@ -34,6 +34,7 @@ def make_parser() -> Parser:
     parser.add_argument("backend", metavar="DB_TYPE", help="lmdb")
     parser.add_argument("mode", metavar="CPU/GPU", nargs="?", default="CPU", help="where to compute; default CPU")
     parser.add_argument("device", metavar="DEVICE_ID", nargs="?", default="0", help="which GPU; default 0")
+    add_missing_weights(parser)
     return parser
 
 
@@ -51,6 +52,7 @@ def extract(arguments: argparse.Namespace) -> None:
         arguments.batches,
         device,
         lambda line: print(line, file=sys.stderr),
+        missing_weights_of(arguments),
     )
     for database, blob, count in zip(databases, blobs, counts, strict=True):
         print(f"{database}: {count} record{'s' * (count != 1)} of {blob}")

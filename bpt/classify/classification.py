@@ -17,6 +17,7 @@ from bpt.pictures.class_names import ClassNames, class_names, class_words
 from bpt.pictures.named_pictures import Picture
 from bpt.pictures.picture_net import PictureNet
 from bpt.plan.nets import NetPlan
+from bpt.state import MissingWeights
 
 
 class Guess(NamedTuple):
@@ -60,6 +61,7 @@ class Classifier:
         *,
         labels: str = "",
         preprocessing: str = "",
+        missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         context: PassContext | None = None,
     ) -> Classifier:
@@ -68,13 +70,15 @@ class Classifier:
         Args:
             batch: pictures that go through it at once.
             labels: see class_names.
-            weights, preprocessing, shared, context: see PictureNet.of.
+            weights, preprocessing, missing, shared, context: see PictureNet.of.
 
         Raises:
             UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
         """
         net = classifier_net(plan, batch)
-        pictures = PictureNet.of(net, weights, device, preprocessing, shared=shared, context=context)
+        pictures = PictureNet.of(
+            net, weights, device, preprocessing, net.scores, missing=missing, shared=shared, context=context
+        )
         return cls(net, pictures, class_names(labels, net.classes))
 
     def scores(self, files: Sequence[str]) -> Tensor:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, real, weights_of, words
+from bpt.cli.options import (
+    Parser,
+    add_gpu,
+    add_missing_weights,
+    add_model,
+    add_state,
+    add_weights,
+    missing_weights_of,
+    need,
+    real,
+    weights_of,
+    words,
+)
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +33,8 @@ PREFIX.png.
   bpt explain --model deploy.prototxt --weights W.caffemodel --input scan.nii.gz
   bpt explain --model M --weights W --input scan.nii.gz --layer conv4 --class 1 --output patient7
 
-The model is a deploy text, or a train_val text, whose data layer is replaced by the file. docs/explain.md tells how
-class scores, layer and intensities are found.
+The model is a deploy text, or a train_val text, whose data layer is replaced by the file. An image is prepared as bpt
+classify prepares it. docs/explain.md tells how class scores, layer and intensities are found.
 """
 INTENSITIES = ("RAW", "Z_SCORE", "MIN_MAX")
 
@@ -30,6 +42,7 @@ INTENSITIES = ("RAW", "Z_SCORE", "MIN_MAX")
 def add_arguments(parser: Parser) -> None:
     add_model(parser)
     add_weights(parser, "the trained weights: .caffemodel, or HDF5")
+    add_missing_weights(parser)
     parser.flag("input", "the scan (.nii, .nii.gz) or the image (.png, .jpg)", metavar="FILE", default="")
     parser.flag(
         "layer",
@@ -46,7 +59,8 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag(
         "intensity",
-        "what is done to the intensities; default: what the model's data layer says, or Z_SCORE",
+        "what is done to the intensities; default: what the model's data layer or the record beside the weights says, "
+        "or Z_SCORE",
         metavar="|".join(INTENSITIES),
         choices=INTENSITIES,
         default="",
@@ -59,6 +73,13 @@ def add_arguments(parser: Parser) -> None:
         default=(),
     )
     parser.flag("scale", "a factor, after the mean", metavar="X", type=real)
+    parser.flag(
+        "preprocessing",
+        "how inputs are prepared, as bpt classify takes it; default: what the model's data layer says, or the record "
+        "beside the weights",
+        metavar="FILE",
+        default="",
+    )
     add_gpu(parser, default="the CPU")
     add_state(parser)
 
@@ -96,6 +117,8 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         intensity=arguments.intensity,
         mean=arguments.mean,
         scale=arguments.scale,
+        preprocessing=arguments.preprocessing,
+        missing=missing_weights_of(arguments),
         level=arguments.level,
         stages=words(arguments.stage),
     )

@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bpt.cli.options import Parser, add_model, add_state, add_weights, need, positive, weights_of, words
+from bpt.cli.options import (
+    Parser,
+    add_missing_weights,
+    add_model,
+    add_state,
+    add_weights,
+    missing_weights_of,
+    need,
+    positive,
+    weights_of,
+    words,
+)
 from bpt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +41,7 @@ OPSET = 18
 def add_arguments(parser: Parser) -> None:
     add_model(parser)
     add_weights(parser, "the weights: .caffemodel, or HDF5; default: as the text's fillers draw them")
+    add_missing_weights(parser)
     parser.flag("output", "the file to write: it ends in .onnx or .pt2", metavar="FILE", default="")
     parser.flag("opset", f"the version of ONNX's operators; default {OPSET}", metavar="N", type=positive, default=OPSET)
     add_state(parser)
@@ -52,6 +64,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
         opset=arguments.opset,
         level=arguments.level,
         stages=words(arguments.stage),
+        missing=missing_weights_of(arguments),
     )
     for line in export_net(request):
         print(line)

@@ -13,6 +13,7 @@ from bpt.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
+    from bpt.state import MissingWeights
 
 
 _FLAGS_OF = (
@@ -242,6 +243,31 @@ def add_precision(parser: Parser, hint: str = "") -> None:
 def add_weights(parser: Parser, help: str) -> None:
     help += "; of several files the last that has a layer counts"
     parser.flag("weights", help, metavar="FILE[,FILE...]", default="")
+
+
+def add_strict(parser: Parser) -> None:
+    help = "refuse weights that lack a layer of the network; without it such a layer is a warning"
+    parser.flag("strict", help, action="store_true")
+
+
+def add_missing_weights(parser: Parser) -> None:
+    """Add ``--strict`` and ``--allow-random``; see missing_weights_of."""
+    add_strict(parser)
+    help = "run though a layer is in none of the weights, on the numbers that its filler draws; else that is refused"
+    parser.flag("allow-random", help, action="store_true", dest="allow_random")
+
+
+def missing_weights_of(arguments: argparse.Namespace) -> MissingWeights:
+    """What the flags say about layers that are in none of the weights.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    from bpt.state import MissingWeights
+
+    if arguments.strict and arguments.allow_random:
+        raise UsageError("--strict refuses layers that are in none of the weights, --allow-random takes them: give one")
+    return MissingWeights.of_flags(arguments.strict, arguments.allow_random)
 
 
 def weights_of(arguments: argparse.Namespace) -> tuple[str, ...]:

@@ -6,7 +6,18 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from bpt.cli.options import Parser, add_gpu, add_model, add_state, add_weights, need, weights_of, words
+from bpt.cli.options import (
+    Parser,
+    add_gpu,
+    add_missing_weights,
+    add_model,
+    add_state,
+    add_weights,
+    missing_weights_of,
+    need,
+    weights_of,
+    words,
+)
 
 if TYPE_CHECKING:
     from bpt.commands.job import Job
@@ -19,6 +30,7 @@ def add_network(parser: Parser, pictures: str) -> None:
     """Add the flags of the network, and the pictures, which are for what ``pictures`` says."""
     add_model(parser)
     add_weights(parser, "the trained weights")
+    add_missing_weights(parser)
     parser.add_argument("pictures", nargs="*", metavar="IMAGE|FOLDER|LIST.txt", help=pictures)
     names = "the names of the classes: a text with one a line, from class 0 on, or an SSD label map (.prototxt)"
     parser.flag("labels", names, metavar="FILE", default="")
@@ -49,6 +61,7 @@ def loaded(arguments: argparse.Namespace, job: Job, load: Callable[..., T]) -> t
         min(len(asked), BATCH),
         labels=arguments.labels,
         preprocessing=arguments.preprocessing,
+        missing=missing_weights_of(arguments),
     )
     return network, asked
 

@@ -11,6 +11,7 @@ from bpt.cli.options import (
     add_model,
     add_precision,
     add_state,
+    add_strict,
     add_weights,
     need,
     positive,
@@ -41,6 +42,7 @@ By default it computes in single precision, whatever the weights were trained in
 def add_arguments(parser: Parser) -> None:
     add_model(parser)
     add_weights(parser, "the trained weights: .caffemodel, or HDF5")
+    add_strict(parser)
     parser.flag("iterations", "how many batches; default 50", metavar="N", type=positive, default=50)
     add_gpu(parser, default="the CPU")
     add_precision(parser)
@@ -73,6 +75,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     # Imported here so that --help does not wait for torch.
     from bpt.score.metrics_report import Metrics
     from bpt.score.score_model import score
+    from bpt.state import MissingWeights
 
     top_k = tuple(_top_k(word) for word in words(arguments.top_k))
     metrics = Metrics(
@@ -84,7 +87,7 @@ def run(arguments: argparse.Namespace, job: Job) -> None:
     stages = words(arguments.stage)
     score(
         arguments.model, weights, arguments.iterations, device, arguments.level, stages, job.world, metrics,
-        arguments.precision,
+        arguments.precision, MissingWeights.REFUSE if arguments.strict else MissingWeights.WARN,
     )  # fmt: skip
 
 

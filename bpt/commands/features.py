@@ -19,8 +19,10 @@ from bpt.graph.layer_graph import LayerGraph
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
+from bpt.report.log import warnings_on_stderr
 from bpt.runtime.net_on_device import make_net
 from bpt.runtime.trained_weights import load_trained
+from bpt.state import MissingWeights
 
 _SHOWN = 1000  # records, after which progress is told
 
@@ -33,11 +35,13 @@ def extract_features(
     batches: int,
     device: torch.device,
     tell: Callable[[str], None] = lambda line: None,
+    missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
 ) -> list[int]:
     """Run the TEST net ``model`` on ``batches`` batches and write each of ``blobs`` to an LMDB of ``databases``.
 
     A record is a Datum of one sample, ``float_data`` of channels × height × width, under its number in ten digits. Axes
-    that a blob lacks are 1; of more than three those in the middle are one.
+    that a blob lacks are 1; of more than three those in the middle are one. ``missing`` says what is done about layers
+    that ``blobs`` depend on and that are in none of the weights.
 
     Returns:
         How many records each database has.
@@ -45,7 +49,8 @@ def extract_features(
     Raises:
         UsageError: blobs and databases do not belong together.
         UserError: the net has no such blob, or it does not have samples; or nothing feeds the net.
-        FileError: a file is wrong, the weights are those of another net, or a database exists or has no place.
+        FileError: a file is wrong, the weights are those of another net or lack a layer, or a database exists
+            or has no place.
         WriteError: a database could not be written.
     """
     if len(blobs) != len(databases):
@@ -60,7 +65,8 @@ def extract_features(
     keep = frozenset(graph.blobs[blob].index for blob in blobs)
     net = make_net(graph, device, PassContext())
     try:
-        load_trained(net, weights, model)
+        with warnings_on_stderr():
+            load_trained(net, weights, model, missing=missing, asked=[graph.blobs[blob] for blob in blobs])
         with ExitStack() as stack:
             writers = [stack.enter_context(LmdbWriter(path)) for path in databases]
             stack.enter_context(net.fixed_parameters())

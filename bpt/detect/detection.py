@@ -19,6 +19,7 @@ from bpt.pictures.class_names import ClassNames, class_names
 from bpt.pictures.named_pictures import Picture
 from bpt.pictures.picture_net import PictureNet
 from bpt.plan.nets import NetPlan
+from bpt.state import MissingWeights
 
 
 class Found(NamedTuple):
@@ -55,19 +56,20 @@ class Detector:
         *,
         labels: str = "",
         preprocessing: str = "",
+        missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
     ) -> Detector:
         """The net of ``plan`` with the trained ``weights``.
 
         Args:
             batch: pictures that go through it at once.
             labels: see class_names.
-            weights, preprocessing: see PictureNet.of.
+            weights, preprocessing, missing: see PictureNet.of.
 
         Raises:
             UserError: the text, the weights or a file is wrong, or nothing says how pictures are to be prepared.
         """
         net = detector_net(plan, batch)
-        pictures = PictureNet.of(net, weights, device, preprocessing)
+        pictures = PictureNet.of(net, weights, device, preprocessing, net.found, missing=missing)
         return cls(net, pictures, class_names(labels, net.classes))
 
     def detections(self, asked: Sequence[Picture], threshold: float) -> Iterator[Detections]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,23 +12,23 @@ import torch
 from torch import Tensor
 
 from bpt.classify.classifier_net import ClassifierNet, classifier_net
-from bpt.errors import FileError, UserError
+from bpt.errors import FileError, UsageError, UserError
 from bpt.explain.explained_layer import find_layer, layer_of
 from bpt.explain.grad_cam import Explanation, grad_cam, spread
-from bpt.explain.model_input import Preprocessing, Subject, check_outputs, peak, prefix_of, preprocessing_of
+from bpt.explain.model_input import Subject, check_outputs, peak, prefix_of, preprocessing_of, recorded_volume
 from bpt.explain.subjects import Picture, Scan
 from bpt.graph.layer_graph import Edge
-from bpt.net import Net
+from bpt.pictures.image_input import HOW, NOBODY_SAYS, record_of, recorded_input
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.report.outer.style import check_matplotlib
 from bpt.runtime.net_on_device import make_net
-from bpt.state import load_weights, weight_files
+from bpt.runtime.trained_weights import load_trained
+from bpt.state import MissingWeights, weight_files
 
 LOG = logging.getLogger("bpt")
 VOLUMES = (".nii", ".nii.gz")
 MOST = 5  # classes that are listed, besides the explained one
-SUBJECTS: dict[int, type[Scan] | type[Picture]] = {2: Picture, 3: Scan}  # by the number of spatial axes
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Request:
         chosen: which class, from 0.
         output: how the written files' names begin.
         intensity, mean, scale: what is done to the input's numbers; see ``preprocessing_of``.
+        preprocessing: a record of how images are prepared; see ``image_input``.
+        missing: what is done about layers that the scores depend on and that are in none of the weights.
     """
 
     model: str
@@ -53,6 +55,8 @@ class Request:
     intensity: str = ""
     mean: Sequence[float] = ()
     scale: float | None = None
+    preprocessing: str = ""
+    missing: MissingWeights = MissingWeights.REFUSE_RANDOM
     level: int = 0
     stages: tuple[str, ...] = ()
 
@@ -67,12 +71,13 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
     check_matplotlib()
     explained = classifier_net(file_plan(request.model, pb.TEST, request.level, request.stages))
     layer = find_layer(explained, request.layer)
-    preprocessing = preprocessing_of(explained, request.intensity, request.mean, request.scale)
-    subject = _read(request.input, explained, preprocessing)
+    subject = _read(request, explained)
     prefix = prefix_of(request.output, request.input)
     outputs = subject.outputs(prefix)
     check_outputs(outputs, request.input)
-    net = _load(explained, request.weights, device)
+    net = make_net(explained.graph, device)
+    net.requires_grad_(False)  # only the layer's own gradient is wanted
+    load_trained(net, request.weights, request.model, missing=request.missing, asked=[explained.scores])
     sample = torch.from_numpy(subject.sample)[None].to(device)
     found = grad_cam(net, sample, layer, explained.scores, request.chosen)
     probabilities = torch.softmax(found.scores, 0) if explained.by_softmax else None
@@ -97,8 +102,9 @@ def explain(request: Request, device: torch.device) -> Iterator[str]:
     yield f"Wrote {' and '.join(map(str, outputs))}"
 
 
-def _read(path: str, net: ClassifierNet, preprocessing: Preprocessing) -> Subject:
-    if net.axes not in SUBJECTS:
+def _read(request: Request, net: ClassifierNet) -> Subject:
+    path = request.input
+    if net.axes not in (2, 3):
         raise UserError(
             f'the net\'s input "{net.input.blob}" {net.input.shape} has {net.axes} spatial axes; '
             "explained are nets for images (2) and for scans (3)"
@@ -106,19 +112,26 @@ def _read(path: str, net: ClassifierNet, preprocessing: Preprocessing) -> Subjec
     if os.path.isfile(path) and path.lower().endswith(VOLUMES) != (net.axes == 3):
         wanted = "an image" if net.axes == 2 else f"a volume ({' or '.join(VOLUMES)})"
         raise FileError(path, f'is not what the net takes: its input "{net.input.blob}" {net.input.shape} is {wanted}')
-    return SUBJECTS[net.axes](path, net.input.shape[1:], preprocessing)
+    shape = net.input.shape[1:]
+    by_flags = bool(request.intensity or request.mean or request.scale is not None)
+    if request.preprocessing and by_flags:
+        raise UsageError("--preprocessing says what --intensity, --mean and --scale say; give it, or these")
+    if not by_flags and (recorded := _recorded(net, weight_files(request.weights), request.preprocessing)):
+        return recorded(path)
+    if net.axes == 2 and not by_flags and net.data.type == "Input":
+        LOG.warning("%s, so its own Z_SCORE is taken of the whole image; %s", NOBODY_SAYS, HOW)
+    preprocessing = preprocessing_of(net, request.intensity, request.mean, request.scale)
+    return (Picture if net.axes == 2 else Scan)(path, shape, preprocessing)
 
 
-def _load(explained: ClassifierNet, weights: Sequence[str], device: torch.device) -> Net:
-    net = make_net(explained.graph, device)
-    net.requires_grad_(False)  # only the layer's own gradient is wanted
-    trained: set[str] = set()
-    for path in weight_files(weights):
-        trained |= load_weights(net, path)
-    for node in explained.graph.nodes:
-        if node.params and node.name not in trained:
-            LOG.warning("Layer %s is in none of the weights; it is as its fillers made it", node.name)
-    return net
+def _recorded(net: ClassifierNet, weights: Sequence[str], given: str) -> Callable[[str], Subject] | None:
+    """What reads the input as the record or the net's data layer says; ``None``: neither says it."""
+    shape = net.input.shape[1:]
+    if net.axes == 2:
+        prepare = recorded_input(net, weights, given)
+        return None if prepare is None else lambda path: Picture(path, shape, prepare)
+    record = record_of(weights, given) if given or net.data.type == "Input" else ""
+    return (lambda path: Scan(path, shape, recorded_volume(record))) if record else None
 
 
 def _about(net: ClassifierNet, layer: Edge, named: str) -> str:

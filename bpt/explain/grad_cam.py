@@ -24,6 +24,8 @@ from bpt.net import Net
 
 Array: TypeAlias = NDArray[np.floating[Any]]
 
+_ROUNDING = 1e-3  # voxels; borders of what the net sees of a picture are in single precision
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -110,7 +112,7 @@ def spread(heat: Tensor, box: Sequence[int], positions: Sequence[Array]) -> Arra
 
     The map's cells divide the box that the net sees evenly: cell i of k has its centre at (i + 1/2) n / k - 1/2, in
     the net's own voxels (of which there are n, with their centres at 0 … n - 1). Outside the outermost centres the
-    value is theirs. All zeros stay so.
+    value is theirs, and outside the box, which the net has not seen, it is 0. All zeros stay so.
 
     Args:
         heat: with any number of axes, at least 0.
@@ -126,7 +128,9 @@ def spread(heat: Tensor, box: Sequence[int], positions: Sequence[Array]) -> Arra
         where = np.clip((at + 0.5) * k / n - 0.5, 0, k - 1)
         low = np.minimum(where.astype(np.int64), max(k - 2, 0))
         high = np.minimum(low + 1, k - 1)
-        part = (where - low).reshape([-1 if axis == other else 1 for other in range(wide.ndim)])
-        wide = wide.take(low, axis) * (1 - part) + wide.take(high, axis) * part
+        along = [-1 if axis == other else 1 for other in range(wide.ndim)]
+        part = (where - low).reshape(along)
+        seen = ((at > -0.5 - _ROUNDING) & (at < n - 0.5 + _ROUNDING)).reshape(along)
+        wide = (wide.take(low, axis) * (1 - part) + wide.take(high, axis) * part) * seen
     most = wide.max()
     return (wide / most if most > 0 else wide).astype(np.float32)

@@ -17,6 +17,7 @@ from bpt.data.volume_source import normalise
 from bpt.errors import DataError, FileError, UsageError
 from bpt.explain.grad_cam import Array
 from bpt.proto import bpt_pb2 as pb
+from bpt.state.preprocessing import read_preprocessing
 
 Intensity = pb.VolumeDataParameter.Intensity
 Sample = NDArray[np.float32]
@@ -92,6 +93,28 @@ def preprocessing_of(
     if param.HasField("mean_file"):
         values = _centre(read_mean(param.mean_file), net)
     return Preprocessing(pb.VolumeDataParameter.RAW, values, param.scale, said)
+
+
+def recorded_volume(path: str) -> Preprocessing:
+    """What the record at ``path`` says of scans: a mean and a scale of their voxels as they are.
+
+    Raises:
+        PrototxtError: the file is missing, or is no such text.
+        FileError: it says what is done to images only.
+    """
+    record = read_preprocessing(path)
+    known = ("channels", "transform_param"), ("mean_value", "scale")
+    fields = [
+        field.name
+        for message, names in zip((record, record.transform_param), known, strict=True)
+        for field, _ in message.ListFields()
+        if field.name not in names
+    ]
+    if fields or record.channels > 1:
+        raise FileError(path, f"{', '.join(fields) or 'channels'} is for images; a scan takes mean_value and scale")
+    param = record.transform_param
+    values = np.array(param.mean_value, np.float32) if param.mean_value else None
+    return Preprocessing(pb.VolumeDataParameter.RAW, values, param.scale, f"as {path} says")
 
 
 def _centre(mean: Sample, net: ClassifierNet) -> Sample:

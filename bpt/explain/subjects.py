@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
 from bpt.data.image import decode_image
 from bpt.data.nifti import import_nibabel, open_nifti, read_nifti
@@ -20,6 +18,8 @@ from bpt.data.volume_source import resample
 from bpt.errors import DataError, FileError, UserError
 from bpt.explain.model_input import Preprocessing, Sample, Subject
 from bpt.graph.spec import Shape
+from bpt.pictures.image_input import ImageInput
+from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import atomic_file
 from bpt.proto.files import UnreadableError, read_bytes
 from bpt.report.outer.style import MEDIUM, SKY, new_figure, save
@@ -198,19 +198,20 @@ CHANNELS = (1, 3)
 
 
 class Picture(Subject):
-    """The image file at ``path``, as grey or colour (blue, green, red: Caffe's order), resized to the net's input.
+    """The image file at ``path``, as grey or colour (blue, green, red: Caffe's order), prepared as the net's input.
 
     Args:
         path: the file.
         shape: the net's input, (channels, H, W).
-        preprocessing: what is done to the pixels' values, 0 … 255.
+        preprocessing: how images are prepared; or what is done to the pixels' values, 0 … 255, of the whole image,
+            resized to the net's input.
 
     Raises:
         UserError: the net takes neither 1 nor 3 channels; Pillow is missing.
         FileError: the file cannot be used.
     """
 
-    def __init__(self, path: str, shape: Shape, preprocessing: Preprocessing) -> None:
+    def __init__(self, path: str, shape: Shape, preprocessing: Preprocessing | ImageInput) -> None:
         channels, *box = shape
         if channels not in CHANNELS:
             raise UserError(f"the net's input has {channels} channels; an image has 1 (grey) or 3 (colour)")
@@ -221,14 +222,19 @@ class Picture(Subject):
         except DataError as error:
             raise FileError(path, str(error)) from None
         self._pixels = pixels
-        sample = torch.from_numpy(pixels.astype(np.float32))
-        if list(pixels.shape[1:]) != box:
-            # Smoothed where it shrinks, as in any program that resizes images.
-            sample = functional.interpolate(sample[None], tuple(box), mode="bilinear", antialias=True)[0]
-        self.sample = preprocessing(sample.numpy(), path)
-        # The inverse: both grids of pixels cover the same rectangle.
-        self.positions = tuple((np.arange(m) + 0.5) * n / m - 0.5 for m, n in zip(pixels.shape[1:], box, strict=True))
+        if isinstance(preprocessing, ImageInput):
+            prepared = preprocessing([path])
+            self.sample = prepared.input[0]
+        else:
+            prepared = ImageInput(pb.ImagePreprocessing(), shape, "")([path])
+            self.sample = preprocessing(prepared.input[0], path)
         height, width = pixels.shape[1:]
+        xmin, ymin, xmax, ymax = prepared.parts[0].tolist()
+        # The inverse: the grid of the net's pixels covers this part of the image.
+        self.positions = tuple(
+            ((np.arange(m) + 0.5) / m - low) / (high - low) * n - 0.5
+            for m, n, low, high in zip((height, width), box, (ymin, xmin), (ymax, xmax), strict=True)
+        )
         self.told = f"{path}: {height}×{width} pixels; the net sees {'×'.join(map(str, box))}, {preprocessing}"
 
     def outputs(self, prefix: str) -> tuple[Path, ...]:

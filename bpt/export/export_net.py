@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
-from bpt.errors import RunError, UsageError, UserError
+from bpt.errors import BptError, RunError, UsageError, UserError
 from bpt.export.parity import TOLERANCE, Runner, compare, runner_of_onnx, runner_of_pt2
 from bpt.export.program import OPSET, OPSETS, Program, program_of, write_onnx, write_pt2
 from bpt.export.random_inputs import RandomInputs
-from bpt.plan.nets import file_plan
+from bpt.pictures.fed_net import fed_net
+from bpt.pictures.image_input import ImageInput, record_of, recorded_input
+from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
-from bpt.pycaffe import load_module
+from bpt.pycaffe.module import module_of
+from bpt.runtime.trained_weights import REMEDIES
+from bpt.state import MissingWeights
 
+LOG = logging.getLogger("bpt")
 ONNX, PT2 = ".onnx", ".pt2"
 
 
@@ -32,6 +39,7 @@ class Request:
         weights: files of weights; none: as the text's fillers draw them.
         opset: of ONNX's operators.
         level, stages: of the net.
+        missing: what is done about layers that are in none of the weights, if weights are given.
     """
 
     model: str
@@ -40,6 +48,7 @@ class Request:
     opset: int = OPSET
     level: int = 0
     stages: tuple[str, ...] = ()
+    missing: MissingWeights = MissingWeights.REFUSE_RANDOM
 
 
 def export_net(request: Request) -> Iterator[str]:
@@ -55,15 +64,24 @@ def export_net(request: Request) -> Iterator[str]:
     if request.opset not in OPSETS:
         raise UsageError(f"--opset: takes {OPSETS[0]} to {OPSETS[-1]}, found {request.opset}")
     check_place(path)
-    graph = file_plan(request.model, pb.TEST, request.level, request.stages).graph()
+    plan = file_plan(request.model, pb.TEST, request.level, request.stages)
+    graph = plan.graph()
     if not graph.inputs or len(graph.inputs) < sum(not node.bottoms for node in graph.nodes):
         others = ", ".join(f'"{node.name}" ({node.type})' for node in graph.nodes if not node.bottoms)
         raise UserError(
             f"{request.model}: an exported net works on what is handed to it; this one has other sources: {others}; "
             "give the text for use (deploy.prototxt), whose input is a layer of type Input"
         )
-    module = load_module(request.model, request.weights, level=request.level, stages=request.stages)
-    inputs = RandomInputs(graph)
+    module = module_of(
+        request.model,
+        request.weights,
+        level=request.level,
+        stages=request.stages,
+        missing=request.missing,
+        remedy=REMEDIES[request.missing],
+    )
+    pictures = _recorded_pictures(plan, request.weights)
+    inputs = RandomInputs(graph, *((pictures[0], pictures[1].random) if pictures else ()))
     program = program_of(module, inputs, (graph.inputs, [edge.blob for edge in graph.outputs]))
     kind = f"ONNX, opset {request.opset}" if path.suffix == ONNX else "a program of torch"
     yield f"{path}: {kind}; {graph.num_parameters:,} parameters; inputs {', '.join(graph.inputs)}"
@@ -72,9 +90,26 @@ def export_net(request: Request) -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         written = Path(folder) / path.name
         runner = write(program, written, request.opset)
+        if pictures:
+            yield f"random pictures as {pictures[0]}: {pictures[1]}"
         yield from check(module, runner, inputs, (1,) if program.fixed else (2, 3))
         for each in sorted(Path(folder).iterdir(), key=lambda each: each.name == path.name):
             os.replace(each, path.parent / each.name)
+
+
+def _recorded_pictures(plan: NetPlan, weights: Sequence[str]) -> tuple[str, ImageInput] | None:
+    """The input that takes pictures, and how they are prepared; ``None``: no record beside the weights says it."""
+    try:
+        net = fed_net(plan)
+        recorded = recorded_input(net, weights)
+        if recorded is None:
+            return None
+        recorded.random(1, np.random.default_rng(0))
+    except BptError as error:
+        if record_of(weights):
+            LOG.warning("The check runs on random numbers, not on prepared pictures: %s", error)
+        return None
+    return net.input.blob, recorded
 
 
 def write(program: Program, path: Path, opset: int = OPSET) -> Runner:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.graph.layer_graph import Edge, LayerGraph, Node
 from bpt.graph.spec import Shape
+
+Pictures = Callable[[int, np.random.Generator], NDArray[np.float32]]
+"""Makes so many prepared pictures, (N, channels, height, width)."""
 
 Draw = Callable[[Shape, int, Node, torch.Generator], Tensor]
 """Of a blob of this shape, for so many times the samples of the text, that a layer reads."""
@@ -68,9 +73,12 @@ class RandomInputs:
 
     Args:
         graph: of the net.
+        picture_blob: the input that is given pictures, prepared as those of the training; "": none is.
+        pictures: makes so many of them.
     """
 
-    def __init__(self, graph: LayerGraph) -> None:
+    def __init__(self, graph: LayerGraph, picture_blob: str = "", pictures: Pictures | None = None) -> None:
+        self._picture_blob, self._pictures = picture_blob, pictures
         self._edges = [edge for edge in graph.edges if graph.nodes[edge.producer].type == "Input"]
         self._readers = [_reader(graph, edge) for edge in self._edges]
 
@@ -85,6 +93,9 @@ class RandomInputs:
         made = []
         for edge, (node, place) in zip(self._edges, self._readers, strict=True):
             shape = (times * edge.shape[0], *edge.shape[1:]) if edge.shape else ()
+            if self._pictures is not None and edge.blob == self._picture_blob:
+                made.append(torch.from_numpy(self._pictures(shape[0], np.random.default_rng(times))))
+                continue
             draw = _DRAWS.get((node.type, place), _numbers)
             made.append(draw(shape, times, node, generator))
         return tuple(made)

@@ -16,7 +16,7 @@ from bpt.data.resizing import Resizing
 from bpt.data.sample_draws import SampleDraws
 from bpt.data.sampler import Draw
 from bpt.data.source import Sample
-from bpt.data.transform import Transform
+from bpt.data.transform import Transform, read_mean
 from bpt.errors import DataError, FileError, PrototxtError, UserError
 from bpt.graph.spec import Shape
 from bpt.layers import LAYERS, DataLayer
@@ -26,7 +26,8 @@ from bpt.state.preprocessing import beside, check_shape, read_preprocessing
 
 Images = NDArray[np.float32]
 
-_HOW = (
+NOBODY_SAYS = "nothing says how images were prepared when the net was trained"
+HOW = (
     "give --preprocessing FILE: bpt train writes one beside its snapshots, <snapshot_prefix>_preprocessing.prototxt, "
     "and by hand it is, for instance: height: 256 width: 256 transform_param { crop_size: 224 mean_value: 104 "
     "mean_value: 117 mean_value: 123 }; or give --model the text that the net was trained with"
@@ -61,6 +62,7 @@ class ImageInput:
     """
 
     def __init__(self, param: pb.ImagePreprocessing, shape: Shape, source: str) -> None:
+        self._param = param
         self._shape = shape
         self._channels: int = param.channels or shape[0]
         transform = param.transform_param
@@ -91,12 +93,26 @@ class ImageInput:
             DataError: an image is too small for the crop.
             UserError: what comes out does not have the shape of the input.
         """
-        read = [_picture(file, self._channels) for file in files]
+        return self.prepare([_picture(file, self._channels) for file in files], files)
+
+    def random(self, count: int, generator: np.random.Generator) -> Images:
+        """So many pictures of random pixels as the net's input.
+
+        Raises:
+            UserError: what comes out does not have the shape of the input.
+        """
+        mean_file = "" if self._size else self._param.transform_param.mean_file
+        height, width = read_mean(mean_file).shape[1:] if mean_file else self._shape[1:]
+        pixels = generator.integers(0, 256, (count, self._channels, height, width), np.uint8)
+        return self.prepare(list(pixels), [f"random picture {number}" for number in range(count)]).input
+
+    def prepare(self, read: Sequence[Pixels], names: Sequence[str]) -> Prepared:
+        """Decoded pictures (channels, height, width) as the net's input; for ``names`` and errors see ``__call__``."""
         resized = [self._resized(image) for image in read]
-        samples = [Sample(file, image, 0.0) for file, (image, _) in zip(files, resized, strict=True)]
+        samples = [Sample(name, image, 0.0) for name, (image, _) in zip(names, resized, strict=True)]
         self._check(self._transform.common_shape(samples), self._source)
-        out = np.empty((len(files), *self._shape), np.float32)
-        none = np.zeros(len(files), np.int64)
+        out = np.empty((len(read), *self._shape), np.float32)
+        none = np.zeros(len(read), np.int64)
         draw = Draw(none, none)
         self._transform(samples, draw, out)
         tops, lefts = self._transform.offsets(samples, draw)
@@ -132,7 +148,7 @@ def _picture(file: str, channels: int) -> Pixels:
 
 
 def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput:
-    """How to prepare images for ``net``.
+    """How to prepare images for ``net``, wherever a picture becomes an input.
 
     Args:
         weights: its files; a record may stand beside one of them.
@@ -141,6 +157,19 @@ def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageIn
     Raises:
         UserError: nobody says, or what is said does not fit the net's input.
     """
+    found = recorded_input(net, weights, given)
+    if found is None:
+        raise UserError(f"{NOBODY_SAYS}; {HOW}")
+    return found
+
+
+def record_of(weights: Sequence[str], given: str = "") -> str:
+    """The record of how inputs are prepared: the given one, else the one beside the last weights; "": there is none."""
+    return given or next((record for each in reversed(weights) if (record := beside(each))), "")
+
+
+def recorded_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageInput | None:
+    """As image_input; ``None``: nobody says how to prepare images."""
     shape = net.input.shape[1:]
     kind = LAYERS[net.data.type]
     found = None
@@ -148,9 +177,9 @@ def image_input(net: FedNet, weights: Sequence[str], given: str = "") -> ImageIn
         found = kind.preprocessing(net.data)
         if found is not None:
             return ImageInput(found, shape, f'as layer "{net.data.name}" says')
-    path = given or next((record for each in reversed(weights) if (record := beside(each))), "")
+    path = record_of(weights, given)
     if not path:
-        raise UserError(f"nothing says how images were prepared when the net was trained; {_HOW}")
+        return None
     found = read_preprocessing(path)
     check_shape(found, path)
     try:

@@ -17,6 +17,7 @@ from bpt.pictures.image_input import ImageInput, Prepared, image_input
 from bpt.pictures.named_pictures import Picture
 from bpt.runtime.net_on_device import make_net
 from bpt.runtime.trained_weights import load_trained
+from bpt.state import MissingWeights
 
 BATCH = 16  # pictures that go through a net at once
 
@@ -36,8 +37,10 @@ class PictureNet:
         net: FedNet,
         weights: Sequence[str],
         device: torch.device,
-        preprocessing: str = "",
+        preprocessing: str,
+        asked: Edge,
         *,
+        missing: MissingWeights = MissingWeights.REFUSE_RANDOM,
         shared: Mapping[tuple[str, int], nn.Parameter] | None = None,
         context: PassContext | None = None,
     ) -> PictureNet:
@@ -46,6 +49,8 @@ class PictureNet:
         Args:
             weights: files; how pictures are prepared may stand beside them.
             preprocessing: see image_input.
+            asked: what the net is run for.
+            missing: what is done about layers that ``asked`` depends on and that are in none of the weights.
             shared: the parameters, which have come from ``weights`` already; ``None``: they are loaded.
             context: of the net.
 
@@ -60,7 +65,7 @@ class PictureNet:
         prepare = image_input(net, weights, preprocessing)
         running = make_net(net.graph, device, context, shared, filled=shared is None)
         if shared is None:
-            load_trained(running, weights, net.model)
+            load_trained(running, weights, net.model, missing=missing, asked=[asked])
         return cls(net, running, prepare, device)
 
     @torch.no_grad()

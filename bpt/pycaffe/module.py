@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bpt import net as core
-from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
 from bpt.context import PassContext
 from bpt.device import CPU
@@ -25,8 +25,11 @@ from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe.arguments import Path, checked_phase, several
 from bpt.pycaffe.fitting import Fitting
+from bpt.pycaffe.image_files import prepared
+from bpt.pycaffe.loading import load_files
 from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
 from bpt.runtime.half_precision import net_in
+from bpt.state import MissingWeights
 
 
 class Module(nn.Module):
@@ -39,12 +42,13 @@ class Module(nn.Module):
     It can be copied, and pickled: as the net's text and its parameters, without the files that the text names.
     """
 
-    def __init__(self, net: core.Net, plan: NetPlan) -> None:
+    def __init__(self, net: core.Net, plan: NetPlan, weights: Sequence[str] = ()) -> None:
         super().__init__()
         self.inputs = list(net.graph.inputs)
         self.outputs = [edge.blob for edge in net.graph.outputs]
         self._net = (net,)  # in a tuple, so that the layers are not registered twice
         self._plan = plan
+        self._weights = list(weights)  # the files that parameters come from
         self._parts = parts_of(net)
         self._fitting = Fitting(net.graph, plan)
         for node in net.graph.nodes:
@@ -64,6 +68,17 @@ class Module(nn.Module):
             if not is_out_of_memory(error.__cause__ or error):
                 self._fitting.explain_dtype(inputs, self.parameters(), error)
             raise
+
+    def preprocess(self, *images: Path, preprocessing: Path = "") -> Tensor:
+        """What image files become as the module's input, as ``bpt classify`` prepares them; see ``Net.preprocess``::
+
+            module(module.preprocess("cat.jpg"))
+
+        Raises:
+            UserError: nothing says how images are prepared, or what is said does not fit the net.
+            FileError: a file is missing or no image; it is named.
+        """
+        return torch.from_numpy(prepared(self._plan, self._weights, images, preprocessing))
 
     def fixed_parameters(self) -> AbstractContextManager[None]:
         """A scope in which no parameter changes, so that passes without gradients may prepare for that.
@@ -142,6 +157,7 @@ def load_module(
     *,
     level: int = 0,
     stages: str | Sequence[str] | None = (),
+    strict: bool = False,
 ) -> nn.Module:
     """The network text at ``path`` as a plain ``torch.nn.Module``.
 
@@ -153,6 +169,8 @@ def load_module(
         precision: in which numbers it computes, as a solver's ``precision`` says it: "BFLOAT16". Inputs, outputs and
             parameters are of float32 all the same.
         level, stages: the rest of the NetState.
+        strict: a layer with parameters that is in none of the weights is an error. Otherwise it is a warning, in the
+            log "bpt" or, if the program has not configured ``logging``, on stderr.
 
     Returns:
         A module that takes tensors and returns tensors (see Module). It refuses inputs that its layers cannot work on
@@ -162,10 +180,26 @@ def load_module(
     Raises:
         UserError: ``phase`` is none, or this CPU cannot compute in this precision.
         PrototxtError: the text is wrong; says where.
-        FileError: the weights cannot be read, or do not fit the net.
+        FileError: the weights cannot be read, or do not fit the net, or lack a layer and ``strict`` is set.
         RunError: there is not enough memory.
     """
-    plan = file_plan(os.fspath(path), checked_phase(phase), level, several(stages))
+    files = [] if weights is None else [weights] if isinstance(weights, str | os.PathLike) else weights
+    treatment = MissingWeights.REFUSE if strict else MissingWeights.WARN
+    return module_of(path, files, phase, precision, level, several(stages), treatment)
+
+
+def module_of(
+    path: Path,
+    files: Sequence[Path],
+    phase: int = pb.TEST,
+    precision: str = "FLOAT32",
+    level: int = 0,
+    stages: tuple[str, ...] = (),
+    missing: MissingWeights = MissingWeights.WARN,
+    remedy: str = ", or leave strict=True out",
+) -> Module:
+    """The module of ``load_module``; ``missing`` and ``remedy`` are those of WeightCoverage.check."""
+    plan = file_plan(os.fspath(path), checked_phase(phase), level, stages)
     text = pb.NetParameter()
     text.CopyFrom(plan.source.param)
     text.force_backward = True  # what the gradients are wanted for is not in the text
@@ -174,7 +208,6 @@ def load_module(
     for param in net.graph.params:
         if not param.lr_mult:
             net.value(param).requires_grad_(False)
-    files = [] if weights is None else [weights] if isinstance(weights, str | os.PathLike) else weights
-    for file in files:
-        snapshot.load_weights(net, os.fspath(file))
-    return Module(net, plan)
+    if files:
+        load_files(net, files, missing=missing, remedy=remedy)
+    return Module(net, plan, [os.fspath(file) for file in files])

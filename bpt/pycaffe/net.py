@@ -27,6 +27,7 @@ from bpt.pycaffe.all_batches import forward_all, forward_backward_all
 from bpt.pycaffe.arguments import Named, Path, checked_device, floats, phase_and_weights, several
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.image_files import classify, preprocess
+from bpt.pycaffe.loading import load_files
 from bpt.pycaffe.mirror import Array
 from bpt.pycaffe.operator import BlobOperator, Callback
 from bpt.pycaffe.raised import as_raised
@@ -34,6 +35,7 @@ from bpt.pycaffe.single import Single
 from bpt.pycaffe.structure import NetStructure
 from bpt.pycaffe.whole_pass import WholePass
 from bpt.runtime.half_precision import net_in
+from bpt.state import MissingWeights, WeightCoverage
 
 
 class Net(NetStructure, Single):
@@ -53,6 +55,7 @@ class Net(NetStructure, Single):
         device: where to compute, e.g. ``"cuda"``; by default where ``set_mode_cpu`` and ``set_mode_gpu`` of
             ``bpt.caffe`` say, else on the CPU.
         precision: in which numbers, as a solver's ``precision`` says it: "BFLOAT16". Arrays are of float32 then, too.
+        strict: see ``copy_from``.
 
     Raises:
         UserError: the device cannot compute in this precision.
@@ -85,6 +88,7 @@ class Net(NetStructure, Single):
         stages: str | Sequence[str] | None = (),
         device: torch.device | str | None = None,
         precision: str = "FLOAT32",
+        strict: bool = False,
     ) -> None:
         phase, weights = phase_and_weights(phase, weights)
         chosen = mode.chosen_device() or CPU if device is None else checked_device(device)
@@ -98,7 +102,7 @@ class Net(NetStructure, Single):
         self._show(operator, plan)
         if weights is not None:
             try:
-                self.copy_from(weights)
+                self.copy_from(weights, strict=strict)
             except BaseException:
                 self.close()
                 raise
@@ -113,7 +117,7 @@ class Net(NetStructure, Single):
     def _show(self, operator: BlobOperator, plan: NetPlan) -> None:
         self._operator = operator
         self._plan = plan
-        self._weights: list[str] = []  # the files that parameters come from
+        self._coverage = WeightCoverage(operator.net.graph)  # by the files that parameters come from
         self._fitted = len(operator.net.graph) - 1  # the last layer whose shapes are those of its bottoms
         graph = operator.net.graph
         blobs = {name: net_mirrors(operator, name) for name in graph.blobs}
@@ -324,15 +328,30 @@ class Net(NetStructure, Single):
         with self._in_use():
             snapshot.save_weights(self._operator.net, os.fspath(path))
 
-    def copy_from(self, path: Path) -> None:
+    def copy_from(self, path: Path, strict: bool = False) -> None:
         """Take the weights of layers of the same name from a ``.caffemodel`` or HDF5 file.
 
+        A layer with parameters that is in none of the files so far is a warning, and so is a layer with weights that
+        the net does not have ("Ignoring source layer …"). They go to the log "bpt" or, if the program has not
+        configured ``logging``, to stderr.
+
+        Args:
+            strict: a layer with parameters that is in none of the files so far is an error.
+
         Raises:
-            FileError: not a file of weights, or a layer's have other shapes; then nothing was loaded.
+            FileError: not a file of weights, or a layer's have other shapes, or a layer is missing and ``strict`` is
+                set; then nothing was loaded.
         """
+        missing = MissingWeights.REFUSE if strict else MissingWeights.WARN
         with self._in_use(new_parameters=True):
-            snapshot.load_weights(self._operator.net, os.fspath(path))
-        self._weights.append(os.fspath(path))
+            self._coverage = load_files(
+                self._operator.net, [path], self._coverage, missing, now="it keeps its parameters"
+            )
+
+    @property
+    def _weights(self) -> list[str]:
+        """The files that parameters come from."""
+        return self._coverage.paths
 
     def close(self) -> None:
         """Stop reading ahead and close the data sources, if there are any; the net cannot read from them after that.

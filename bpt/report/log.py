@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tqdm import tqdm
 
@@ -46,6 +47,35 @@ class StderrHandler(logging.Handler):
             if not self.failure:
                 self.failure = (isinstance(error, OSError) and error.strerror) or str(error)
                 say(f"error: the log cannot be written to stderr: {self.failure}; what runs goes on, and fails then\n")
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """A scope in which bpt's warnings go to stderr, as glog's do, if nothing else receives them.
+
+    A program that uses bpt as a library and has not configured ``logging`` would not see them otherwise.
+    """
+    if _is_heard():
+        yield
+        return
+    handler = StderrHandler()
+    handler.setFormatter(GlogFormatter())
+    handler.setLevel(logging.WARNING)
+    LOG.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
+
+
+def _is_heard() -> bool:
+    """Whether a handler, of bpt's log or of one above it, receives what is logged."""
+    logger: logging.Logger | None = LOG
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def check_log() -> None:

@@ -30,6 +30,7 @@ from bpt.runtime.testing import Scores, run_test
 from bpt.runtime.trained_weights import load_trained
 from bpt.score.metrics_report import Metrics, MetricsReport, check_confusion_path
 from bpt.solver.display import loss_note
+from bpt.state import MissingWeights
 
 LOG = logging.getLogger("bpt")
 
@@ -44,15 +45,18 @@ def score(
     world: Communicator | None = None,
     metrics: Metrics | None = None,
     precision: str = "FLOAT32",
+    missing: MissingWeights = MissingWeights.WARN,
 ) -> Scores:
     """Run ``iterations`` batches of the network text ``model`` with ``weights``, log and return the means.
 
     The ranks of ``world`` (by default this one alone) divide each batch among them, or each runs all of it where its
     samples belong together; all get the means. What is asked for in ``metrics`` is logged, too. ``precision`` is the
-    name of the one to compute in.
+    name of the one to compute in, ``missing`` what is done about layers that are in none of the weights, besides a
+    warning.
 
     Raises:
-        UserError: a file is wrong, the weights are those of another net, or the confusion matrix has no place.
+        UserError: a file is wrong, a layer's weights are missing and that is refused,
+            the weights are those of another net, or the confusion matrix has no place.
     """
     metrics, world = metrics or Metrics(), world or SerialCommunicator()
     LOG.info("%s", use_line(device))
@@ -73,10 +77,7 @@ def score(
         report = MetricsReport(net, metrics, model)
         if graph.inputs:
             LOG.warning("Nobody sets the net's inputs (%s): they hold zeros", ", ".join(graph.inputs))
-        trained = load_trained(net, weights, model, world)
-        for node in graph.nodes:
-            if node.params and node.name not in trained:
-                LOG.warning("Layer %s is in none of the weights; it is scored as its fillers made it", node.name)
+        load_trained(net, weights, model, world, missing=missing)
         again, remedy = samples_taken_again(net, "the test", iterations, "--iterations")
         if again:
             LOG.warning("%s; %s", again, remedy)

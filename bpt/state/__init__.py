@@ -5,15 +5,16 @@
 kept apart, as tensors of the update rule.
 """
 
+from bpt.state.missing_weights import MissingWeights, WeightCoverage
 from bpt.state.old_snapshots import of_run, remove_all_but
 from bpt.state.prefix_lock import held_for
 from bpt.state.preprocessing import write_preprocessing
 from bpt.state.resuming import find_newest, read_state, restore, verify
-from bpt.state.weights import load_weights, save_weights, weight_files
+from bpt.state.weights import load_to_run, load_weights, save_weights, weight_files
 from bpt.state.writing import average_path, check_names, name_after, state_path, violations, write
 
 __all__ = [
-    "average_path", "check_names", "find_newest", "held_for", "load_weights", "name_after", "of_run", "read_state",
-    "remove_all_but", "restore", "save_weights", "state_path", "verify", "violations", "weight_files", "write",
-    "write_preprocessing",
+    "MissingWeights", "WeightCoverage", "average_path", "check_names", "find_newest", "held_for", "load_to_run",
+    "load_weights", "name_after", "of_run", "read_state", "remove_all_but", "restore", "save_weights", "state_path",
+    "verify", "violations", "weight_files", "write", "write_preprocessing",
 ]  # fmt: skip

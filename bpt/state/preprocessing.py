@@ -12,7 +12,7 @@ from bpt.proto.atomic import atomic_file
 from bpt.proto.text import read_text, to_text
 
 _SNAPSHOT = re.compile(r"_iter_\d+\.caffemodel(\.h5)?$")
-_HEAD = "# How images became the input of the net in training: bpt classify and bpt detect do the same to theirs.\n"
+_HEAD = "# How images became the net's input in training: bpt classify, detect and explain do the same to theirs.\n"
 
 
 def path_of(prefix: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,7 @@ from bpt.proto.binary import FileKind, sniff
 from bpt.proto.sources import resolve_path
 from bpt.state import binary, hdf5
 from bpt.state.gathering import Diffs, blobs_of, layers_of, write_together
+from bpt.state.missing_weights import WeightCoverage
 from bpt.state.stored import NO_WEIGHTS, StoredBlob, StoredLayers, shape_string
 
 LOG = logging.getLogger("bpt")
@@ -68,7 +69,7 @@ def weight_files(texts: Iterable[str], written_in: str = "") -> list[str]:
 
 
 def load_weights(net: Net, path: str) -> set[str]:
-    """Take the parameters of ``net`` from the layers of the same name in the file at ``path``.
+    """Take the parameters of ``net`` from the layers of the same name in the file at ``path``, to train them further.
 
     Both formats are read, told apart by their content. Layers of the file that the net does not have are ignored,
     layers of the net that the file does not have keep their values; both are logged. Each rank reads the file and
@@ -81,9 +82,38 @@ def load_weights(net: Net, path: str) -> set[str]:
         FileError: not a file of weights or a damaged one, or a layer in it has other shapes or another number of
             blobs than the net's; in the last case nothing has been loaded.
     """
+    covered = load_to_run(net, path, WeightCoverage(net.graph))
+    for node in covered.missing():
+        LOG.info("Layer %s is not in %s; it keeps its parameters", node.name, path)
+    return covered.names
+
+
+def load_to_run(
+    net: Net,
+    path: str,
+    coverage: WeightCoverage,
+    before_copy: Callable[[WeightCoverage], object] = lambda covered: None,
+    ignored: int = logging.INFO,
+) -> WeightCoverage:
+    """Load weights as load_weights does, and leave it to the caller to tell of missing layers, after the last file.
+
+    Args:
+        coverage: what other files have given the net.
+        before_copy: called with what is returned, before anything is loaded; what it raises passes.
+        ignored: the level at which the log tells of the file's layers with weights that the net does not have.
+
+    Returns:
+        Which layers these files and this one have given the net, and what they have instead of the others.
+
+    Raises:
+        FileError: as load_weights.
+    """
     with open_weights(path) as stored:
-        copy_blobs(match_layers(net, stored, path))
-        return set(stored)
+        copies = match_layers(net, stored, path, ignored)
+        covered = coverage.with_file(path, stored)
+        before_copy(covered)
+        copy_blobs(copies)
+        return covered
 
 
 @contextlib.contextmanager
@@ -117,19 +147,17 @@ class Copy:
     part: Slice | None
 
 
-def match_layers(net: Net, stored: StoredLayers, path: str) -> list[Copy]:
+def match_layers(net: Net, stored: StoredLayers, path: str, ignored: int = logging.INFO) -> list[Copy]:
     """Which tensors of ``net`` take which blobs (Caffe: ``Net::CopyTrainedLayersFrom``); all are checked."""
-    for name in stored:
+    for name, blobs in stored.items():
         if name not in net.graph.index_of:
-            LOG.info("Ignoring source layer %s", name)
+            LOG.log(ignored if blobs else logging.INFO, "Ignoring source layer %s", name)
     copies = []
     matched = False
     for node in net.graph.nodes:
         if node.name in stored:
             copies += _match_blobs(net, node, stored[node.name], path)
             matched |= bool(stored[node.name] and node.params)
-        elif any(not net.graph.params[index].shared for index in node.params):
-            LOG.info("Layer %s is not in %s; it keeps its parameters", node.name, path)
     if not matched and any(stored.values()):
         LOG.warning("%s: no layer with weights has the name of one in the net; nothing was loaded", path)
     return copies

@@ -103,13 +103,42 @@ def test_an_image(bpt: Bpt, folder: Path) -> None:
     assert lines[-1] == "Wrote photo_cam.png"
 
 
+def test_a_record_of_a_scan(bpt: Bpt, folder: Path) -> None:
+    """It says a mean and a scale of the voxels as they are; what it says of images is refused."""
+    Path("p.prototxt").write_text("transform_param { mean_value: 2 scale: 3 }")
+    outcome = bpt(*WORDS, "--preprocessing=p.prototxt", "--class=1")
+    assert outcome.status == 0
+    mean = 3 * (float(nibabel.load(folder / "scan.nii.gz").get_fdata().mean()) - 2)
+    assert f"     1{mean:>12.5g}" in outcome.out
+    Path("net.caffemodel").rename("s_iter_3.caffemodel")
+    Path("p.prototxt").rename("s_preprocessing.prototxt")
+    beside = bpt(*WORDS[:2], "--weights=s_iter_3.caffemodel", WORDS[3], "--class=1")
+    assert beside.out.replace("s_preprocessing", "p") == outcome.out
+    Path("p.prototxt").write_text("height: 4 width: 4")
+    assert bpt(*WORDS[:2], "--weights=s_iter_3.caffemodel", WORDS[3], "--preprocessing=p.prototxt").status == 2
+
+
+def test_a_cropped_image(bpt: Bpt, folder: Path) -> None:
+    """The map lies where the net has seen the image, and is 0 where it has not."""
+    make_net(folder, 1, 3, 8, 8)
+    pixels = np.full((16, 24, 3), 100, np.uint8)
+    pixels[:, 18:] = 255  # outside of the crop
+    pixels[9, 9] = 255  # the crop is of rows 4 to 12, columns 8 to 16
+    Image.fromarray(pixels).save("photo.png")
+    Path("p.prototxt").write_text("height: 16 width: 24 transform_param { crop_size: 8 scale: 0.01 }")
+    outcome = bpt(*WORDS[:3], "--input=photo.png", "--preprocessing=p.prototxt")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "The map of class 1 is largest at row 9, column 9" in outcome.out.splitlines()
+
+
 @pytest.mark.usefixtures("folder")
 def test_layers_without_weights_are_named(bpt: Bpt) -> None:
     text = Path("net.prototxt").read_text()
     Path("net.prototxt").write_text(text.replace('name: "c"', 'name: "other"'))
-    outcome = bpt(*WORDS)
+    outcome = bpt(*WORDS, "--allow-random")
     assert outcome.status == 0
     assert "Layer other is in none of the weights; it is as its fillers made it" in outcome.err
+    assert bpt(*WORDS).status == 2
 
 
 @pytest.mark.parametrize(
@@ -126,6 +155,11 @@ def test_layers_without_weights_are_named(bpt: Bpt) -> None:
         ([*WORDS[1:], "--scale=big"], '--scale: takes a number, found "big"'),
         ([*WORDS[1:], "--mean=1,nan"], '--mean: takes a number, found "nan"'),
         ([*WORDS[1:], "--mean=1,2"], "2 means for the 1 channels of scan.nii.gz; give one, or one each"),
+        (
+            [*WORDS[1:], "--preprocessing=p", "--scale=2"],
+            "--preprocessing says what --intensity, --mean and --scale say",
+        ),
+        ([*WORDS[1:], "--preprocessing=p.prototxt"], "p.prototxt: no such file"),
         ([*WORDS[1:], "--output=scan"], '--output: "scan.nii.gz" is the input itself; give another prefix'),
         ([*WORDS[1:], "--output=no/x"], '--output: there is no folder "no"'),
         ([*WORDS[1:], "--input=scan.nii"], 'scan.nii: no such file; did you mean "scan.nii.gz"?'),

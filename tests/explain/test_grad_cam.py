@@ -147,6 +147,13 @@ def test_spread_over_pixels_is_torchs_interpolation() -> None:
     np.testing.assert_allclose(spread(heat, box, positions), (wide / wide.max()).numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_spread_is_nothing_where_the_net_has_not_looked() -> None:
+    """Of ten places the net has seen the six in the middle, three pixels of it, from border to border."""
+    at = (np.arange(10) - 2 + 0.5) / 6 * 3 - 0.5
+    found = spread(torch.ones(3), (3,), [at])
+    assert found.tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
+
+
 def test_spread_of_nothing_is_nothing() -> None:
     found = spread(torch.zeros(2, 2), (4, 4), [np.arange(4.0)] * 2)
     np.testing.assert_array_equal(found, np.zeros((4, 4), np.float32))
