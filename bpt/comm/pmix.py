@@ -12,7 +12,9 @@ _ACTION_COMPLETE = -334  # nobody else need handle the event
 
 _ANY, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _Done = ctypes.CFUNCTYPE(None, ctypes.c_int, _ANY, _SIZE, _ANY, _ANY, _ANY)  # pmix_event_notification_cbfunc_fn_t
-_Handler = ctypes.CFUNCTYPE(None, _SIZE, ctypes.c_int, _ANY, _ANY, _SIZE, _ANY, _SIZE, _ANY, _ANY)  # pmix_notification_fn_t
+_Handler = ctypes.CFUNCTYPE(
+    None, _SIZE, ctypes.c_int, _ANY, _ANY, _SIZE, _ANY, _SIZE, _ANY, _ANY
+)  # pmix_notification_fn_t
 
 
 def loaded_pmix() -> ctypes.CDLL | None:

@@ -67,9 +67,7 @@ def stopping_in_order(world: Communicator, signals: SignalActions, in_step: bool
     """Let ranks that have a proxy stop in good order though their launcher ends; a collective call."""
     identities = world.allgather((world.host, identity()))
     others = {
-        rank: identity
-        for rank, (host, identity) in enumerate(identities)
-        if host == world.host and rank != world.rank
+        rank: identity for rank, (host, identity) in enumerate(identities) if host == world.host and rank != world.rank
     }
     tolerant = world.describe().get("fault tolerance") == "on"
     peers = Peers({} if tolerant else others)
