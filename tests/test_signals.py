@@ -40,9 +40,9 @@ def test_sigterm_beside_ctrl_c_still_terminates() -> None:
 def test_a_run_that_has_not_begun_ends_in_good_order(number: signal.Signals) -> None:
     """It used to be killed, and its lock stayed."""
     before = signal.getsignal(number)
-    with pytest.raises(RunError, match=f"stopped by {number.name} before the first iteration"):
-        with SignalActions().before_training():
-            signal.raise_signal(number)
+    match = f"stopped by {number.name} before the first iteration"
+    with pytest.raises(RunError, match=match), SignalActions().before_training():
+        signal.raise_signal(number)
     assert signal.getsignal(number) == before
 
 

@@ -1,6 +1,6 @@
-"""A proxy process between a launcher and a rank that trains, so that the rank can write a snapshot when the job is ended.
+"""A proxy process between a launcher and a rank that trains, which lets the rank write a snapshot when the job ends.
 
-Open MPI's mpirun answers SIGINT, SIGTERM and SIGHUP with SIGTERM to its processes and SIGKILL about half a second later,
+Open MPI's mpirun answers SIGINT, SIGTERM and SIGHUP with SIGTERM to its processes, and SIGKILL half a second later,
 whatever its settings say. A snapshot takes longer. So the process that the launcher has started does nothing but pass
 signals on. The rank is its child, in a process group of its own, which the launcher does not signal. It outlives the
 proxy only after the proxy has passed SIGTERM on, and only until it has stopped in good order or a limit has passed.
@@ -163,7 +163,7 @@ def _end_like(status: int) -> NoReturn:
 
 
 def _launcher_above(process: int) -> int:
-    """Return the launcher that has started ``process``, perhaps by a script; ``process`` if there is none to be seen."""
+    """Return the launcher that has started ``process``, perhaps by a script; ``process`` if none is found."""
     above = process
     while above > 1:
         state = _stat(above)
@@ -176,7 +176,7 @@ def _launcher_above(process: int) -> int:
 
 
 def _output_of_launcher(process: int) -> int:
-    """Return a file number for the launcher's standard error; -1 if it cannot be opened, or is not the launcher's own."""
+    """Return a file number for the standard error of a launcher; -1 if it is none, or that cannot be opened."""
     state = _stat(process)
     if state is None or state[0] not in _LAUNCHERS:
         return -1

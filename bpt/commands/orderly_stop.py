@@ -21,8 +21,8 @@ _LEFT = 5.0  # seconds that ranks may end one after the other
 class OrderlyStop:
     """Whether a rank whose proxy has passed SIGTERM on can still stop in good order.
 
-    A launcher ends a job because somebody asked it to, or because a rank has failed. Then the others would wait for that
-    rank for ever.
+    A launcher ends a job because somebody asked it to, or because a rank has failed. In that case the others would wait
+    for that rank for ever.
 
     Args:
         signals: this rank's.

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("does", "status", "told"), [
     ("writes", 0, "The run has ended; --snapshot small_iter_7.solverstate continues it"),
-    ("writes nothing", 1, "the run has ended without a new snapshot under small: the newest is small_iter_3.solverstate"),
+    ("writes nothing", 1, "the run has ended without a new snapshot under small: the newest is small_iter_3."),
 ])  # fmt: skip
 def test_a_run_that_lives(does: str, status: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("small_iter_3.solverstate").touch()

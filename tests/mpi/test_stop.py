@@ -27,7 +27,8 @@ SOLVER = """
 net_param {
   name: "small"
   layer { name: "d" type: "DummyData" top: "data" top: "label" dummy_data_param {
-    shape { dim: 8 dim: 4 } shape { dim: 8 } data_filler { type: "gaussian" } data_filler { type: "constant" value: 1 } } }
+    shape { dim: 8 dim: 4 } shape { dim: 8 }
+    data_filler { type: "gaussian" } data_filler { type: "constant" value: 1 } } }
   layer { name: "held" type: "Python" bottom: "data" top: "held" python_param { module: "held" layer: "Held" } }
   layer { name: "ip" type: "InnerProduct" bottom: "held" top: "ip"
     inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
@@ -110,7 +111,7 @@ def to_group(launcher: int) -> None:
     pytest.param(to_group, (), id="Ctrl-C", marks=pytest.mark.slow),
     pytest.param(to_launcher(signal.SIGTERM), (), id="SIGTERM", marks=pytest.mark.slow),
     pytest.param(to_launcher(signal.SIGHUP), (), id="SIGHUP", marks=pytest.mark.slow),
-    pytest.param(to_launcher(signal.SIGINT), ("--with-ft", "ulfm"), id="SIGINT, fault tolerant", marks=pytest.mark.slow),
+    pytest.param(to_launcher(signal.SIGINT), ("--with-ft", "ulfm"), id="SIGINT, tolerant", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_launcher_that_is_told_to_end(how: Callable[[int], None], options: Sequence[str]) -> None:
     with started(2, TRAIN, options=options) as process:
