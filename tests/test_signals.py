@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from bpt.signals import Action, SignalActions
+import pytest
+
+from bpt.errors import RunError
+from bpt.signals import STOP_SIGNAL, Action, SignalActions
 
 
 def test_each_signal_asks_for_its_action_once() -> None:
@@ -31,3 +34,21 @@ def test_sigterm_beside_ctrl_c_still_terminates() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert signals.take() is Action.STOP
         assert signals.terminated
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, STOP_SIGNAL])
+def test_a_run_that_has_not_begun_ends_in_good_order(number: signal.Signals) -> None:
+    """It used to be killed, and its lock stayed."""
+    before = signal.getsignal(number)
+    match = f"stopped by {number.name} before the first iteration"
+    with pytest.raises(RunError, match=match), SignalActions().before_training():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_after_training_comes_too_late() -> None:
+    signals = SignalActions()
+    with signals.before_training():
+        with signals:
+            pass
+        signal.raise_signal(signal.SIGTERM)

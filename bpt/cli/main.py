@@ -32,6 +32,7 @@ from bpt.cli import (
     plot,
     run,
     simulate,
+    stop,
     summary,
     test,
     time,
@@ -40,6 +41,7 @@ from bpt.cli import (
 )
 from bpt.cli.options import NO_PYTHON_LAYERS, Parser, add_no_python_layers
 from bpt.collector import importing
+from bpt.comm.proxy import divide
 from bpt.errors import BptError
 from bpt.terminal import mend_streams
 
@@ -69,8 +71,11 @@ COMMANDS = {
     "help": help,
 }
 
-ABOUT_JOBS = {"run": run, "join": join}
-"""Commands that start jobs: they are no ranks, and compute nothing."""
+ABOUT_JOBS = {"run": run, "join": join, "stop": stop}
+"""Commands that start or stop jobs: they are no ranks, and compute nothing."""
+
+SAVE_AT_THE_END = ("train",)
+"""Commands that have something to save when the launcher of their ranks is told to end."""
 
 BUILD_NETS = (
     "train", "test", "time", "check", "doctor", "simulate", "plan", "classify", "detect", "explain", "export",
@@ -88,6 +93,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt time  --model M                                    time every layer
   mpirun -n 4 bpt train --solver S                       train on 4 ranks, as parallel_param says
   bpt run -- mpirun -n 4 bpt train --solver S --snapshot auto   start a job again when it fails
+  bpt stop --solver S                                    let a run write a snapshot and stop
   mpirun -n 4 bpt check --solver S                       compare 4 ranks with one process
   mpirun -n 4 bpt doctor --solver S                      examine ranks, machines and files before a run
   bpt classify --model M --weights W cat.jpg             say what pictures show
@@ -169,6 +175,8 @@ def _interrupted(ends: bool) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.command in SAVE_AT_THE_END:
+        divide()
     # To look for other devices' packages torch would read what is said of each package that is installed.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     with importing():  # only now, so that --help does not wait for numpy and torch

@@ -17,7 +17,8 @@ With --snapshot auto it goes on from its newest snapshot.
 
 With parallel_param { fault_param { memory_snapshot: 10 } } there is one every 10 iterations in the memory of the first
 rank's host. The job is not started again when it ends well; when the command line or a file is wrong (status 2); when
-this process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, which it passes on; or after too many restarts.
+this process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP; or after too many restarts. Such a signal goes to a rank, which
+stops the job with a snapshot; if it comes again, to the command itself.
 
 "bpt join" lets the job go on with more ranks, fewer, or others. The exit status is that of the last job.
 """

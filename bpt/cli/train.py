@@ -30,8 +30,9 @@ Started by mpirun, it trains on all ranks as parallel_param says, and only the f
 With parallel_param { exchange: AGWU } (or SGWU, ASGD) the first rank serves and the others train by themselves between
 submissions; reports of the run go to <snapshot_prefix>_run/.
 
-Ctrl-C (under mpirun, SIGINT to a rank) writes both and stops with status 0, unless --sigint_effect says otherwise;
-SIGTERM does so with status 1.
+Ctrl-C writes both and stops with status 0, unless --sigint_effect says otherwise; SIGTERM does so with status 1. So
+does Ctrl-C at mpirun, which ends with status 1, while the ranks continue until both are written. "bpt stop" stops a run
+from elsewhere.
 
 --trace shows what every rank does when; open the file at ui.perfetto.dev:
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 
 from bpt.comm.base import Communicator
+from bpt.comm.pmix import loaded_pmix
+from bpt.comm.proxy import launcher
 from bpt.errors import UserError
 
 ROOT = Path("/")
@@ -130,7 +132,7 @@ def loosen() -> None:
     if not hasattr(os, "sched_getaffinity") or physical(allowed()) > 1 or not _bound_by_default():
         return
     try:
-        cores = os.sched_getaffinity(os.getppid())  # the launcher is not bound
+        cores = os.sched_getaffinity(launcher())  # the launcher is not bound
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), cores)
     except OSError:  # the launcher is another user's, or a thread has just ended: it stays as it was
@@ -143,7 +145,7 @@ def _bound_by_default() -> bool:
     It tells so nowhere in the environment, but to those who ask PMIx, its launcher's interface.
     """
     namespace = os.environ.get("PMIX_NAMESPACE")
-    library = _loaded(r"/libpmix[^/]*\.so|/libopen-pal[^/]*\.so")
+    library = loaded_pmix()
     if namespace is None or library is None:
         return False
     process = _Process(namespace.encode(), _PMIX_RANK_WILDCARD)
@@ -164,20 +166,6 @@ class _Value(ctypes.Structure):
     """pmix_value_t, as far as it is needed"""
 
     _fields_ = (("type", ctypes.c_uint16), ("string", ctypes.c_char_p))
-
-
-def _loaded(pattern: str) -> ctypes.CDLL | None:
-    """The library with PMIx that MPI has loaded."""
-    with open("/proc/self/maps") as maps:
-        files = dict.fromkeys(line.split(maxsplit=5)[5].strip() for line in maps if re.search(pattern, line))
-    for file in files:
-        try:
-            library = ctypes.CDLL(file)
-            library.PMIx_Get  # noqa: B018  raises if it is not there
-        except (OSError, AttributeError):
-            continue
-        return library
-    return None
 
 
 # In kHz. The greatest comes first: all drivers tell it, so that nodes of several makes are measured alike.

@@ -29,6 +29,7 @@ import numpy as np
 
 from bpt.comm.base import Buffer, Communicator, Request
 from bpt.comm.launch import launched, launchers_rank, world
+from bpt.comm.proxy import is_stopping
 from bpt.errors import BptError, LostRankError, UserError
 from bpt.terminal import say
 
@@ -102,7 +103,7 @@ def run(command: Callable[[Communicator], None]) -> int:
     else:
         tolerant = _is_tolerant(comm)
         status = run_on(comm, command)
-    if launched() and (status or tolerant):
+    if launched() and (status or tolerant or is_stopping()):
         # Not by the usual way, on which MPI would wait for ranks that are out of reach, and for threads in its calls.
         with suppress(OSError, ValueError):
             sys.stdout.flush()

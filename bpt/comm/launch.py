@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from bpt.comm import pmix, proxy
 from bpt.comm.base import Communicator
 from bpt.comm.cores import are_scarce, loosen
 from bpt.comm.serial import SerialCommunicator
@@ -75,6 +76,8 @@ def world() -> Communicator:
             "module and pip install mpi4py"
         ) from error
     comm = mpi.world()
+    if proxy.own():
+        pmix.outlive_launcher()
     loosen()
     comm.patient = any(comm.allgather(are_scarce(local_ranks(comm)[1])))
     expected = next((int(os.environ[size]) for size, _ in _LAUNCHERS if size and size in os.environ), comm.size)
@@ -108,9 +111,9 @@ def die_with_launcher() -> None:
 
     Ctrl-C and what else a launcher can handle it passes on by itself; this is for a launcher killed by SIGKILL. Does
     nothing without a launcher, under Slurm, which cleans up by itself, or on other systems than Linux. To be called
-    before MPI starts, which then fails if the launcher is gone already.
+    before MPI starts, which then fails if the launcher is gone already. For a rank with a proxy, that sees to it.
     """
-    if not launched() or not sys.platform.startswith("linux"):
+    if proxy.own() or not launched() or not sys.platform.startswith("linux"):
         return
     if _name(os.getppid()) != "slurmstepd":
         die_with_parent(signal.SIGKILL)

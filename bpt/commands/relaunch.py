@@ -22,13 +22,14 @@ from pathlib import Path
 from types import FrameType
 
 from bpt.comm.launch import die_with_parent
+from bpt.commands import started_by_run
 from bpt.errors import UsageError, WriteError
 from bpt.proto.atomic import atomic_file
+from bpt.signals import STOP_SIGNAL
 from bpt.state import in_memory
 
 LOG = logging.getLogger("bpt")
 
-STOP = signal.SIGUSR1  # asks a job to write a snapshot and to stop; mpirun and srun pass it on
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK = 0.1  # seconds from one look at the job to the next
 _LONGEST = 60.0  # seconds before a restart, at most
@@ -65,6 +66,7 @@ class Relaunch:
     _ended_by: signal.Signals | None = None  # a signal that this process has got
     _before: list[str] | None = None  # what ran until somebody asked for the ranks of now
     _job: subprocess.Popen[bytes] | None = None
+    _asked_rank: bool = False  # whether a rank of the job has got a signal
 
     def run(self) -> int:
         """Return the exit status of the job that was the last one.
@@ -86,11 +88,14 @@ class Relaunch:
 
     def _done(self, desk: Path) -> int:
         """Run the job; returns its exit status."""
+        started_by_run.forget(desk.parent)
+        self._asked_rank = False
         try:
             self._job = job = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C comes to it once, from here
+                env={**os.environ, started_by_run.FOLDER: str(desk.parent)},
                 preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509  there are no threads here
             )
         except OSError as error:
@@ -105,7 +110,17 @@ class Relaunch:
             if not asked and desk.exists():
                 asked = True
                 LOG.info("Other ranks are to go on: the job is asked to stop")
-                job.send_signal(STOP)
+                self._send(STOP_SIGNAL)
+
+    def _send(self, number: int) -> None:
+        """Send a signal to a rank of the job, which stops all of them; if there is none yet, or again, to the job."""
+        if not self._job:
+            return
+        first, self._asked_rank = not self._asked_rank, True
+        if first and started_by_run.send(_path_of(os.getpid()).parent, number):
+            return
+        with suppress(ProcessLookupError):
+            self._job.send_signal(number)
 
     def _is_to_restart(self, status: int, seconds: float) -> bool:
         """Whether a job that has ended is to be started again; waits until then."""
@@ -144,9 +159,7 @@ class Relaunch:
 
         def handle(number: int, frame: FrameType | None) -> None:
             self._ended_by = signal.Signals(number)
-            if self._job:
-                with suppress(ProcessLookupError):
-                    self._job.send_signal(number)
+            self._send(number)
 
         before = {number: signal.signal(number, handle) for number in _PASSED_ON}
         try:
@@ -202,6 +215,7 @@ def _desk(process: int) -> Iterator[Path]:
         yield desk
     finally:
         desk.unlink(missing_ok=True)
+        started_by_run.forget(desk.parent)
         desk.parent.rmdir()
 
 

@@ -12,6 +12,8 @@ import torch
 from bpt import state as snapshot
 from bpt.allocator import keep_freed_memory
 from bpt.comm.base import Communicator
+from bpt.commands.orderly_stop import OrderlyStop, stopping_in_order
+from bpt.commands.started_by_run import announced
 from bpt.errors import RunError, UserError
 from bpt.plan.spec import ParallelSpec, RunPlan
 from bpt.proto import bpt_pb2 as pb
@@ -72,13 +74,18 @@ def train(
             f"--replay repeats a run of exchange: SGWU, AGWU or ASGD, and the solver says {exchange}, which needs no "
             "log to be repeated: random_seed does it"
         )
-    with _tracing(trace, world), held_by_first(plan, world):
+    with (
+        announced(),
+        stopping_in_order(world, signals, in_step=not plan.is_outer) as stop,
+        _tracing(trace, world),
+        held_by_first(plan, world),
+    ):
         if plan.is_outer:
             from bpt.server import train as train_outer  # noqa: PLC0415  as above
 
             outcome = train_outer(plan, world, device, signals, resume, replay)
         else:
-            outcome = _together(plan, world, device, signals, resume, sinks, basis)
+            outcome = _together(plan, world, device, signals, resume, sinks, basis, stop)
     if outcome.terminated:
         state, saved = snapshot.state_path(plan, outcome.iterations), ""
         if plan.snapshot_after_train:
@@ -140,6 +147,7 @@ def _together(
     resume: str,
     sinks: Sequence[Sink],
     basis: Basis | None,
+    stop: OrderlyStop,
 ) -> Outcome:
     if world.tolerant:
         world = world.Dup()  # what is revoked there when a rank is lost leaves that of the whole job alone
@@ -147,6 +155,7 @@ def _together(
         listeners = [telemetry]
         solver = Solver(plan, device=device, world=world, signals=signals, resume=resume, listeners=listeners)
         # Only now: a signal that comes while the nets are built ends the program, since there is nothing to save.
+        stop.unsaved = lambda: solver.unsaved
         with signals, solver:
             solver.solve()
     return Outcome(solver.iter, solver.terminated)

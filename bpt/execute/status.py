@@ -74,6 +74,8 @@ class Status:
         self.pending = Action.NONE
         self.terminated |= bool(self._sums[2])
         asked = [action for action, count in zip(_ACTIONS, self._sums[3:], strict=True) if count]
+        if self._signals and Action.STOP in asked:
+            self._signals.stopping = True
         return asked[-1] if asked else Action.NONE
 
     def _take(self) -> Action:

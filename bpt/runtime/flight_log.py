@@ -6,6 +6,7 @@ import datetime
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 from bpt.comm.base import Communicator
 from bpt.comm.connectivity import name_of
@@ -65,10 +66,10 @@ class FlightLog:
         """
         if self.standings is not None:
             self.standings.put(self.flight.position)
+        text = "".join(f"{line}\n" for line in self._lines(why))  # whole: this rank may be killed at any moment
         for path in self._paths:
             try:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.writelines(f"{line}\n" for line in self._lines(why))
+                Path(path).write_text(text, encoding="utf-8")
             except OSError:
                 continue
             if tell:

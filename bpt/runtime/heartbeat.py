@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bpt.comm import proxy
 from bpt.comm.base import Buffer, Communicator, Request
 from bpt.comm.connectivity import name_of
 from bpt.comm.processes import identity
@@ -41,6 +42,8 @@ _MAKING_READY = 12  # times the timeout, that computing may take as long as kern
 # Seconds that a rank has waited when SIGTERM comes for a loss: the launcher sends it a quarter of a second after that,
 # and SIGKILL as much later.
 _AFTER_SIGTERM = 0.2
+# The same where a proxy keeps SIGKILL away: ranks wait for each other while they stop in good order.
+_WITH_PROXY = 10.0
 
 SPARE = -1  # the lane of ranks that wait to take the place of others
 
@@ -205,7 +208,7 @@ class Heartbeat:
                 f"{self._standings.names[self._comm.rank]} has been at {position.words} for {position.seconds:.3g} s; "
                 "the others wait for it"
             )
-        if self._alarm.terminated and position.waits and position.seconds > _AFTER_SIGTERM:
+        if self._alarm.terminated and position.waits and position.seconds > _patience_after_sigterm():
             self._alarm.terminated = False
             self._log.write("SIGTERM came while it waited", tell=self._standings.first == self._comm.rank)
 
@@ -251,6 +254,12 @@ class Heartbeat:
                     self._sending[rank] = self._comm.Isend(beat, rank), beat
             except LostRankError:
                 continue
+
+
+def _patience_after_sigterm() -> float:
+    """Return the seconds that a rank may wait after SIGTERM before it writes what its flight recorder has kept."""
+    proxied = proxy.own()
+    return _WITH_PROXY if proxied and not proxied.lost_ranks else _AFTER_SIGTERM
 
 
 def watched_by(hosts: Sequence[str], watcher: int) -> dict[int, float]:
@@ -330,7 +339,7 @@ def end_it(message: str, process: int | None) -> None:
     A process of this host is killed: then it is lost, and the others can go on if they are to. Nobody can be excluded
     who is only silent, so for one on another host the launcher is asked to end the job.
     """
-    target, words = process or os.getppid(), f"error: {message}; {'it is killed' if process else 'the job ends'}"
+    target, words = process or proxy.launcher(), f"error: {message}; {'it is killed' if process else 'the job ends'}"
     try:
         os.kill(target, 0)
         tell(words)

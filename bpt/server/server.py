@@ -25,6 +25,7 @@ from bpt.server.replay_log import ReplayLog
 from bpt.server.server_update import ServerUpdate
 from bpt.signals import Action, SignalActions
 from bpt.solver.solver import Outcome
+from bpt.state import state_path
 
 LOG = logging.getLogger("bpt")
 
@@ -223,7 +224,18 @@ class Server:
             self._evaluator.test(self._moment(), always=True)
         self._evaluator.finish()
         self._monitor.record.tests.extend(self._evaluator.tests)
+        if self.stopped:
+            self._tell_what_is_saved()
         LOG.info("Optimization stopped early." if self.stopped else "Optimization Done.")
+
+    def _tell_what_is_saved(self) -> None:
+        if self._reached == self._snapshot_at:
+            path = state_path(self._plan, self._reached)
+            LOG.info("Stopped after %d iterations, all of them saved; --snapshot %s continues", self._reached, path)
+        else:
+            since = max(self._snapshot_at, self._assignment.first)
+            lost = f"{self._reached - since} iterations since iteration {since}"
+            LOG.warning("Stopped after %d iterations without a snapshot; lost: %s", self._reached, lost)
 
     def _see_how_it_ended(self, replay: Replay) -> None:
         """Tell of a replay that ends before all passes are done."""

@@ -99,6 +99,7 @@ class Solver(Closing):
             self._attach(member)
         self._hosts = hosts_of(member.crew.everyone) if member.heals else {}
         self._first = self.iter
+        self._saved = self.iter, resume
 
     def _attach(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -131,6 +132,14 @@ class Solver(Closing):
         """Whether the run was stopped by SIGTERM."""
         return not self._spare and self.runtime.status.terminated
 
+    @property
+    def unsaved(self) -> str:
+        """What is in no snapshot, in words."""
+        iteration, path = self._saved
+        count = self.iter - iteration
+        since = f"since {path}" if path and path != "auto" else f"since iteration {iteration}"
+        return f"{count} iteration{'s' * (count != 1)} {since}"
+
     def close(self, failed: bool = False) -> None:
         """Close all data sources and give shared memory back; a collective call, unless something ``failed``."""
         self._lock.close()
@@ -160,6 +169,7 @@ class Solver(Closing):
         """
         with self.runtime.events.during(Activity.SNAPSHOT):
             path = self.runtime.snapshot(name)
+        self._saved = self.iter, path
         self._tell(Saved(self.iter, path))
         return path
 
@@ -217,6 +227,7 @@ class Solver(Closing):
         if plan.snapshot_after_train and (not plan.snapshot or self.iter % plan.snapshot):
             self.snapshot()
         if self._stopped:
+            self._tell_what_is_saved()
             LOG.info("Optimization stopped early.")
             return
         # The loss and scores after the last update, where the display falls on it.
@@ -229,6 +240,13 @@ class Solver(Closing):
             self.test_all()
         runtime.checkpoint.forget_in_memory()
         LOG.info("Optimization Done.")
+
+    def _tell_what_is_saved(self) -> None:
+        iteration, path = self._saved
+        if iteration == self.iter and path:
+            LOG.info("Stopped after %d iterations, all of them saved; --snapshot %s continues", iteration, path)
+        else:
+            LOG.warning("Stopped after %d iterations without a snapshot; lost: %s", self.iter, self.unsaved)
 
     def step(self, iterations: int, progress: Progress | None = None) -> None:
         """Train ``iterations`` more iterations; test and write snapshots when they are due."""

@@ -10,11 +10,12 @@ import os
 import socket
 import time
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from bpt.errors import UserError, WriteError
+from bpt.errors import FileError, UserError, WriteError
 from bpt.proto.atomic import leftovers
 from bpt.state.writing import violations
 
@@ -78,10 +79,11 @@ class PrefixLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = self._holder()
+            holder = _holder_of(self._descriptor)
+            told = f": {holder}" if holder else ""
             os.close(self._descriptor)
             raise UserError(
-                f"snapshot_prefix {self._prefix}: a live run writes its snapshots there{holder}; wait for it, end it, "
+                f"snapshot_prefix {self._prefix}: a live run writes its snapshots there{told}; wait for it, end it, "
                 "or choose another snapshot_prefix"
             ) from None
         except OSError as error:
@@ -96,17 +98,66 @@ class PrefixLock:
         if not there:
             os.close(self._descriptor)
             return False
-        if holder := self._holder():
-            LOG.info("Taking over %s%s, which has ended without removing it", self._path, holder)
+        if holder := _holder_of(self._descriptor):
+            LOG.info("Taking over %s: %s, which has ended without removing it", self._path, holder)
         own = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(own).encode() + b"\n", 0)
         return True
 
-    def _holder(self) -> str:
-        """Who has written the file, in words; "" if it does not tell."""
-        try:
-            told = json.loads(os.pread(self._descriptor, 4096, 0))
-            return f": process {int(told['pid'])} on host {str(told['host'])[:255]}, since {str(told['since'])[:30]}"
-        except (ValueError, KeyError, TypeError):
-            return ""
+
+@dataclass(frozen=True)
+class LockHolder:
+    """The process that has written a lock's file.
+
+    Attributes:
+        host, process, since: as it has told.
+        lives: whether it still has the lock, as far as this file system knows locks.
+    """
+
+    host: str
+    process: int
+    since: str
+    lives: bool = True
+
+    def __str__(self) -> str:
+        return f"process {self.process} on host {self.host}, since {self.since}"
+
+
+def holder_of(prefix: str) -> LockHolder | None:
+    """Return which run has the lock on a ``snapshot_prefix``; ``None``: there is none.
+
+    Raises:
+        FileError: there is a file that cannot be read.
+    """
+    path = Path(f"{prefix}.lock")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
+    try:
+        holder = _holder_of(descriptor)
+        return holder and replace(holder, lives=_is_locked(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        return error.errno in _UNSUPPORTED
+    return False
+
+
+def _holder_of(descriptor: int) -> LockHolder | None:
+    """Return who has written the file; ``None`` if it does not tell."""
+    try:
+        told = json.loads(os.pread(descriptor, 4096, 0))
+        return LockHolder(str(told["host"])[:255], int(told["pid"]), str(told["since"])[:30])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -30,7 +30,7 @@ class Running:
 
     def __init__(self, *words: str) -> None:
         self._process = subprocess.Popen([*BPT, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._watchdog = threading.Timer(60, self._process.kill)
+        self._watchdog = threading.Timer(180, self._process.kill)
         self._watchdog.start()
         self.log = ""
         self.signal = self._process.send_signal

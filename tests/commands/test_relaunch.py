@@ -59,6 +59,15 @@ def test_a_job_that_is_to_end_is_not_started_again() -> None:
     assert starts() == 1
 
 
+def test_a_signal_goes_to_a_rank_that_has_announced_itself() -> None:
+    """A script that has started it may not pass signals on; a signal that comes again is for the job itself."""
+    rank = "sh -c 'trap \"touch told; exit 7\" TERM; touch $BPT_RUN_FOLDER/rank_$$; kill -TERM $RUN; sleep 60 & wait'"
+    script = f"trap 'touch killed' TERM; RUN=$PPID {rank}"
+    assert Relaunch(job(script), AT_ONCE).run() == 7
+    assert Path("told").exists() and not Path("killed").exists()
+    assert not list(Path().glob("bpt_run_*"))
+
+
 RUNS = "trap 'exit 0' USR1; touch ready; while :; do sleep 0.02; done"
 
 

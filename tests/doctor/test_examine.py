@@ -45,14 +45,14 @@ def test_a_step_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
     def step(world: Communicator) -> None:
-        with Watchdog(world, said.append, seconds=0.1).during("Data"):
+        with Watchdog(world, said.append, seconds=1.0).during("Data"):
             if world.rank == 0:
                 world.Barrier()  # where rank 1 never comes
 
     with pytest.raises(SystemExit, match="1"):
         run_ranks(2, step)
     (line,) = said
-    assert line.startswith("PROBLEM Data: not done after 0 s: rank 0 on host a waits for another\n → see whether")
+    assert line.startswith("PROBLEM Data: not done after 1 s: rank 0 on host a waits for another\n → see whether")
 
 
 def problems(out: str) -> list[str]:

@@ -19,7 +19,7 @@ def this_rank() -> int:
     return int(threading.current_thread().name.removeprefix("rank "))
 
 
-def on_hosts(hosts: Sequence[str], check: Callable[[Ranks], T], timeout: float = 20.0) -> list[T]:
+def on_hosts(hosts: Sequence[str], check: Callable[[Ranks], T], timeout: float = 120.0) -> list[T]:
     """What ``check`` returns on each rank, where rank r is on ``hosts[r]``."""
     return run_ranks(len(hosts), lambda world: check(Ranks(world, tuple(hosts))), timeout)
 

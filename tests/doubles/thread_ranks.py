@@ -35,7 +35,7 @@ class Killed(BaseException):
 def run_ranks(
     size: int,
     function: Callable[[Communicator], T],
-    timeout: float = 60.0,
+    timeout: float = 180.0,
     hosts: Sequence[str] | None = None,
     tolerant: bool = False,
 ) -> list[T]:

@@ -82,7 +82,7 @@ class Job:
         Args:
             look: called on each stage after each instruction.
         """
-        results = run_ranks(max(self.stages) + 1, lambda comm: self._stage(comm, look), timeout=20)
+        results = run_ranks(max(self.stages) + 1, lambda comm: self._stage(comm, look), timeout=120)
         whole = Result(sum(result.loss for result in results))
         for kind in ("values", "diffs", "grads", "ends"):
             for result in results:

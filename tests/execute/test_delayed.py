@@ -54,7 +54,7 @@ def run(function: Callable[[SegmentOperator], object]) -> None:
         links.wait()
         links.close()
 
-    run_ranks(2, stage, timeout=20)
+    run_ranks(2, stage, timeout=120)
 
 
 def change(net: Net, step: int) -> None:

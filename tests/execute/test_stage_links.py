@@ -30,7 +30,7 @@ def on(stages: int, function: Callable[[Links], T]) -> list[T]:
         links.close()
         return result
 
-    return run_ranks(stages, run, timeout=10)
+    return run_ranks(stages, run, timeout=120)
 
 
 def numbers(first: int, *shape: int) -> torch.Tensor:

@@ -158,7 +158,7 @@ def test_a_pass_without_a_schedule(rotation: float) -> None:
         links.close()
         return results
 
-    by_stage = run_ranks(3, run, timeout=20)
+    by_stage = run_ranks(3, run, timeout=120)
     alone = SegmentOperator(Net(graph, of_two), whole(graph))
     alone.net.next_rotation = lambda: rotation  # type: ignore[method-assign]
     for number in range(2):

@@ -120,7 +120,7 @@ def test_a_link_has_its_bandwidth() -> None:
     seconds = [float(word) for word in program("run", "--", "python", "-c", TRANSFER).stdout.split()]
     # 80 Mbit over 200 Mbit/s are 0.4 s, and some more for the headers; unshaped it would be 0.02 s.
     assert len(seconds) == 3
-    assert all(0.38 < found < 10 for found in seconds), seconds
+    assert all(0.38 < found < 60 for found in seconds), seconds
 
 
 def test_latency() -> None:
@@ -139,7 +139,7 @@ def test_latency() -> None:
     )
     for _ in range(2):  # the first asks for b's hardware address, too
         seconds = float(program("run", "--on", "a", "--", "python3", "-c", connect).stdout)
-    assert 0.04 < seconds < 2  # there and back, on a busy machine
+    assert 0.04 < seconds < 60  # there and back, on a busy machine
 
 
 LOOP = (

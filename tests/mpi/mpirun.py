@@ -105,7 +105,7 @@ def all_end(session: int, seconds: float) -> None:
 def mpirun(
     n: int,
     argv: Sequence[str],
-    timeout: float = 60.0,
+    timeout: float = 180.0,
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
     oversubscribe: bool = True,
@@ -116,7 +116,7 @@ def mpirun(
             stdout, stderr = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as expired:
             pytest.fail(f"not done after {timeout:g} s\n{_text(expired.stdout)}\n{_text(expired.stderr)}")
-        all_end(process.pid, seconds=2)  # mpirun ends some milliseconds before the last rank is gone
+        all_end(process.pid, seconds=60)  # mpirun ends some milliseconds before the last rank is gone
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, without_warnings(stderr))
 
 

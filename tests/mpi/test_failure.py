@@ -14,7 +14,7 @@ from tests.mpi.mpirun import all_end, in_session, mpirun, needs_mpi, started
 
 pytestmark = needs_mpi
 
-SECONDS = 10
+SECONDS = 60
 ARGV = [sys.executable, "-m", "tests.mpi.failing_ranks"]
 
 

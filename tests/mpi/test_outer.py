@@ -111,7 +111,7 @@ class Running:
         assert self._process.stderr is not None
         self.log += texts(self._process.stderr.read())
         status = self._process.wait()
-        all_end(self._process.pid, seconds=2)
+        all_end(self._process.pid, seconds=60)
         return status
 
 

@@ -152,7 +152,7 @@ def test_the_inner_layer_is_the_faster_one(slow: int, expected: int, caplog: pyt
         assert len(started) == 2
         operator.compute.close()
     for thread in started:
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()
     times = {LIBRARY: 1, TASK_DAG: 1, slow: 2}
     assert caplog.messages == [

@@ -93,7 +93,7 @@ def test_it_makes_way_for_messages(solver: Solver) -> None:
 def test_weights_do_not_pile_up(solver: Solver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that is due while the one before waits is left out."""
     begin = threading.Event()
-    monkeypatch.setattr(solver, "test", lambda index: begin.wait(10) and None)
+    monkeypatch.setattr(solver, "test", lambda index: begin.wait(120) and None)
     evaluator = BackgroundEvaluator(solver, threads=1)
     evaluator.test(moment(RIGHT, 1))
     for iteration in range(2, 9):  # the first of them waits, unless the thread has not begun with the one before

@@ -54,7 +54,7 @@ def test_as_much_is_coded_as_in_a_sum(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sum(read) == times * (NUMBERS + 153 + NUMBERS)
     ((codec, seconds),) = node.coding
     assert codec == pb.CompressionParameter.BF16
-    assert 0 < seconds < 1
+    assert 0 < seconds < 60
 
 
 @pytest.mark.parametrize("settings", ["codec: TOPK ratio: 0.1", "codec: POWERSGD rank: 1"])

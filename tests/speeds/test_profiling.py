@@ -37,7 +37,7 @@ def test_two_ranks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert first.facts.solver == {"engine": "CONTIGUOUS", "type": "SGD", "iter_size": 1}
     for speed in first.speeds:
         assert {1, 2, 4} <= speed.points.keys() <= set(range(1, 9))
-        assert all(0 < point.seconds < 10 for point in speed.points.values())
+        assert all(0 < point.seconds < 60 for point in speed.points.values())
         assert speed.cap >= 8
     assert "Profile: measuring 2 ranks, for batches of 8 samples in all" in caplog.text
     assert "Balance: rank 1 trains" in caplog.text

@@ -180,7 +180,7 @@ def test_layouts_are_chosen_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
     work.settle(choice)
     assert choice.engine == pb.SolverParameter.CONTIGUOUS
     assert len(asked) == 10
-    assert all(0 < seconds < 10 for seconds in asked)
+    assert all(0 < seconds < 60 for seconds in asked)
 
 
 def test_memory(tmp_path: Path) -> None:

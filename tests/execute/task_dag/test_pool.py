@@ -37,7 +37,7 @@ def test_every_task_runs_once_after_what_it_needs(pool: Pool) -> None:
 
 
 def test_two_tasks_run_at_the_same_time(pool: Pool) -> None:
-    meeting = threading.Barrier(2, timeout=10)  # breaks if the other never comes
+    meeting = threading.Barrier(2, timeout=120)  # breaks if the other never comes
     pool.run(TaskDag([Task("a"), Task("b")]), [meeting.wait, meeting.wait])
 
 
@@ -89,7 +89,7 @@ def test_an_error_reaches_the_caller_and_what_needs_the_task_never_runs(pool: Po
 
 
 def test_of_two_errors_that_of_the_first_task_counts(pool: Pool) -> None:
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=120)
 
     def fail(text: str) -> None:
         meeting.wait()

@@ -1,0 +1,37 @@
+"""``bpt stop``: let a run write a snapshot and stop."""
+
+from __future__ import annotations
+
+import argparse
+
+from bpt.cli.options import Parser, add_solver, need
+
+HELP = "let a run write a snapshot and stop"
+DESCRIPTION = """\
+Asks the run of a solver, which was started on this host, to stop after the iteration under way with a snapshot, and
+waits until it has ended. It does so however the run was started, and whatever --sigint_effect says; where mpirun is
+the main process of a container or a batch job, this is the safe way to end it.
+
+  bpt stop --solver solver.prototxt
+
+Call it in the folder in which the run was started. It finds the run by <snapshot_prefix>.lock. The exit status is 1 if
+the run has ended without a new snapshot.
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    add_solver(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    need(arguments, "solver", "the text file that the run was started with")
+
+    # Imported here so that --help does not wait for torch.
+    from bpt.commands.stop import stop
+    from bpt.plan.resolve import resolve
+    from bpt.proto.sources import read_solver
+    from bpt.report.log import start_logging
+
+    start_logging()
+    stop(resolve(read_solver(arguments.solver, arguments.set)))
+    return 0
