@@ -28,9 +28,9 @@ class BN(Layer):
     name.
 
     Bottom and top ``(N, channels, …)``. SegNet's, which ``scale_filler``, ``shift_filler`` and ``bn_mode`` tell: blobs
-    scale and shift, ``(1, channels, 1, 1)``. ``bn_mode: LEARN`` normalises by the batch, in tests, too, with an eps of
-    1e-9, or ``eps``; a second and a third top are its means and variances. ``INFERENCE`` does not normalise: scale and shift hold
-    what a script has folded into them. (Badrinarayanan, Kendall, Cipolla, *SegNet*, 2015.)
+    scale and shift, ``(1, channels, 1, 1)``. ``bn_mode: LEARN`` normalises by the batch, in tests, too, with ``eps``
+    or 1e-9; a second and a third top are its means and variances. ``INFERENCE`` does not normalise: scale and shift
+    hold what a script has folded into them. (Badrinarayanan, Kendall, Cipolla, *SegNet*, 2015.)
 
     PSPNet's, which ``slope_filler``, ``bias_filler``, ``momentum``, ``frozen``, and ``eps`` without a field of
     SegNet's, tell: two more blobs, mean

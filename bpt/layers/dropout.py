@@ -18,8 +18,8 @@ from bpt.proto import bpt_pb2 as pb
 class Dropout(Neuron):
     """When training, sets each element to 0 with probability ``dropout_ratio`` and divides the others by
     ``1 - dropout_ratio``; when testing, hands its bottom on. Under ``scale_train: false`` (Faster R-CNN's Caffe)
-    training divides by nothing, and testing multiplies by ``1 - dropout_ratio``. The mask follows the elements in their logical
-    order, whatever the memory format.
+    training divides by nothing, and testing multiplies by ``1 - dropout_ratio``. The mask follows the elements in their
+    logical order, whatever the memory format.
     """
 
     numbers = Autocast.WIDEST

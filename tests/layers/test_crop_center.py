@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -36,13 +38,11 @@ def test_mistakes(sizes: tuple[int, ...], message: str) -> None:
     assert message in error_of(body(*sizes), (2, 3, 4))
 
 
-def test_waifu2xs_binary_number(tmp_path: object) -> None:
+def test_waifu2xs_binary_number(tmp_path: Path) -> None:
     """Its Caffe has crop_center_param as field 149 of a layer, with crop_size as field 2."""
-    from pathlib import Path
-
     param = b"".join(b"\x10" + bytes([size]) for size in (0, 0, 4, 4))
     layer = pb.LayerParameter(name="c", type="CropCenter", bottom=["x"], top=["y"]).SerializeToString()
     layer += b"\xaa\x09" + bytes([len(param)]) + param  # 149 << 3 | 2
-    path = Path(str(tmp_path)) / "net.caffemodel"
+    path = tmp_path / "net.caffemodel"
     path.write_bytes(b"\xa2\x06" + bytes([len(layer)]) + layer)
     assert list(read_net(path)[0].layer[0].crop_center_param.crop_size) == [0, 0, 4, 4]

@@ -80,7 +80,9 @@ def test_dense_boxes_by_hand() -> None:
     assert shapes_of(text, shape, images) == ((1, 2, 40),)
 
 
-@pytest.mark.parametrize("names", [("fixed_size", "fixed_ratio", "density"), ("fixed_sizes", "fixed_ratios", "densitys")])
+@pytest.mark.parametrize(
+    "names", [("fixed_size", "fixed_ratio", "density"), ("fixed_sizes", "fixed_ratios", "densitys")]
+)
 def test_fixed_ratios_replace_squares_and_dense_boxes_are_clipped(names: tuple[str, ...]) -> None:
     size, ratio, density = names
     text = body(f"{size}: 32 {size}: 64 {density}: 1 {density}: 1 {ratio}: 4")
