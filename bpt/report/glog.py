@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from bpt.errors import UsageError
 
@@ -114,8 +114,8 @@ class GlogSettings(NamedTuple):
         alone, also = is_on("logtostderr", False), is_on("alsologtostderr", True)
         return cls(least, least if alone or also else threshold, "" if alone else environ.get(_PREFIX + FOLDER, ""))
 
-    def open_file(self) -> tuple[Path, logging.FileHandler] | None:
-        """Return a new file in ``folder``, named as glog names it, and what writes to it; ``None`` without a folder.
+    def open_file(self) -> tuple[Path, TextIO] | None:
+        """Return a new file in ``folder``, named as glog names it, and its path; ``None`` without a folder.
 
         Raises:
             UsageError: it cannot be made.
@@ -126,14 +126,14 @@ class GlogSettings(NamedTuple):
         now = time.strftime("%Y%m%d-%H%M%S")
         path = Path(self.folder, f"{program}.{socket.gethostname()}.{_user()}.log.INFO.{now}.{os.getpid()}")
         try:
-            handler = logging.FileHandler(path, encoding="utf-8")
+            file = path.open("a", encoding="utf-8")
             link = Path(self.folder, f"{program}.INFO")
             link.unlink(missing_ok=True)
             link.symlink_to(path.name)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f'log_dir: cannot write the log to "{path}": {reason}') from None
-        return path, handler
+        return path, file
 
 
 def _level(number: int) -> int:

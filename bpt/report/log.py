@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -57,15 +58,15 @@ class LogFileHandler(logging.Handler):
         failure: why a line could not be written; "": all were.
     """
 
-    def __init__(self, path: Path, file: logging.FileHandler) -> None:
+    def __init__(self, path: Path, file: TextIO) -> None:
         super().__init__()
         self.path, self.failure = path, ""
         self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._file.stream.write(self.format(record) + "\n")
-            self._file.stream.flush()
+            self._file.write(self.format(record) + "\n")
+            self._file.flush()
         except (OSError, ValueError) as error:
             self.failure = self.failure or (isinstance(error, OSError) and error.strerror) or str(error)
 

@@ -111,13 +111,15 @@ def test_reading_leaves_freed_memory_to_the_process() -> None:
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG"])
-@pytest.mark.parametrize("size", [{}, {"channels": 3, "height": 2, "width": 3}])
-def test_an_image_file_without_encoded(format: str, size: dict[str, int]) -> None:
+@pytest.mark.parametrize("shape", [(0, 0, 0), (3, 2, 3)])
+def test_an_image_file_without_encoded(format: str, shape: tuple[int, int, int]) -> None:
     """Programs of forks wrote them so; the shape, if there is any, is the picture's."""
     image_module = pytest.importorskip("PIL.Image")
     file = io.BytesIO()
     image_module.new("RGB", (3, 2), (250, 0, 0)).save(file, format)
-    record = pb.Datum(data=file.getvalue(), label=4, **size).SerializeToString()
+    record = pb.Datum(
+        data=file.getvalue(), label=4, channels=shape[0], height=shape[1], width=shape[2]
+    ).SerializeToString()
     image, label = decode_datum(record)
     assert (image.shape, label) == ((3, 2, 3), 4)
     assert image[2].min() > 240 and image[:2].max() < 10  # blue first
