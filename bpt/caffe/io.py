@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bpt.data.datum import encode_datum
+from bpt.data.datum import encode_datum, holds_image_file
 from bpt.data.image import decode_image
 from bpt.errors import BptError, FileError, UserError
 from bpt.proto import bpt_pb2 as pb
@@ -199,7 +199,7 @@ def array_to_datum(arr: Array, label: int | None = None) -> pb.Datum:
 
 def datum_to_array(datum: pb.Datum) -> Array:
     """The array of a Datum: uint8 (channels, height, width), of an encoded picture blue first; float64 of numbers."""
-    if datum.encoded:
+    if holds_image_file(datum):
         return decode_image(datum.data)
     shape = datum.channels, datum.height, datum.width
     if datum.data:

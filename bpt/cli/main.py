@@ -111,6 +111,7 @@ Trains and tests convolutional networks described in Caffe's prototxt.
   bpt example lenet                                      copy a network that comes along into this folder
 
 "bpt <command> --help" explains a command's flags, which may be written -solver S, --solver S or --solver=S.
+Commands take glog's flags: --logtostderr, --minloglevel N, --log_dir D, --alsologtostderr, --stderrthreshold N.
 Exit status: 0 done; 1 failed while running; 2 the command line or a file that you wrote is wrong.
 """
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bpt.errors import UsageError, did_you_mean
+from bpt.report.glog import take_flags
 
 if TYPE_CHECKING:
     from bpt.plan.spec import RunPlan
@@ -57,6 +58,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = sys.argv[1:] if args is None else args
+        words = take_flags(words, [option for action in self._actions for option in action.option_strings])
         return super().parse_known_args(self._without_values(words), namespace)
 
     def _without_values(self, words: Sequence[str]) -> list[str]:

@@ -12,13 +12,14 @@ from bpt.proto import bpt_pb2 as pb
 
 # Of Datum's fields channels, height, width and data, which come first and in this order, and of label.
 _TAGS, _LABEL_TAG = b"\x08\x10\x18\x22", 0x28
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 _LARGEST_SHIFT = 28  # of the last bits of a number below 2^31
 
 
 def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, float]:
     """The image (C, H, W) and the label of a serialised Datum.
 
-    The image is uint8 from ``data`` (decoded if ``encoded``), float32 from ``float_data``. It may be
+    The image is uint8 from ``data`` (decoded if it ``holds_image_file``), float32 from ``float_data``. It may be
     read-only.
 
     Args:
@@ -33,7 +34,7 @@ def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, flo
         datum = pb.Datum.FromString(record)
     except DecodeError:
         raise DataError("not a Datum, or a damaged one") from None
-    if datum.encoded:
+    if holds_image_file(datum):
         return decode_image(datum.data, channels), datum.label
     shape = (datum.channels, datum.height, datum.width)
     if min(shape) <= 0:
@@ -50,9 +51,19 @@ def decode_datum(record: bytes, channels: int | None = None) -> tuple[Image, flo
 def is_encoded(record: bytes) -> bool:
     """Whether a record is a Datum that holds an image file."""
     try:
-        return _decode_plain(record) is None and pb.Datum.FromString(record).encoded
+        return _decode_plain(record) is None and holds_image_file(pb.Datum.FromString(record))
     except DecodeError:
         return False
+
+
+def holds_image_file(datum: pb.Datum) -> bool:
+    """Whether ``data`` is an image file: it is ``encoded``, or a JPEG or PNG of another size than the pixels.
+
+    Some programs of Caffe's forks wrote image files without ``encoded``.
+    """
+    if datum.encoded:
+        return True
+    return datum.data.startswith(_SIGNATURES) and len(datum.data) != datum.channels * datum.height * datum.width
 
 
 def _decode_plain(record: bytes) -> tuple[Image, float] | None:

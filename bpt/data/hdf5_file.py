@@ -105,17 +105,32 @@ def listed(path: str) -> list[Path]:
         raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
     except UnicodeDecodeError:
         raise FileError(path, "is not a text file that lists HDF5 files, one a line") from None
-    names = [line.strip() for line in lines if line.strip()]
-    if not names:
+    files = [file for line in lines if line.strip() for file in _files_of_line(path, line.strip())]
+    if not files:
         raise FileError(path, "lists no HDF5 files; name one a line")
-    return [_resolve(path, name) for name in names]
+    return files
+
+
+def _files_of_line(listing: str, line: str) -> list[Path]:
+    """The file of a line, whose name may hold spaces, or, as Caffe reads lists, several with spaces between them."""
+    names = line.split()
+    if len(names) == 1 or _places(listing, line):
+        return [_resolve(listing, line)]
+    if not any(_places(listing, name) for name in names):
+        return [_resolve(listing, line)]  # which raises: the line as a whole is what is missing
+    return [_resolve(listing, name) for name in names]
+
+
+def _places(listing: str, name: str) -> list[Path]:
+    """Where a listed file is: of the places that it may have those that exist."""
+    # Unlike Path.exists, os.path.exists takes names that cannot be.
+    return [place for place in (Path(name), Path(listing).parent / name) if os.path.exists(place)]
 
 
 def _resolve(listing: str, name: str) -> Path:
+    if found := _places(listing, name):
+        return found[0]
     places = [Path(name), Path(listing).parent / name]
-    for place in places:
-        if os.path.exists(place):  # unlike Path.exists, it takes names that cannot be
-            return place
     looked = " and ".join(dict.fromkeys(str(place.absolute()) for place in places))
     raise FileError(listing, f'lists "{name}", which does not exist (looked for {looked})')
 

@@ -34,7 +34,29 @@ def prior_sizes(smallest: Sequence[float], largest: Sequence[float], ratios: Seq
             mean = (small * int(largest[index])) ** 0.5
             sizes.append((mean, mean))
         sizes += [(small * r**0.5, small / r**0.5) for r in ratios if abs(r - 1) >= _SAME]
-    return np.array(sizes, np.float32)
+    return np.array(sizes, np.float32).reshape(-1, 2)
+
+
+def dense_priors(
+    fixed: Sequence[float], densities: Sequence[int], fixed_ratios: Sequence[float], ratios: Sequence[float]
+) -> NDArray[np.float32]:
+    """Return width, height and the shift of the centre to the right and downwards of dense boxes: (number, 4).
+
+    FaceBoxes (Zhang et al., 2017, section 3.2): each of the ``fixed`` sizes has ``density`` rows of ``density`` boxes
+    at each place, a part of the size apart. They are squares and boxes of the same area for each of ``ratios`` but 1,
+    or, if there are ``fixed_ratios``, boxes of these alone. As in its Caffe, squares, halves of sizes and distances
+    lose what follows the point.
+    """
+    priors: list[tuple[float, float, float, float]] = []
+    for index, size in enumerate(fixed):
+        density = densities[index] if densities else 1
+        apart = int(size / density)
+        shifts = [apart / 2 - int(size) // 2 + step * apart for step in range(density)]
+        others = fixed_ratios or [ratio for ratio in ratios if abs(ratio - 1) >= _SAME]
+        boxes = [] if fixed_ratios else [(float(int(size)), float(int(size)))]
+        boxes += [(size * ratio**0.5, size / ratio**0.5) for ratio in others]
+        priors += [(width, height, right, down) for width, height in boxes for down in shifts for right in shifts]
+    return np.array(priors, np.float32).reshape(-1, 4)
 
 
 def prior_boxes(
@@ -43,6 +65,7 @@ def prior_boxes(
     step: tuple[float, float],
     offset: float,
     sizes: NDArray[np.float32],
+    shifts: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """The boxes of all places, row by row: (rows · columns · number, 4), in parts of the image.
 
@@ -52,9 +75,12 @@ def prior_boxes(
         step: from one place to the next, in pixels, downwards and to the right.
         offset: of a box's centre, in steps from where its place begins.
         sizes: width and height of the boxes of a place: (number, 2).
+        shifts: how far each centre is from the place's, to the right and downwards, in pixels: (number, 2).
     """
     y, x = ((np.arange(count, dtype=np.float32) + offset) * s for count, s in zip(places, step, strict=True))
     centres = np.stack(np.broadcast_arrays(x[None, :], y[:, None]), -1)[:, :, np.newaxis]
+    if shifts is not None:
+        centres = centres + shifts
     boxes = np.concatenate((centres - sizes / 2, centres + sizes / 2), -1)
     boxes /= np.array((image[1], image[0]) * 2, np.float32)
     return boxes.reshape(-1, 4).astype(np.float32)

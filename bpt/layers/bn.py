@@ -17,7 +17,8 @@ from bpt.proto import bpt_pb2 as pb
 
 FIELD = "bn_param"
 SEGNETS = ("scale_filler", "shift_filler", "bn_mode")
-PSPNETS = ("slope_filler", "bias_filler", "momentum", "eps", "frozen")
+PSPNETS = ("slope_filler", "bias_filler", "momentum", "frozen")
+EPS = "eps"
 SEGNETS_EPS = 1e-9
 
 
@@ -27,11 +28,12 @@ class BN(Layer):
     name.
 
     Bottom and top ``(N, channels, …)``. SegNet's, which ``scale_filler``, ``shift_filler`` and ``bn_mode`` tell: blobs
-    scale and shift, ``(1, channels, 1, 1)``. ``bn_mode: LEARN`` normalises by the batch, in tests, too, with an eps of
-    1e-9; a second and a third top are its means and variances. ``INFERENCE`` does not normalise: scale and shift hold
-    what a script has folded into them. (Badrinarayanan, Kendall, Cipolla, *SegNet*, 2015.)
+    scale and shift, ``(1, channels, 1, 1)``. ``bn_mode: LEARN`` normalises by the batch, in tests, too, with ``eps``
+    or 1e-9; a second and a third top are its means and variances. ``INFERENCE`` does not normalise: scale and shift
+    hold what a script has folded into them. (Badrinarayanan, Kendall, Cipolla, *SegNet*, 2015.)
 
-    PSPNet's, which ``slope_filler``, ``bias_filler``, ``momentum``, ``eps`` and ``frozen`` tell: two more blobs, mean
+    PSPNet's, which ``slope_filler``, ``bias_filler``, ``momentum``, ``frozen``, and ``eps`` without a field of
+    SegNet's, tell: two more blobs, mean
     and (biased) variance, to which each pass of training by the batch leaves ``momentum`` (0.9) of what they were.
     Tests, and training under ``frozen``, which learns nothing, normalise by them. (Zhao et al., *Pyramid Scene Parsing
     Network*, 2017.)
@@ -48,7 +50,7 @@ class BN(Layer):
         super().__init__(spec, context)
         param = spec.param.bn_param
         self.keeps_statistics = _keeps_statistics(spec)
-        self.eps = param.eps if self.keeps_statistics else SEGNETS_EPS
+        self.eps = param.eps if self.keeps_statistics or param.HasField(EPS) else SEGNETS_EPS
         self.momentum = param.momentum
         self.sync = self.syncs(spec, context.sync_batch_norm)
         by_batch = self.normalises_by_batch(spec)
@@ -158,6 +160,8 @@ def _keeps_statistics(spec: LayerSpec) -> bool:
     """
     param = spec.param.bn_param
     segnets, pspnets = ([name for name in names if param.HasField(name)] for names in (SEGNETS, PSPNETS))
+    if not segnets and param.HasField(EPS):
+        pspnets.append(EPS)  # later SegNets have it, too
     if segnets and pspnets:
         raise spec.error(
             f"{segnets[0]} is of SegNet's BN and {pspnets[0]} of PSPNet's; take out the fields of one",

@@ -17,8 +17,9 @@ from bpt.proto import bpt_pb2 as pb
 @LAYERS.register("Dropout")
 class Dropout(Neuron):
     """When training, sets each element to 0 with probability ``dropout_ratio`` and divides the others by
-    ``1 - dropout_ratio``; when testing, hands its bottom on. The mask follows the elements in their logical
-    order, whatever the memory format.
+    ``1 - dropout_ratio``; when testing, hands its bottom on. Under ``scale_train: false`` (Faster R-CNN's Caffe)
+    training divides by nothing, and testing multiplies by ``1 - dropout_ratio``. The mask follows the elements in their
+    logical order, whatever the memory format.
     """
 
     numbers = Autocast.WIDEST
@@ -30,6 +31,7 @@ class Dropout(Neuron):
         super().__init__(spec, context)
         self.name = spec.name
         self.ratio = spec.param.dropout_param.dropout_ratio
+        self.scales_training = spec.param.dropout_param.scale_train
 
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
@@ -49,17 +51,27 @@ class Dropout(Neuron):
         return super().infer(spec, bottoms)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
-        if not self.training or not self.ratio:
+        if not self._computes_now:
             return bottoms[0]
-        return bottoms[0] * self._mask(bottoms[0])
+        return bottoms[0] * self._factor(bottoms[0])
 
     def overwrite(self, place: int, *bottoms: Tensor) -> Tensor:
-        if not self.training or not self.ratio:
+        if not self._computes_now:
             return bottoms[0]
-        return bottoms[0].mul_(self._mask(bottoms[0]))
+        return bottoms[0].mul_(self._factor(bottoms[0]))
+
+    @property
+    def _computes_now(self) -> bool:
+        """Whether the top differs from the bottom in the phase under way."""
+        return self.ratio > 0 and (self.training or not self.scales_training)
+
+    def _factor(self, x: Tensor) -> Tensor | float:
+        """What ``x`` is multiplied by: the mask when training, else a number."""
+        return self._mask(x) if self.training else 1 - self.ratio
 
     def _mask(self, x: Tensor) -> Tensor:
-        """0 or ``1 / (1 - dropout_ratio)`` for each element of ``x``."""
+        """0, or 1 as ``scale_train`` has it scaled, for each element of ``x``."""
+        scale = 1 / (1 - self.ratio) if self.scales_training else 1
         # A number is a bottom of one row.
         draw = draw_uniform(self.context, self.share_of(x), x.shape or (1,), x.device, "dropout", self.name)
-        return draw.view(x.shape).ge_(self.ratio).mul_(1 / (1 - self.ratio)).to(x.dtype)
+        return draw.view(x.shape).ge_(self.ratio).mul_(scale).to(x.dtype)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bpt.context import PassContext
-from bpt.detection.priors import aspect_ratios, prior_boxes, prior_sizes
+from bpt.detection.priors import aspect_ratios, dense_priors, prior_boxes, prior_sizes
 from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape
 from bpt.layers.axes import show_bottoms
 from bpt.layers.base import LAYERS, Layer
@@ -16,6 +19,12 @@ from bpt.proto import bpt_pb2 as pb
 
 FIELD = "prior_box_param"
 VARIANCE = 0.1
+SPELLINGS = {
+    "fixed_size": ("fixed_sizes",),
+    "fixed_ratio": ("fixed_ratios",),
+    "density": ("densitys", "densities"),
+}
+"""Fields of FaceBoxes' and their names in other texts."""
 
 
 @LAYERS.register("PriorBox")
@@ -29,6 +38,10 @@ class PriorBox(Layer):
     pixels a place has. ``variance``: four numbers, or one for all, by default 0.1: in units of these the net tells how
     far a box differs. Images may have their size by ``img_size``, or ``img_h`` and ``img_w``, instead of by the bottom.
 
+    Before these stand FaceBoxes' dense boxes: for each ``fixed_size``, ``density`` rows of ``density`` boxes
+    within the place, squares and then those of each ``aspect_ratio``, or of each ``fixed_ratio`` alone. They are
+    clipped to the image. ``min_size`` is not needed then.
+
     Of SSD's Caffe (Liu et al., *SSD: Single Shot MultiBox Detector*, 2016, section 2.2).
     """
 
@@ -39,7 +52,7 @@ class PriorBox(Layer):
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         param = spec.param.prior_box_param
-        self.sizes = prior_sizes(param.min_size, param.max_size, _ratios(param))
+        self.priors = _priors(param)
         self.clip = param.clip
         self.variance = list(param.variance) * (1 if len(param.variance) == 4 else 4) or [VARIANCE] * 4
         self._made: tuple[tuple[Shape, Shape], Tensor] | None = None
@@ -53,7 +66,7 @@ class PriorBox(Layer):
                 "bottom",
             )
         _check(spec, param)
-        boxes = len(prior_sizes(param.min_size, param.max_size, _ratios(param)))
+        boxes = len(_priors(param).sizes)
         return LayerShapes(((1, 2, bottoms[0][2] * bottoms[0][3] * boxes * 4),))
 
     @classmethod
@@ -67,7 +80,7 @@ class PriorBox(Layer):
     @classmethod
     def in_words(cls, layer: pb.LayerParameter, axes: int) -> Sequence[str]:
         param = layer.prior_box_param
-        return (f"{len(prior_sizes(param.min_size, param.max_size, _ratios(param)))} boxes at each place",)
+        return (f"{len(_priors(param).sizes)} boxes at each place",)
 
     def forward(self, *bottoms: Tensor) -> Tensor:
         # Rows and columns alone: whoever traces a net with an open batch would take a number of samples as given.
@@ -82,9 +95,10 @@ class PriorBox(Layer):
         width = param.img_size or param.img_w or images[1]
         down = param.step or param.step_h or height / places[0]
         right = param.step or param.step_w or width / places[1]
-        boxes = torch.from_numpy(prior_boxes(places, (height, width), (down, right), param.offset, self.sizes))
-        if self.clip:
-            boxes.clamp_(0, 1)
+        sizes, shifts, dense = self.priors
+        made = prior_boxes(places, (height, width), (down, right), param.offset, sizes, shifts if dense else None)
+        boxes = torch.from_numpy(made)
+        boxes.view(-1, len(sizes), 4)[:, : None if self.clip else dense].clamp_(0, 1)
         variances = torch.tensor(self.variance).expand_as(boxes)
         return torch.stack((boxes, variances)).view(1, 2, -1)
 
@@ -93,8 +107,51 @@ def _ratios(param: pb.PriorBoxParameter) -> tuple[float, ...]:
     return aspect_ratios(param.aspect_ratio, param.flip)
 
 
+class _Priors(NamedTuple):
+    """The boxes of a place: sizes and shifts of centres, both (number, 2); the first ``dense`` are FaceBoxes'."""
+
+    sizes: NDArray[np.float32]
+    shifts: NDArray[np.float32]
+    dense: int
+
+
+def _priors(param: pb.PriorBoxParameter) -> _Priors:
+    ratios = _ratios(param)
+    fixed, densities, fixed_ratios = (_given(param, name) for name in ("fixed_size", "density", "fixed_ratio"))
+    dense = dense_priors(fixed, [int(density) for density in densities], fixed_ratios, ratios)
+    plain = prior_sizes(param.min_size, param.max_size, ratios)
+    return _Priors(
+        np.concatenate((dense[:, :2], plain)), np.concatenate((dense[:, 2:], np.zeros_like(plain))), len(dense)
+    )
+
+
+def _given(param: pb.PriorBoxParameter, name: str) -> Sequence[float]:
+    """Return the values of a field of FaceBoxes', whichever name the text uses."""
+    return next((values for each in (name, *SPELLINGS[name]) if (values := getattr(param, each))), ())
+
+
+def _check_dense(spec: LayerSpec, param: pb.PriorBoxParameter) -> None:
+    for name, others in SPELLINGS.items():
+        written = [each for each in (name, *others) if getattr(param, each)]
+        if len(written) > 1:
+            raise spec.error(f"give {name}, or {written[1]}, its other form; not both", FIELD, written[1])
+        for index, value in enumerate(_given(param, name)):
+            least = 0 if name == "fixed_ratio" else 1
+            if not value > 0 or value < least:
+                least_words = f"at least {least}" if least else "above 0"
+                raise spec.error(f"{written[0]} {value:g} must be {least_words}", FIELD, written[0], index)
+    fixed, densities = _given(param, "fixed_size"), _given(param, "density")
+    if densities and len(densities) != len(fixed):
+        raise spec.error(
+            f"give a density for each fixed_size, or none: they are {len(densities)} and {len(fixed)}", FIELD
+        )
+    if _given(param, "fixed_ratio") and not fixed:
+        raise spec.error("fixed_ratio goes with fixed_size, which is missing", FIELD)
+
+
 def _check(spec: LayerSpec, param: pb.PriorBoxParameter) -> None:
-    if not param.min_size:
+    _check_dense(spec, param)
+    if not param.min_size and not _given(param, "fixed_size"):
         raise spec.error("give at least one min_size, in pixels", FIELD)
     for name in ("min_size", "max_size", "aspect_ratio", "variance"):
         for index, value in enumerate(getattr(param, name)):

@@ -36,8 +36,9 @@ class Proposal(Layer):
 
     Two families of Caffe's forks name these fields unlike: ``anchor_base_size``, ``anchor_scale`` and ``anchor_ratio``
     (3: scales 8, 16 and 32, ratios 0.5, 1 and 2; else 32 and 1 alone), ``rpn_min_size``, ``rpn_nms_thresh``,
-    ``max_rois``, which go on behind the ``pre_nms_topn`` best, not sorted, if too few boxes are apart; or
-    ``base_size``, ``scale`` and ``ratio`` (lists), ``min_size``, ``nms_thresh``, ``post_nms_topn``.
+    ``max_rois``, which go on behind the ``pre_nms_topn`` best, not sorted, if too few boxes are apart, and never drop
+    an image's last box (last anchor, last place), however small it is; or ``base_size``, ``scale`` and ``ratio``
+    (lists), ``min_size``, ``nms_thresh``, ``post_nms_topn``.
 
     The graph knows the largest number of rows; a pass makes as many as there are. An exported program of the first
     family does not go on behind the ``pre_nms_topn`` best.
@@ -99,6 +100,8 @@ class Proposal(Layer):
         boxes = _moved(self._anchors_of(scores), moves).minimum(limits).clamp(min=0)
         least = self.rules.least * (sizes[:, 2:4].flip(1) if sizes.shape[1] == 4 else sizes[:, 2:3])
         large = (boxes[..., 2:] - boxes[..., :2] + 1 >= least.unsqueeze(1)).all(2)
+        if self.rules.spares_last:
+            large = torch.cat((large[:, :-1], torch.ones_like(large[:, -1:])), 1)
         return boxes, torch.where(large, scores[:, number:].reshape(images, -1), -math.inf)
 
     def _chosen(self, boxes: Tensor, scores: Tensor) -> Tensor:
@@ -147,7 +150,20 @@ class _Rules(NamedTuple):
     before: int
     overlap: float
     most: int
-    goes_on: bool
+    first_family: bool
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the boxes behind the ``pre_nms_topn`` best are candidates, too."""
+        return self.first_family
+
+    @property
+    def spares_last(self) -> bool:
+        """Whether the last box of an image, that of the last anchor at the last place, may be of any size.
+
+        The loop of the first family's Caffe that drops small boxes ends one box early.
+        """
+        return self.first_family
 
     @classmethod
     def read(cls, spec: LayerSpec) -> _Rules:

@@ -29,6 +29,8 @@ class SegAccuracy(Layer):
     a class that nobody names. Top: these three numbers, ``(1, 1, 1, 3)``; and for each ``output_label``, a class, a
     further top with its precision, recall and IoU. Under ``reset: false`` batches add up. (Of DeepLab's and PSPNet's
     Caffe.)
+
+    Under ``metric`` (SegNet's Caffe) the first top is one of the three numbers alone, ``(1,)``.
     """
 
     arity = Arity(bottoms=(2, 2), tops=(1, None))
@@ -40,6 +42,7 @@ class SegAccuracy(Layer):
         super().__init__(spec, context)
         param = spec.param.seg_accuracy_param
         self.ignored, self.shown, self.resets = tuple(param.ignore_label), tuple(param.output_label), param.reset
+        self.metric = param.metric if param.HasField("metric") else None
         self.confusions: Tensor | None = None
 
     @classmethod
@@ -57,7 +60,8 @@ class SegAccuracy(Layer):
         for index, label in enumerate(shown):
             if not 0 <= label < max(scores[1], 2):
                 raise spec.error(f"output_label {label} is not a class", FIELD, "output_label", index)
-        return LayerShapes((TOP,) * len(spec.tops))
+        first = (1,) if spec.param.seg_accuracy_param.HasField("metric") else TOP
+        return LayerShapes((first, *(TOP,) * len(shown)))
 
     @classmethod
     def allow_force_backward(cls, bottom: int) -> bool:
@@ -84,6 +88,8 @@ class SegAccuracy(Layer):
         tops = [torch.stack((accuracy, recall, iou.mean()))]
         tops += [torch.stack((right[i] / columns[i], right[i] / rows[i], iou[i])) for i in self.shown]
         shaped = tuple(top.to(bottoms[0].dtype).view(TOP) for top in tops)
+        if self.metric is not None:
+            shaped = (shaped[0].flatten()[self.metric : self.metric + 1], *shaped[1:])
         return shaped[0] if len(shaped) == 1 else shaped
 
     def _count(self, scores: Tensor, labels: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ TYPES_OF = {
     "convolution": ("Convolution", "ConvolutionDepthwise", "Deconvolution", "DepthwiseConvolution"),
     "correlation": ("Correlation",),
     "crop": ("Crop",),
+    "crop_center": ("CropCenter",),
     "data": ("Data",),
     "detection_evaluate": ("DetectionEvaluate",),
     "detection_output": ("DetectionOutput",),

@@ -60,7 +60,7 @@ _SETTINGS: dict[int, tuple[str, ...]] = {
     145: ("parameter_param", "transpose_param"),
     147: ("swish_param", "center_loss_param", "margin_inner_product_param"),
     148: ("clip_param", "smooth_l1_loss_param", "imresize_param"),
-    149: ("reorg_param", "nms_param", "upsample_param"),
+    149: ("reorg_param", "nms_param", "upsample_param", "crop_center_param"),
     150: ("correlation_param", "upsample_param"),
     151: ("recurrent_param", "l1_loss_param"),
     152: ("bn_param", "box_annotator_ohem_param"),
@@ -90,6 +90,7 @@ _OF_NVIDIA = {
 _READ_BY = {
     "BN": "bn_param", "BoxAnnotatorOHEM": "box_annotator_ohem_param", "CenterLoss": "center_loss_param",
     "Clip": "clip_param", "Correlation": "correlation_param", "Crop": "crop_param",
+    "CropCenter": "crop_center_param",
     "DenseImageData": "dense_image_data_param", "Embed": "embed_param", "ImResize": "imresize_param",
     "Input": "input_param", "Interp": "interp_param", "L1Loss": "l1_loss_param", "LSTM": "recurrent_param",
     "MarginInnerProduct": "margin_inner_product_param", "Nms": "nms_param", "Normalize": "norm_param",

@@ -97,7 +97,6 @@ REFUSED: dict[str, dict[str, str]] = {
     },
     "DropoutParameter": {
         "sample_weights_test": "Dropout passes all on when testing",
-        "scale_train": "Dropout scales up in training",
     },
     "BatchNormParameter": {"stats_batch_size": "BatchNorm takes its statistics over the batch"},
     "ConvolutionParameter": {"negative_slope": "it goes with relu: true"},

@@ -7,10 +7,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
 
 from tqdm import tqdm
 
 from bpt.errors import WriteError
+from bpt.report.glog import GlogSettings
 from bpt.terminal import say
 
 LOG = logging.getLogger("bpt")
@@ -78,30 +81,67 @@ def _is_heard() -> bool:
     return False
 
 
+class LogFileHandler(logging.Handler):
+    """Writes to the file in glog's ``log_dir``; a line that cannot be written fails the run at its end.
+
+    Attributes:
+        failure: why a line could not be written; "": all were.
+    """
+
+    def __init__(self, path: Path, file: TextIO) -> None:
+        super().__init__()
+        self.path, self.failure = path, ""
+        self._file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._file.write(self.format(record) + "\n")
+            self._file.flush()
+        except (OSError, ValueError) as error:
+            self.failure = self.failure or (isinstance(error, OSError) and error.strerror) or str(error)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def check_log() -> None:
     """Raise a WriteError if some of the log could not be written."""
     for handler in LOG.handlers:
         if isinstance(handler, StderrHandler) and handler.failure:
             raise WriteError("the log", f"not all of it, to stderr: {handler.failure}")
+        if isinstance(handler, LogFileHandler) and handler.failure:
+            raise WriteError(handler.path, f"not all of the log: {handler.failure}")
 
 
 def start_logging(level: int = logging.INFO, first: bool = True) -> None:
-    """Send bpt's log to stderr. A program that uses bpt as a library configures ``logging`` itself.
+    """Send bpt's log to stderr, and where glog's settings in the environment say.
+
+    A program that uses bpt as a library configures ``logging`` itself.
 
     Args:
         first: whether this is the first of its ranks; the others log nothing.
     """
-    handler = StderrHandler()
-    handler.setFormatter(GlogFormatter())
-    LOG.handlers[:] = [handler]
-    LOG.setLevel(level if first else logging.CRITICAL + 1)
+    settings = GlogSettings.read()
+    stderr = StderrHandler()
+    stderr.setLevel(settings.least_on_stderr)
+    handlers: list[logging.Handler] = [stderr]
+    if first and (file := settings.open_file()):
+        handlers.append(LogFileHandler(*file))
+    for handler in handlers:
+        handler.setFormatter(GlogFormatter())
+    for old in LOG.handlers:
+        if isinstance(old, LogFileHandler):
+            old.close()
+    LOG.handlers[:] = handlers
+    LOG.setLevel(max(level, settings.least) if first else logging.CRITICAL + 1)
     LOG.propagate = False
 
 
 def take_over_logging() -> None:
     """Log from now on, on a rank that ``start_logging`` keeps silent: the first one is gone."""
     if LOG.level > logging.CRITICAL:
-        LOG.setLevel(logging.INFO)
+        LOG.setLevel(GlogSettings.read().least)
 
 
 def number(value: float) -> str:

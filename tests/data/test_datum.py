@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 
@@ -107,3 +108,25 @@ def test_reading_leaves_freed_memory_to_the_process() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert int(said) < 2**11  # of the 2^12 pages of the second tensor
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+@pytest.mark.parametrize("shape", [(0, 0, 0), (3, 2, 3)])
+def test_an_image_file_without_encoded(format: str, shape: tuple[int, int, int]) -> None:
+    """Programs of forks wrote them so; the shape, if there is any, is the picture's."""
+    image_module = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    image_module.new("RGB", (3, 2), (250, 0, 0)).save(file, format)
+    record = pb.Datum(
+        data=file.getvalue(), label=4, channels=shape[0], height=shape[1], width=shape[2]
+    ).SerializeToString()
+    image, label = decode_datum(record)
+    assert (image.shape, label) == ((3, 2, 3), 4)
+    assert image[2].min() > 240 and image[:2].max() < 10  # blue first
+    assert module.is_encoded(record)
+
+
+def test_pixels_that_begin_as_an_image_file_are_pixels() -> None:
+    pixels = b"\xff\xd8\xff\xe0"
+    image, _ = decode_datum(pb.Datum(label=1, width=4, height=1, channels=1, data=pixels).SerializeToString())
+    assert image.tobytes() == pixels

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from bpt.data.hdf5_file import Hdf5Writer
-from bpt.errors import UserError, WriteError
+from bpt.data.hdf5_file import Hdf5Writer, listed
+from bpt.errors import FileError, UserError, WriteError
 
 
 def content(path: Path) -> dict[str, np.ndarray]:
@@ -74,3 +74,18 @@ def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(UserError, match=r"pip install 'bpt\[hdf5\]'"):
         Hdf5Writer(str(tmp_path / "out.h5"))
+
+
+def test_several_names_on_a_line(tmp_path: Path) -> None:
+    """Caffe reads a list word by word; a file whose name has spaces is one file all the same."""
+    for name in ("a.h5", "b.h5", "c d.h5"):
+        (tmp_path / name).touch()
+    listing = tmp_path / "list.txt"
+    listing.write_text(f"a.h5 b.h5\n\n{tmp_path}/c d.h5\n  b.h5\ta.h5 a.h5  \n")
+    assert [file.name for file in listed(str(listing))] == ["a.h5", "b.h5", "c d.h5", "b.h5", "a.h5", "a.h5"]
+    listing.write_text("a.h5 e.h5\n")
+    with pytest.raises(FileError, match=r'lists "e.h5", which does not exist'):
+        listed(str(listing))
+    listing.write_text("e f.h5\n")
+    with pytest.raises(FileError, match=r'lists "e f.h5", which does not exist'):
+        listed(str(listing))

@@ -119,6 +119,13 @@ def _crop(draw: some.DrawFn, kind: str) -> Case:
     return Case(body(kind, "crop_param", axis=axis, offset=given), filled([shape, tuple(size)]))
 
 
+@cases("CropCenter")
+def _crop_center(draw: some.DrawFn, kind: str) -> Case:
+    shape = draw(shapes(least=1))
+    sizes = [draw(some.integers(0, (size - 1) // 2)) for size in shape]
+    return Case(body(kind, "crop_center_param", crop_size=sizes), filled([shape]))
+
+
 @cases("Reduction")
 def _reduction(draw: some.DrawFn, kind: str) -> Case:
     shape = draw(shapes(least=1))

@@ -82,7 +82,8 @@ def _power(draw: some.DrawFn, kind: str) -> Case:
 def _dropout(draw: some.DrawFn, kind: str) -> Case:
     # The mask belongs to the iteration: it is the same in all passes of a check.
     ratio = draw(some.sampled_from([0.0, 0.3, 0.5, 0.9]))
-    return Case(body(kind, "dropout_param", dropout_ratio=ratio), filled([draw(any_shape)]), phase=draw(phases))
+    fields = {"dropout_ratio": ratio, "scale_train": draw(flags)}
+    return Case(body(kind, "dropout_param", **fields), filled([draw(any_shape)]), phase=draw(phases))
 
 
 @cases("Scale", "Bias")

@@ -6,6 +6,7 @@ import torch
 
 from bpt.proto import bpt_pb2 as pb
 from tests.golden_cases import recorded
+from tests.gradient_checker import check_gradients
 from tests.one_layer import error_of, one_layer, randomise, tops_of
 
 X = torch.rand(3, 2, 4, 5, generator=torch.Generator().manual_seed(1))
@@ -59,10 +60,21 @@ def test_which_one_is_meant() -> None:
         "may be SegNet's BN or PSPNet's: write bn_param { bn_mode: LEARN } for SegNet's, or bn_param { frozen: "
         "false } for PSPNet's, whose weights have four blobs"
     )
-    assert error_of('type: "BN" bn_param { bn_mode: LEARN eps: 1 }', (1, 2, 3, 4)) == (
-        "bn_mode is of SegNet's BN and eps of PSPNet's; take out the fields of one"
+    assert error_of('type: "BN" bn_param { bn_mode: LEARN momentum: 1 }', (1, 2, 3, 4)) == (
+        "bn_mode is of SegNet's BN and momentum of PSPNet's; take out the fields of one"
     )
+    assert len(one_layer('type: "BN" bn_param { eps: 1 }', X.shape).blobs) == 4
+    assert len(one_layer('type: "BN" bn_param { eps: 1 bn_mode: LEARN }', X.shape).blobs) == 2
     assert "one top" in error_of('type: "BN" bn_param { frozen: true }', (1, 2, 3, 4), tops=2)
     # A fork with SegNet's layer was recorded with PSPNet's fields, which it reads over: two blobs, by the batch.
     case = recorded("BN")[0][2]
     assert (case["desc"], case["n_params"]) == ("psp_test", 2)
+
+
+def test_segnets_eps() -> None:
+    text = 'type: "BN" bn_param { bn_mode: LEARN eps: 3 scale_filler { type: "constant" value: 2 } }'
+    x = torch.tensor([[0.0, 2], [1, 4]]).view(2, 2, 1, 1)
+    top = one_layer(text, (2, 2, 1, 1))(x)
+    # Means 0.5 and 3; biased variances 0.25 and 1; 2 · ±0.5 / sqrt(3.25) and 2 · ±1 / sqrt(4).
+    torch.testing.assert_close(top.flatten(), torch.tensor([-1 / 3.25**0.5, -1, 1 / 3.25**0.5, 1]))
+    check_gradients(text, (3, 2, 2, 2))

@@ -69,3 +69,23 @@ def test_identity(ratio: float, phase: int) -> None:
 @pytest.mark.parametrize("ratio", [1, -0.5, 1.5])
 def test_errors(ratio: float) -> None:
     assert error_of(dropout(ratio), (2, 3)) == f"dropout_ratio must be at least 0 and below 1, not {ratio:g}"
+
+
+SCALES_TESTS = 'type: "Dropout" dropout_param { dropout_ratio: 0.75 scale_train: false }'
+
+
+@pytest.mark.parametrize("phase", [pb.TRAIN, pb.TEST])
+def test_scale_train_false(phase: int) -> None:
+    """A fork of Faster R-CNN's: no factor in training, a quarter of all in tests."""
+    x = torch.full((50, 4), 8.0, requires_grad=True)
+    layer = one_layer(SCALES_TESTS, (50, 4), phase=phase)
+    top = layer(x)
+    top.sum().backward()
+    if phase == pb.TEST:
+        assert (top == 2).all() and (x.grad == 0.25).all()
+    else:
+        assert set(top.unique().tolist()) == {0.0, 8.0}
+        assert torch.equal(x.grad, top / 8)
+    in_place = layer.overwrite(0, x.detach().clone())
+    assert torch.equal(in_place, top)
+    check_gradients(SCALES_TESTS, (3, 4, 5))

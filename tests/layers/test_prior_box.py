@@ -65,3 +65,43 @@ def test_refusals(settings: str, message: str) -> None:
 def test_bottoms() -> None:
     wanted = "needs a feature map and images of 4 axes (N, channels, rows, columns)"
     assert wanted in error_of(body("min_size: 4"), MAP, (2, 3))
+
+
+def test_dense_boxes_by_hand() -> None:
+    """FaceBoxes': 2 rows of 2 squares of 9, then 2 rows of 2 boxes 18 wide and 4.5 high, then min_size's boxes."""
+    text = body("fixed_size: 9 density: 2 aspect_ratio: 4 flip: false min_size: 4")
+    shape, images = (1, 8, 1, 1), (1, 3, 100, 200)
+    boxes = one_layer(text, shape, images)(torch.zeros(shape), torch.zeros(images))[0, 0].view(-1, 4)
+    # 9 / 2 is 4 in whole pixels, as is half of 9: the centres are 4 / 2 - 4 = -2 and 2 from (100, 50).
+    wanted = [(100 + x, 50 + y, w, h) for w, h in ((9, 9), (18, 4.5)) for y in (-2, 2) for x in (-2, 2)]
+    wanted += [(100, 50, 4, 4), (100, 50, 8, 2)]
+    corners = [[x - w / 2, y - h / 2, x + w / 2, y + h / 2] for x, y, w, h in wanted]
+    torch.testing.assert_close(boxes * torch.tensor([200.0, 100, 200, 100]), torch.tensor(corners))
+    assert shapes_of(text, shape, images) == ((1, 2, 40),)
+
+
+@pytest.mark.parametrize(
+    "names", [("fixed_size", "fixed_ratio", "density"), ("fixed_sizes", "fixed_ratios", "densitys")]
+)
+def test_fixed_ratios_replace_squares_and_dense_boxes_are_clipped(names: tuple[str, ...]) -> None:
+    size, ratio, density = names
+    text = body(f"{size}: 32 {size}: 64 {density}: 1 {density}: 1 {ratio}: 4")
+    shape, images = (1, 8, 1, 1), (1, 3, 40, 80)
+    boxes = one_layer(text, shape, images)(torch.zeros(shape), torch.zeros(images))[0, 0].view(-1, 4)
+    # 64 × 16 around (40, 20), and 128 × 32, which reaches beyond the image of 80 × 40.
+    wanted = [[8 / 80, 12 / 40, 72 / 80, 28 / 40], [0, 4 / 40, 1, 36 / 40]]
+    torch.testing.assert_close(boxes, torch.tensor(wanted))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("fixed_size: 32 density: 2 density: 1", "give a density for each fixed_size, or none: they are 2 and 1"),
+        ("fixed_size: 32 fixed_sizes: 3", "give fixed_size, or fixed_sizes, its other form; not both"),
+        ("fixed_size: 32 density: 0", "density 0 must be at least 1"),
+        ("min_size: 3 fixed_ratio: 1", "fixed_ratio goes with fixed_size, which is missing"),
+        ("fixed_size: 3 fixed_ratio: -1", "fixed_ratio -1 must be above 0"),
+    ],
+)
+def test_mistakes_of_dense_boxes(settings: str, message: str) -> None:
+    assert error_of(body(settings), MAP, IMAGES) == message

@@ -5,6 +5,9 @@ What a fork's Proposal makes: test_golden.py.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
@@ -81,3 +84,60 @@ def test_mistakes(fields: str, message: str) -> None:
             f"proposal_param {{ {fields} }} }}"
         )
     assert message in str(error.value)
+
+
+def boxes_of_the_fork(scores: np.ndarray, moves: np.ndarray, size: tuple[float, float, float]) -> list[list[float]]:
+    """The rows of the first family's Caffe for one image, step by step: its filter of small boxes skips the last."""
+    height, width, scale = size
+    base = [(23, 12), (16, 16), (11, 22)]  # of ratio 0.5, 1 and 2 of a square of 16
+    anchors = [(w * s, h * s) for w, h in base for s in (8, 16, 32)]
+    boxes, confidence = [], []
+    for number, (w, h) in enumerate(anchors):
+        for row in range(scores.shape[1]):
+            for column in range(scores.shape[2]):
+                dx, dy, dw, dh = moves[4 * number : 4 * number + 4, row, column]
+                x, y = 8 + 16 * column + w * dx, 8 + 16 * row + h * dy
+                half_w, half_h = w * math.exp(dw) / 2, h * math.exp(dh) / 2
+                corners = [x - half_w, y - half_h, x + half_w, y + half_h]
+                limits = (width - 1, height - 1) * 2
+                boxes.append([max(min(c, limit), 0) for c, limit in zip(corners, limits, strict=True)])
+                confidence.append(scores[9 + number, row, column])
+    large = [min(x2 - x1, y2 - y1) + 1 >= 24 * scale for x1, y1, x2, y2 in boxes]
+    kept: list[list[float]] = []
+    for place in sorted(range(len(boxes)), key=lambda place: -confidence[place]):
+        if (large[place] or place == len(boxes) - 1) and all(overlap(boxes[place], box) <= 0.5 for box in kept):
+            kept.append(boxes[place])
+    return kept[:8]
+
+
+def overlap(one: list[float], other: list[float]) -> float:
+    def area(x1: float, y1: float, x2: float, y2: float) -> float:
+        return max(x2 - x1 + 1, 0) * max(y2 - y1 + 1, 0)
+
+    common = area(*map(max, one[:2], other[:2]), *map(min, one[2:], other[2:]))
+    return common / (area(*one) + area(*other) - common)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("spared", [True, False])
+def test_the_first_family_spares_the_last_box(seed: int, spared: bool) -> None:
+    """A fork gave 8 rows where bpt gave 7: the fork's loop over small boxes ends before the last one."""
+    generator = np.random.default_rng(seed)
+    scores, moves = generator.random((18, 5, 6), np.float32), generator.normal(0, 0.3, (36, 5, 6)).astype(np.float32)
+    if spared:
+        moves[32, -1, -1] = 3  # the last box of all lies beyond the right side of the image: one column wide
+    given = [torch.from_numpy(scores)[None], torch.from_numpy(moves)[None], torch.tensor([[80.0, 96, 1]])]
+    fields = "max_rois: 8 rpn_min_size: 24 rpn_nms_thresh: 0.5 pre_nms_topn: 300"
+    body = f'type: "Proposal" proposal_param {{ feat_stride: 16 {fields} }}'
+    rows = one_layer(body, *(tuple(bottom.shape) for bottom in given))(*given)
+    expected = boxes_of_the_fork(scores, moves, (80, 96, 1))
+    assert rows.shape == (len(expected), 5)
+    torch.testing.assert_close(rows[:, 1:], torch.tensor(expected), rtol=1e-5, atol=1e-3)
+
+
+def test_the_second_family_drops_the_last_box_too() -> None:
+    given = bottoms(1)
+    given[1][0, 32, -1, -1] = 3
+    rows, _ = tops(SECOND, given)
+    assert (rows[:, 3] - rows[:, 1] + 1).min() >= 8
+    assert len(tops(FIRST, given)[0]) >= len(rows)

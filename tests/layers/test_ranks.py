@@ -25,6 +25,9 @@ splits = pytest.mark.parametrize(("counts", "rotation"), SPLITS)
 SOFTMAX = 'type: "SoftmaxWithLoss"'
 LOGISTIC = 'type: "SigmoidCrossEntropyLoss"'
 MORE = {
+    "cut borders": Case('type: "CropCenter" crop_center_param { crop_size: [0, 1, 1, 0] }'),
+    "dropout scales tests": Case('type: "Dropout" dropout_param { scale_train: false }'),
+    "one number of pixels": Case('type: "SegAccuracy" seg_accuracy_param { metric: PixelIOU }', labels=True),
     "softmax loss, ignoring": Case(f"{SOFTMAX} loss_param {{ ignore_label: 1 }}", labels=True),
     "softmax loss, full": Case(f"{SOFTMAX} loss_param {{ ignore_label: 1 normalization: FULL }}", labels=True),
     "softmax loss, by samples": Case(f"{SOFTMAX} loss_param {{ normalization: BATCH_SIZE }}", labels=True),

@@ -48,3 +48,13 @@ def test_mistakes() -> None:
     assert error_of('type: "SegAccuracy"', (1, 2, 3, 3), (1, 1, 3, 3), tops=2) == (
         "has one top, and one for each output_label: 1, given 2"
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"), [("PixelAccuracy", 4 / 5), ("ClassAccuracy", 5 / 6), ("PixelIOU", (2 / 3 + 2 / 3 + 1 + 1) / 4)]
+)
+def test_segnets_metric(metric: str, value: float) -> None:
+    body = f'type: "SegAccuracy" seg_accuracy_param {{ metric: {metric} ignore_label: 255 ignore_label: 9 }}'
+    layer = one_layer(body, (1, 4, 1, 7), (1, 1, 1, 7))
+    top = layer(scores([0, 0, 1, 1, 1, 0, 2], 4), labels(0, 0, 0, 1, 1, 255, 9))
+    torch.testing.assert_close(top, torch.tensor([value]))

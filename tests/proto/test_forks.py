@@ -93,7 +93,10 @@ def test_fields_inside_of_settings_and_quoted_engines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ('type: "Dropout" dropout_param { scale_train: false }', "scale_train, of another Caffe, is not there"),
+        (
+            'type: "Dropout" dropout_param { sample_weights_test: true }',
+            "sample_weights_test, of another Caffe, is not there",
+        ),
         (
             'type: "Scale" scale_param { filler { type: "msra"\n scale: 2 } }',
             'net.prototxt:2:2: layer "L": scale, of another Caffe, is not there: write the filler as gaussian',
@@ -108,7 +111,7 @@ def test_what_is_refused(settings: str, words: str, tmp_path: Path) -> None:
     )
     with pytest.raises(PrototxtError, match=words):
         bpt.Net(path, bpt.TEST)
-    path.write_text(path.read_text().replace("scale_train: false", "scale_train: true").replace("scale: 2", "scale: 1"))
+    path.write_text(path.read_text().replace("_test: true", "_test: false").replace("scale: 2", "scale: 1"))
     bpt.Net(path, bpt.TEST)
 
 
