@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from bpt.errors import LayerError, UnknownNameError, UserError, did_you_mean
 from bpt.graph.backward import mark_backward
 from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, Node
+from bpt.graph.left_out import explain_left_out
 from bpt.graph.sharing import place_params
 from bpt.graph.spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape, check_arity
 from bpt.graph.splits import insert_splits
@@ -46,7 +47,11 @@ def build_graph(
             that do not fit. Always names the layer, and its place in the text if known.
     """
     admitted = filter_layers(layers, state)
-    drafts, edges = _connect(insert_splits(admitted), types, state.phase, input_shapes or {})
+
+    def explain(spec: LayerSpec, blob: str) -> str:
+        return explain_left_out(blob, layers[: layers.index(spec)], state)
+
+    drafts, edges = _connect(insert_splits(admitted, explain), types, state.phase, input_shapes or {})
     _check_names(drafts)
     specs = [draft.spec for draft in drafts]
     params = place_params(specs, [draft.shapes.params for draft in drafts])
