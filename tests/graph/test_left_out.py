@@ -16,6 +16,11 @@ from bpt.proto import bpt_pb2 as pb
 from tests.graph.stand_ins import registry, specs_of
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def error_of(rules: str, state: pb.NetState) -> LayerError:
     layers = specs_of(f'layer {{ name: "in" type: "Input" top: "x" {rules} }}\nlayer {{ name: "r" bottom: "x" }}')
     with pytest.raises(LayerError) as caught:
