@@ -52,6 +52,6 @@ def _draw(net: pb.NetParameter, picture: Path, rankdir: str, phase: int | None, 
         raise UserError(f'rankdir is "TB", "LR" or "BT", not {rankdir!r}')
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "net.prototxt"
-        text.write_text(text_format.MessageToString(net))
+        text.write_text(text_format.MessageToString(net), encoding="utf-8")
         shown = ALL if phase is None else pb.Phase.Name(phase)
         write_picture(Request(model=str(text), output=str(picture), phase=shown, direction=rankdir, rates=display_lrm))
