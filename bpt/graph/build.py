@@ -15,6 +15,7 @@ from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
+from bpt.proto.fields import must_be_number, not_numbers
 from bpt.proto.parse import SETTINGS, type_today, unknown_settings
 
 _MOST_AXES = 32  # as in Caffe
@@ -185,7 +186,7 @@ def _type_of(spec: LayerSpec, types: LayerTypes) -> LayerType:
 
 
 def _check_settings(spec: LayerSpec) -> None:
-    """Refuse settings that the schema does not have, which the parser has passed over, and those of forks."""
+    """Refuse settings that the schema does not have, which the parser passed over, those of forks, and no numbers."""
     for unknown in unknown_settings(spec.origins):
         names = spec.param.DESCRIPTOR.fields_by_name
         known = [name.removesuffix(SETTINGS) for name in names if name.endswith(SETTINGS)]
@@ -193,6 +194,8 @@ def _check_settings(spec: LayerSpec) -> None:
         raise spec.error(f'there are no settings "{unknown}"{hint}', unknown)
     for where, words in forks.refused(spec.param):
         raise spec.error(words, *where)
+    for way, number in not_numbers(spec.param):
+        raise spec.error(must_be_number(way, number), *way)
 
 
 def _instead(unknown: str) -> str:

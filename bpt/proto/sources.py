@@ -13,12 +13,14 @@ from bpt.errors import PrototxtError
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
+from bpt.proto.fields import not_numbers
 from bpt.proto.merge import apply_set
 from bpt.proto.native_paths import native_path, native_prefix, use_native_paths
 from bpt.proto.parse import M, ParsedText
 from bpt.proto.text import read_text
 from bpt.proto.upgrade import upgrade_net, upgrade_solver
 
+_OF_NETS = ("net_param", "train_net_param", "test_net_param")
 _FOR_GOOD = "upgraded in memory only; tools/upgrade_net_proto_text.py writes it in today's format"
 
 
@@ -67,6 +69,12 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
     for where, words in forks.refused(param):
         raise PrototxtError(words, locate(origins, where, parsed.path))
+    for way, number in not_numbers(param):
+        if not any(step in _OF_NETS for step in way):  # a net refuses its own, and names the layer
+            names = [step for step in way if isinstance(step, str)]
+            inside = f"{names[-2]}: " if len(names) > 1 else ""
+            message = f"{inside}{names[-1]} is {number:g}; it must be finite"
+            raise PrototxtError(message, locate(origins, way, parsed.path))
     native = [*use_native_paths(param, parsed.path), *_use_native_prefix(param)]
     notes = [*map(str, upgrades), *native, *_complete_snapshot_prefix(param, parsed.path), *_without_tests(param)]
     return SolverSource(param, parsed.path, origins, tuple(notes))
