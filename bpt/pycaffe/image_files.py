@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from bpt.classify.classification import Answer, Classifier
@@ -11,7 +10,7 @@ from bpt.context import PassContext
 from bpt.pictures.image_input import Images, image_input
 from bpt.pictures.named_pictures import pictures
 from bpt.pictures.picture_net import BATCH
-from bpt.pycaffe.arguments import Path, checked_count
+from bpt.pycaffe.arguments import Path, checked_count, checked_path
 
 if TYPE_CHECKING:
     from bpt.pycaffe.net import Net
@@ -36,8 +35,9 @@ def preprocess(net: Net, *images: Path, preprocessing: Path = "") -> Images:
         UserError: nothing says how images are prepared, or what is said does not fit the net.
         DataError: a file is missing or no image; it is named.
     """
-    files = [picture.path for picture in pictures([os.fspath(each) for each in images])]
-    return image_input(classifier_net(net._plan), net._weights, os.fspath(preprocessing))(files).input
+    files = [picture.path for picture in pictures([checked_path(each, "an image") for each in images])]
+    record = checked_path(preprocessing, "preprocessing")
+    return image_input(classifier_net(net._plan), net._weights, record)(files).input
 
 
 def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:
@@ -57,7 +57,7 @@ def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preproces
     Raises:
         UserError: as ``preprocess``; or the net gives no class scores.
     """
-    asked = pictures([os.fspath(each) for each in images])
+    asked = pictures([checked_path(each, "an image") for each in images])
     core = net._core
     with net._in_use():
         classifier = Classifier.of(
@@ -65,8 +65,8 @@ def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preproces
             net._weights,
             net._operator.device,
             min(len(asked), BATCH),
-            labels=os.fspath(labels),
-            preprocessing=os.fspath(preprocessing),
+            labels=checked_path(labels, "labels"),
+            preprocessing=checked_path(preprocessing, "preprocessing"),
             shared=core.values_by_name(),
             context=PassContext(precision=core.context.precision),
         )

@@ -23,7 +23,7 @@ from bpt.net import Net
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import Path, checked_phase, several
+from bpt.pycaffe.arguments import Path, checked_names, checked_path, checked_phase, checked_whole
 from bpt.pycaffe.fitting import Fitting
 from bpt.pycaffe.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
 from bpt.runtime.half_precision import net_in
@@ -165,7 +165,8 @@ def load_module(
         FileError: the weights cannot be read, or do not fit the net.
         RunError: there is not enough memory.
     """
-    plan = file_plan(os.fspath(path), checked_phase(phase), level, several(stages))
+    network, states = checked_path(path, "the network"), checked_names(stages, "stages")
+    plan = file_plan(network, checked_phase(phase), checked_whole(level, "level"), states)
     text = pb.NetParameter()
     text.CopyFrom(plan.source.param)
     text.force_backward = True  # what the gradients are wanted for is not in the text

@@ -40,7 +40,7 @@ def text_of(way: Way, value: str) -> str:
 
 @pytest.mark.parametrize("way", list(ways(pb.LayerParameter.DESCRIPTOR)), ids=".".join)
 def test_every_number_of_a_layer(way: Way) -> None:
-    layers = specs_of(f'layer {{ name: "in" top: "x" {text_of(way, "nan")} }}')
+    layers = specs_of(f'layer {{ name: "in" type: "Input" top: "x" {text_of(way, "nan")} }}')
     with pytest.raises(LayerError) as caught:
         build_graph("net", layers, registry(), make_state(pb.TRAIN))
     assert caught.value.layer == "in" and caught.value.why == f"{way[-1]} must be a number, not nan"
