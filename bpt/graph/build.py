@@ -192,10 +192,10 @@ def _check_settings(spec: LayerSpec) -> None:
         known = [name.removesuffix(SETTINGS) for name in names if name.endswith(SETTINGS)]
         hint = did_you_mean(unknown.removesuffix(SETTINGS), known, closely=True).replace('"?', f'{SETTINGS}"?')
         raise spec.error(f'there are no settings "{unknown}"{hint}', unknown)
-    for where, words in forks.refused(spec.param):
-        raise spec.error(words, *where)
     for way, number in not_numbers(spec.param):
         raise spec.error(must_be_number(way, number), *way)
+    for where, words in forks.refused(spec.param):
+        raise spec.error(words, *where)
 
 
 def _instead(unknown: str) -> str:
