@@ -224,12 +224,14 @@ def _is_order(given: Any, count: int) -> bool:
 # Messages
 
 
-def array_to_datum(arr: Array, label: int | None = None) -> pb.Datum:
+def array_to_datum(arr: Array, label: int | np.integer[Any] | None = None) -> pb.Datum:
     """A Datum of an array (channels, height, width): bytes of uint8, else numbers."""
     numbers = floats(arr, "array_to_datum: what is given", np.float64)
     arr = arr if isinstance(arr, np.ndarray) else numbers
+    if isinstance(label, np.integer):
+        label = int(label)
     if label is not None:
-        label = checked_whole(label.item() if isinstance(label, np.integer) else label, "array_to_datum: the label")
+        label = checked_whole(label, "array_to_datum: the label")
     if arr.ndim != 3:
         raise UserError(f"a Datum holds an array (channels, height, width), not one of shape {arr.shape}")
     if arr.dtype == np.uint8:
@@ -292,7 +294,7 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
     """A BlobProtoVector of arrays, as bytes."""
-    if isinstance(arraylist, str | bytes) or not np.iterable(arraylist):
+    if not np.iterable(arraylist):
         raise UserError(f"arraylist_to_blobprotovector_str takes a list of arrays, not {shown(arraylist)}")
     return pb.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
 

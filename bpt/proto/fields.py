@@ -121,7 +121,7 @@ def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
     """
     for field, value in message.ListFields():
         if is_message(field):
-            if field.message_type.name != "BlobProto":
+            if field.message_type is not None and field.message_type.name != "BlobProto":
                 for index, each in enumerate(value if is_repeated(field) else (value,)):
                     here: FieldPath = (field.name, index) if is_repeated(field) else (field.name,)
                     yield from ((here + way, number) for way, number in not_numbers(each))

@@ -60,8 +60,9 @@ class Blob(LegacyAxes, Single):
         Raises:
             UserError: this is not an input, or the shape is not whole numbers.
         """
-        if len(shape) == 1 and isinstance(shape[0], tuple | list):
-            raise UserError(f"reshape takes the extents one by one: reshape(*{shown(shape[0])})")
+        given: tuple[object, ...] = shape
+        if len(given) == 1 and isinstance(given[0], tuple | list):
+            raise UserError(f"reshape takes the extents one by one: reshape(*{shown(given[0])})")
         self._reshape(checked_sizes(shape, "reshape: the extents"))
 
 

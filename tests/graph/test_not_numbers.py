@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from google.protobuf.descriptor import Descriptor
 
 from bpt.errors import LayerError, PrototxtError
 from bpt.graph.build import build_graph
@@ -23,8 +23,8 @@ Way = tuple[str, ...]
 _LEFT_OUT = ("NetParameter", "BlobProto", "ClipParameter", "PSROIPoolingParameter")
 
 
-def ways(message: Descriptor, before: Way = ()) -> Iterator[Way]:
-    """The way to each field of a floating-point number, but for those of nets and of blobs."""
+def ways(message: Any, before: Way = ()) -> Iterator[Way]:
+    """The way to each field of a floating-point number of a descriptor, but for those of nets and of blobs."""
     for field in message.fields:
         if field.message_type is not None:
             if field.message_type.name not in _LEFT_OUT:
