@@ -18,6 +18,7 @@ from bpt.pycaffe import (
     SGDSolver,
     get_solver,
 )
+from bpt.pycaffe.arguments import checked_count, checked_kind
 from bpt.pycaffe.mode import set_device, set_mode_cpu, set_mode_gpu, set_random_seed
 from bpt.report.log import start_logging
 
@@ -121,17 +122,17 @@ def solver_rank() -> int:
 
 
 def set_solver_count(count: int) -> None:
-    if count != 1:
+    if checked_count(count, "set_solver_count: the number of solvers") != 1:
         raise _one_process(f"set_solver_count({count})", count)
 
 
 def set_solver_rank(rank: int) -> None:
-    if rank != 0:
+    if checked_count(rank, "set_solver_rank: the rank") != 0:
         raise _one_process(f"set_solver_rank({rank})", rank + 1)
 
 
 def set_multiprocess(several: bool) -> None:
-    if several:
+    if checked_kind(several, int, "set_multiprocess: what is given"):
         raise _one_process("set_multiprocess(True)", 2)
 
 

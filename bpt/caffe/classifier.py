@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bpt.caffe.io import Images, Transformer, oversample, resize_image
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe import Net
-from bpt.pycaffe.arguments import Path
+from bpt.pycaffe.arguments import Path, checked_images, checked_sizes
 
 Array = npt.NDArray[Any]
 
@@ -60,7 +60,10 @@ class Classifier(Net):
         super().__init__(model_file, pb.TEST, weights=pretrained_file)
         self.transformer = transformer_of(self, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
-        self.image_dims = self.crop_dims if image_dims is None else np.array(image_dims)
+        if image_dims is None:
+            self.image_dims = self.crop_dims
+        else:
+            self.image_dims = np.array(checked_sizes(image_dims, "image_dims: height and width", 2, least=1))
 
     def predict(self, inputs: Iterable[Array], oversample: bool = True) -> Images:
         """What the net's first output says of images.
@@ -73,7 +76,8 @@ class Classifier(Net):
             (images, classes).
         """
         name = self.inputs[0]
-        images = [resize_image(image, self.image_dims) for image in inputs]
+        channels = self.blobs[name].shape[1] if len(self.blobs[name].shape) > 1 else None
+        images = [resize_image(image, self.image_dims) for image in checked_images(inputs, "predict: inputs", channels)]
         crops = _ten(images, self.crop_dims) if oversample else [self._centre(image) for image in images]
         batch: dict[str, Any] = {name: np.stack([self.transformer.preprocess(name, crop) for crop in crops])}
         found = self.forward_all(**batch)[self.outputs[0]]

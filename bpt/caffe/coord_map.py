@@ -18,6 +18,7 @@ from bpt.layers import LAYERS
 from bpt.netspec import L, Top
 from bpt.netspec.function import Function
 from bpt.proto import bpt_pb2 as pb
+from bpt.pycaffe.arguments import checked_kind
 
 # Layers that leave each point where it is, beside those whose class says so (``elementwise``).
 PASS_THROUGH = frozenset({"BatchNorm", "Bias", "Eltwise", "LRN", "MVN", "PReLU", "Scale", "Split"})
@@ -54,7 +55,7 @@ def coord_map(fn: Function) -> Map:
     Raises:
         UndefinedMapException: it has none.
     """
-    kind = fn.type_name
+    kind = checked_kind(fn, Function, "coord_map: what is given").type_name
     if kind in ("Convolution", "Pooling", "Im2col"):
         axis, stride, kernel, pad = _window(fn)
         return Map(axis, stride, (kernel - 1) / 2 - pad)
@@ -90,6 +91,8 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
     Raises:
         UndefinedMapException: no layers with maps connect them.
     """
+    for top in (top_from, top_to):
+        checked_kind(top, Top, "coord_map: what is given")
     starts, ends = _maps_up(top_from), _maps_up(top_to)
     for top, start in starts.items():
         if top in ends:

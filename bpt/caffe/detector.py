@@ -16,11 +16,35 @@ from bpt.data.window_source import Window
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe import Net
-from bpt.pycaffe.arguments import Path
+from bpt.pycaffe.arguments import Path, checked_count, checked_image, checked_number, checked_sizes, shown
 
 Array = npt.NDArray[Any]
 Rows = Sequence[float]
 """A window: its first row and column, and its last ones: (ymin, xmin, ymax, xmax)."""
+
+
+def _checked_window(window: Rows) -> tuple[int, int, int, int]:
+    """The places of a window, cut to whole numbers; a UserError if it is not four numbers, or nothing is in it."""
+    wanted = f"a window must be four numbers (ymin, xmin, ymax, xmax), not {shown(window)}"
+    try:
+        places = [checked_number(place, "a place of a window") for place in window]
+    except TypeError:
+        raise UserError(wanted) from None
+    if len(places) != 4:
+        raise UserError(wanted)
+    top, left, bottom, right = map(int, places)
+    if min(top, left) < 0 or bottom <= top or right <= left:
+        raise UserError(f"{wanted}: it is empty, or begins outside of the image")
+    return top, left, bottom, right
+
+
+def _checked_pairs(given: object) -> list[tuple[Path, list[Rows]]]:
+    """For each image its file and its windows; a UserError if it is something else."""
+    wanted = f"detect_windows takes a list of pairs (file, [window, ...]), not {shown(given)}"
+    try:
+        return [(filename, list(windows)) for filename, windows in given]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise UserError(wanted) from None
 
 
 class Detector(Net):
@@ -49,8 +73,10 @@ class Detector(Net):
 
     def configure_crop(self, context_pad: int | None) -> None:
         """Show so many pixels of context; ``None`` or 0: none."""
+        if context_pad is not None:
+            context_pad = checked_count(context_pad, "context_pad")
         name = self.inputs[0]
-        _, channels, height, width = self.blobs[name].shape
+        _, channels, height, width = checked_sizes(self.blobs[name].shape, f'the extents of the input "{name}"', 4)
         if context_pad and not (height == width > 2 * context_pad):
             raise UserError(
                 f'context_pad {context_pad} needs square crops of more pixels; "{name}" is {height} x {width}'
@@ -61,7 +87,8 @@ class Detector(Net):
 
     def crop(self, im: Array, window: Rows) -> Images:
         """A window cut out of its image (height, width, channels); with context, warped to the size of the input."""
-        top, left, bottom, right = (int(place) for place in window)
+        im = checked_image(im, "crop: the image")
+        top, left, bottom, right = _checked_window(window)
         if not self.context_pad:
             return np.asarray(im[top:bottom, left:right], np.float32)
         warp = WindowCrop(int(self.crop_dims[0]), self.context_pad)
@@ -85,9 +112,10 @@ class Detector(Net):
         name = self.inputs[0]
         found: list[dict[str, Any]] = []
         inputs = []
-        for filename, windows in images_windows:
+        for filename, windows in _checked_pairs(images_windows):
             image = load_image(filename)
             for window in windows:
+                _checked_window(window)
                 inputs.append(self.transformer.preprocess(name, self.crop(image, window)))
                 found.append({"window": window, "filename": filename})
         if not found:

@@ -7,11 +7,13 @@ import tempfile
 from pathlib import Path
 
 from google.protobuf import text_format
+from google.protobuf.message import Message
 
 from bpt.draw.drawing import ALL, FORMATS, Request
 from bpt.draw.drawing import draw_net as write_picture
 from bpt.errors import UserError
 from bpt.proto import bpt_pb2 as pb
+from bpt.pycaffe.arguments import checked_kind
 
 
 def draw_net(
@@ -52,6 +54,7 @@ def _draw(net: pb.NetParameter, picture: Path, rankdir: str, phase: int | None, 
         raise UserError(f'rankdir is "TB", "LR" or "BT", not {rankdir!r}')
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "net.prototxt"
-        text.write_text(text_format.MessageToString(net))
+        checked_kind(net, Message, "draw_net: the net")
+        text.write_text(text_format.MessageToString(net), encoding="utf-8")
         shown = ALL if phase is None else pb.Phase.Name(phase)
         write_picture(Request(model=str(text), output=str(picture), phase=shown, direction=rankdir, rates=display_lrm))

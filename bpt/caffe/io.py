@@ -6,6 +6,7 @@ them; a Transformer makes of them what a net was trained on.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,12 +14,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from google.protobuf.message import DecodeError, Message
 
 from bpt.data.datum import encode_datum, holds_image_file
 from bpt.data.image import decode_image
 from bpt.errors import BptError, FileError, UserError
+from bpt.graph.spec import count
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.blobs import array_to_blob, blob_to_array
+from bpt.pycaffe.arguments import (
+    checked_image,
+    checked_images,
+    checked_kind,
+    checked_number,
+    checked_path,
+    checked_sizes,
+    checked_whole,
+    floats,
+    shown,
+)
 
 Array = npt.NDArray[Any]
 Images = npt.NDArray[np.float32]
@@ -38,7 +52,7 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> Images:
     Raises:
         FileError: no file, or none that holds an image.
     """
-    path = os.fspath(filename)
+    path = checked_path(filename, "load_image: what is given")
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -60,10 +74,12 @@ def resize_image(im: Array, new_dims: Sequence[int] | Array, interp_order: int =
         new_dims: height and width.
         interp_order: 0: nearest pixel, 1: bilinear, 3: bicubic.
     """
-    if interp_order not in _MODES:
-        raise UserError(f"resize_image: interp_order is 0 (nearest), 1 (linear) or 3 (cubic), not {interp_order!r}")
-    height, width = (int(size) for size in new_dims)
-    planes = torch.from_numpy(np.ascontiguousarray(np.asarray(im, np.float32).transpose(2, 0, 1)))[np.newaxis]
+    if not isinstance(interp_order, int) or interp_order not in _MODES:
+        order = shown(interp_order)
+        raise UserError(f"resize_image: interp_order is 0 (nearest), 1 (linear) or 3 (cubic), not {order}")
+    height, width = _size(new_dims, "resize_image: new_dims")
+    image = checked_image(im, "resize_image: the image")
+    planes = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))[np.newaxis]
     smooth: dict[str, Any] = {"align_corners": False, "antialias": False} if interp_order else {}
     sized = torch.nn.functional.interpolate(planes, size=(height, width), mode=_MODES[interp_order], **smooth)
     return np.ascontiguousarray(sized[0].numpy().transpose(1, 2, 0))
@@ -79,8 +95,11 @@ def oversample(images: Iterable[Array], crop_dims: Sequence[int] | Array) -> Ima
     Returns:
         (10 · images, height, width, channels), float32.
     """
-    stack = np.stack([np.asarray(image, np.float32) for image in images])
-    height, width = (int(size) for size in crop_dims)
+    arrays = checked_images(images, "oversample: images")
+    if len({image.shape for image in arrays}) > 1:
+        raise UserError(f"oversample: images must be of one size, not {sorted({image.shape for image in arrays})}")
+    stack = np.stack(arrays)
+    height, width = _size(crop_dims, "oversample: crop_dims")
     below, right = stack.shape[1] - height, stack.shape[2] - width
     if below < 0 or right < 0:
         raise UserError(f"crops of {height} x {width} do not fit into images of {stack.shape[1]} x {stack.shape[2]}")
@@ -89,6 +108,16 @@ def oversample(images: Iterable[Array], crop_dims: Sequence[int] | Array) -> Ima
     crops = np.stack([stack[:, top : top + height, left : left + width] for top, left in places], axis=1)
     both = np.concatenate([crops, crops[:, :, :, ::-1]], axis=1)
     return both.reshape(-1, height, width, stack.shape[3])
+
+
+def _size(given: Any, what: str) -> tuple[int, int]:
+    """Height and width; floats are cut to whole numbers, as pycaffe's users give them."""
+    try:
+        cut = [int(checked_number(size, what)) for size in given]
+    except TypeError:
+        cut = []
+    height, width = checked_sizes(cut if len(cut) == 2 else [-1], f"{what} (height, width)", 2, least=1)
+    return height, width
 
 
 class Transformer:
@@ -100,7 +129,10 @@ class Transformer:
     """
 
     def __init__(self, inputs: dict[str, Sequence[int]]) -> None:
-        self.inputs = {name: tuple(shape) for name, shape in inputs.items()}
+        checked_kind(inputs, dict, "Transformer: what is given")
+        self.inputs = {
+            name: checked_sizes(shape, f'Transformer: the shape of "{name}"') for name, shape in inputs.items()
+        }
         self.transpose: dict[str, tuple[int, ...]] = {}
         self.channel_swap: dict[str, tuple[int, ...]] = {}
         self.raw_scale: dict[str, float] = {}
@@ -109,25 +141,25 @@ class Transformer:
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
         """The order of axes: (2, 0, 1) puts channels first."""
-        if sorted(order) != list(range(len(self._sample(in_)))):
+        if not _is_order(order, len(self._sample(in_))):
             raise UserError(f'"{in_}" {self.inputs[in_]}: the transpose order must name each axis of an image once')
         self.transpose[in_] = tuple(order)
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
         """The order of channels: (2, 1, 0) makes blue, green, red of red, green, blue."""
-        if sorted(order) != list(range(self._sample(in_)[0])):
+        if not _is_order(order, (*self._sample(in_), 0)[0]):
             raise UserError(f'"{in_}" {self.inputs[in_]}: the channel swap must name each of its channels once')
         self.channel_swap[in_] = tuple(order)
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
         """A factor before the mean is subtracted: 255 for a mean of pixels from 0 to 255."""
         self._sample(in_)
-        self.raw_scale[in_] = scale
+        self.raw_scale[in_] = checked_number(scale, "set_raw_scale: the scale")
 
     def set_mean(self, in_: str, mean: Array) -> None:
         """What to subtract: a number for each channel, or an image (channels, height, width), resized if need be."""
-        channels, *size = self._sample(in_)
-        values = np.asarray(mean, np.float32)
+        channels, *size = self._sample(in_) or (0,)
+        values = floats(mean, "set_mean: the mean")
         if values.ndim == 1:
             if len(values) != channels:
                 raise UserError(f'"{in_}" has {channels} channels, and the mean is of {len(values)}')
@@ -143,12 +175,12 @@ class Transformer:
     def set_input_scale(self, in_: str, scale: float) -> None:
         """A factor after the mean was subtracted."""
         self._sample(in_)
-        self.input_scale[in_] = scale
+        self.input_scale[in_] = checked_number(scale, "set_input_scale: the scale")
 
     def preprocess(self, in_: str, data: Array) -> Images:
         """What to put into the input ``in_`` for the image ``data``."""
         size = self._sample(in_)[-2:]
-        image = np.asarray(data).astype(np.float32)
+        image = checked_image(data, "preprocess: the image")
         if image.shape[:2] != size:
             image = resize_image(image, size)
         if in_ in self.transpose:
@@ -163,7 +195,10 @@ class Transformer:
     def deprocess(self, in_: str, data: Array) -> Images:
         """The image of what stands in the input ``in_``: ``preprocess`` backwards, in the size of the input."""
         self._sample(in_)
-        image: Images = np.asarray(data, np.float32).squeeze() / np.float32(self.input_scale.get(in_, 1))
+        given = floats(data, "deprocess: what is given").squeeze()
+        if given.size != count(self._sample(in_)):
+            raise UserError(f'deprocess: "{in_}" {self.inputs[in_]} has samples of other shapes than {np.shape(data)}')
+        image: Images = given / np.float32(self.input_scale.get(in_, 1))
         if in_ in self.mean:
             image = image + self.mean[in_]
         image = image / np.float32(self.raw_scale.get(in_, 1))
@@ -173,16 +208,30 @@ class Transformer:
 
     def _sample(self, in_: str) -> tuple[int, ...]:
         """The shape of a sample of an input."""
-        if in_ not in self.inputs:
+        if not isinstance(in_, str) or in_ not in self.inputs:
             raise UserError(f'"{in_}" is not an input of this Transformer ({", ".join(self.inputs)})')
         return self.inputs[in_][1:]
+
+
+def _is_order(given: Any, count: int) -> bool:
+    """Whether ``given`` names each of ``count`` things once."""
+    try:
+        return sorted(operator.index(each) for each in given) == list(range(count))
+    except (TypeError, ValueError):
+        return False
 
 
 # Messages
 
 
-def array_to_datum(arr: Array, label: int | None = None) -> pb.Datum:
+def array_to_datum(arr: Array, label: int | np.integer[Any] | None = None) -> pb.Datum:
     """A Datum of an array (channels, height, width): bytes of uint8, else numbers."""
+    numbers = floats(arr, "array_to_datum: what is given", np.float64)
+    arr = arr if isinstance(arr, np.ndarray) else numbers
+    if isinstance(label, np.integer):
+        label = int(label)
+    if label is not None:
+        label = checked_whole(label, "array_to_datum: the label")
     if arr.ndim != 3:
         raise UserError(f"a Datum holds an array (channels, height, width), not one of shape {arr.shape}")
     if arr.dtype == np.uint8:
@@ -199,6 +248,7 @@ def array_to_datum(arr: Array, label: int | None = None) -> pb.Datum:
 
 def datum_to_array(datum: pb.Datum) -> Array:
     """The array of a Datum: uint8 (channels, height, width), of an encoded picture blue first; float64 of numbers."""
+    checked_kind(datum, Message, "datum_to_array: what is given")
     if holds_image_file(datum):
         return decode_image(datum.data)
     shape = datum.channels, datum.height, datum.width
@@ -216,14 +266,15 @@ def blobproto_to_array(blob: pb.BlobProto, return_diff: bool = False) -> Images:
     Raises:
         UserError: so many numbers do not fill the shape.
     """
+    checked_kind(blob, Message, "blobproto_to_array: what is given")
     if return_diff:
-        shown = pb.BlobProto()
-        shown.CopyFrom(blob)
+        diffs = pb.BlobProto()
+        diffs.CopyFrom(blob)
         for name in ("data", "double_data"):
-            shown.ClearField(name)
-        shown.data.extend(blob.diff)
-        shown.double_data.extend(blob.double_diff)
-        blob = shown
+            diffs.ClearField(name)
+        diffs.data.extend(blob.diff)
+        diffs.double_data.extend(blob.double_diff)
+        blob = diffs
     try:
         return blob_to_array(blob)
     except BptError as error:
@@ -232,6 +283,9 @@ def blobproto_to_array(blob: pb.BlobProto, return_diff: bool = False) -> Images:
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
     """A blob of an array and, if given, its diff."""
+    floats(arr, "array_to_blobproto: the array")
+    if diff is not None:
+        floats(diff, "array_to_blobproto: the diff")
     try:
         return array_to_blob(arr, diff)
     except BptError as error:
@@ -240,9 +294,16 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> pb.BlobProto:
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
     """A BlobProtoVector of arrays, as bytes."""
+    if not np.iterable(arraylist):
+        raise UserError(f"arraylist_to_blobprotovector_str takes a list of arrays, not {shown(arraylist)}")
     return pb.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
 
 
 def blobprotovector_str_to_arraylist(vector: bytes) -> list[Images]:
     """The arrays of such bytes."""
-    return [blobproto_to_array(blob) for blob in pb.BlobProtoVector.FromString(vector).blobs]
+    checked_kind(vector, bytes, "blobprotovector_str_to_arraylist: what is given")
+    try:
+        stored = pb.BlobProtoVector.FromString(vector)
+    except DecodeError:
+        raise UserError("blobprotovector_str_to_arraylist: the bytes are no BlobProtoVector, or cut") from None
+    return [blobproto_to_array(blob) for blob in stored.blobs]

@@ -11,6 +11,7 @@ from bpt.cli.options import Parser
 from bpt.comm.failure import Failure, nobody_reads
 from bpt.proto.rewrite import report
 from bpt.proto.upgrade import Note
+from bpt.terminal import mend_streams
 
 
 def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None], words: Sequence[str] | None) -> int:
@@ -19,6 +20,7 @@ def run_tool(parser: Parser, action: Callable[[argparse.Namespace], int | None],
     That is what ``action`` returns (``None``: 0); 1 if it failed while running; 2 if the command line or a file that
     the user wrote is wrong.
     """
+    mend_streams()
     try:
         arguments = parser.parse_args(words)
         status = action(arguments) or 0

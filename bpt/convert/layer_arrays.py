@@ -13,6 +13,8 @@ from bpt.proto.binary import write_binary
 from bpt.proto.blobs import FloatArray, array_to_blob, array_to_raw_blob, blob_to_array, fits_half, is_legacy
 from bpt.proto.dialect_settings import Dialect
 from bpt.proto.dialects import read_net
+from bpt.proto.files import format_of
+from bpt.proto.formats import SAFETENSORS
 from bpt.proto.upgrade import upgrade_net
 from bpt.state import hdf5
 from bpt.state.weights import kind_of_file
@@ -53,7 +55,7 @@ class Weights:
 
 
 def read_weights(path: str, dialect: Dialect | None = None) -> Weights:
-    """The weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors if the name ends so.
+    """The weights at ``path``: a caffemodel of any Caffe, HDF5, or safetensors, by its content or if the name ends so.
 
     Layers of V0 and V1 become today's, fields of forks get the numbers of bpt's schema, and blobs of the time when all
     had four axes the axes that they have today.
@@ -64,7 +66,7 @@ def read_weights(path: str, dialect: Dialect | None = None) -> Weights:
     Raises:
         FileError: it is missing, damaged or something else.
     """
-    if path.endswith(".safetensors"):
+    if path.endswith(".safetensors") or format_of(path) == SAFETENSORS:
         return Weights(_named(safetensors_file.read_arrays(path)))
     if kind_of_file(path) == "hdf5":
         with hdf5.open_weights(path) as stored:

@@ -11,7 +11,8 @@ import numpy as np
 from bpt.errors import FileError
 from bpt.proto.atomic import atomic_path
 from bpt.proto.blobs import FloatArray, fits_half
-from bpt.proto.files import UnreadableError, read_bytes
+from bpt.proto.files import UnreadableError, read_bytes, refuse_file
+from bpt.proto.formats import SAFETENSORS
 
 
 def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
@@ -26,7 +27,7 @@ def read_arrays(path: str) -> dict[str, tuple[FloatArray, ...]]:
     except UnreadableError as error:
         raise FileError(path, str(error)) from None
     except Exception as error:  # the package has an error of its own, and numpy others: of types that it does not have
-        raise FileError(path, f"is not safetensors that can be read: {error}") from None
+        raise refuse_file(path, SAFETENSORS.what, f"is not safetensors that can be read: {error}") from None
     found: dict[str, dict[int, FloatArray]] = {}
     for key, values in tensors.items():
         layer, slash, number = key.rpartition("/")

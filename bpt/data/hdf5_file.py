@@ -19,7 +19,8 @@ from bpt.device import CPU
 from bpt.device.memory_use import obtainable
 from bpt.errors import BptError, FileError, UserError, WriteError, did_you_mean
 from bpt.graph.spec import Shape, count
-from bpt.proto.files import UnreadableError, read_bytes
+from bpt.proto.files import UnreadableError, read_lines, refuse_file
+from bpt.proto.native_paths import native_path, windows_hint
 
 if TYPE_CHECKING:
     import h5py
@@ -100,11 +101,9 @@ class Hdf5Source:
 def listed(path: str) -> list[Path]:
     """The HDF5 files that the text file at ``path`` names. Raises a FileError."""
     try:
-        lines = read_bytes(path).decode().splitlines()
+        lines = read_lines(path, "that lists HDF5 files, one a line")
     except UnreadableError as error:
         raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text file that lists HDF5 files, one a line") from None
     files = [file for line in lines if line.strip() for file in _files_of_line(path, line.strip())]
     if not files:
         raise FileError(path, "lists no HDF5 files; name one a line")
@@ -131,8 +130,11 @@ def _resolve(listing: str, name: str) -> Path:
     if found := _places(listing, name):
         return found[0]
     places = [Path(name), Path(listing).parent / name]
+    native = native_path(name, ("", os.path.dirname(listing)))
+    if native != name:
+        return _resolve(listing, native)
     looked = " and ".join(dict.fromkeys(str(place.absolute()) for place in places))
-    raise FileError(listing, f'lists "{name}", which does not exist (looked for {looked})')
+    raise FileError(listing, f'lists "{name}", which does not exist (looked for {looked}){windows_hint(name)}')
 
 
 def import_h5py() -> ModuleType:
@@ -154,7 +156,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         raise
     except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as error:  # h5py has them all
         reason = " ".join(str(error).strip("'\"").split()) or "out of memory"
-        raise FileError(path, f"is not an HDF5 file, or a damaged one: {reason}") from None
+        raise refuse_file(path, "an HDF5 file", f"is not an HDF5 file, or a damaged one: {reason}") from None
 
 
 def _shapes(path: Path, datasets: Sequence[str], allow_external: bool) -> list[Shape]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bpt.data.png_gray import gray_of_color
 from bpt.errors import BptError, DataError, UserError
+from bpt.proto.formats import HEAD, recognise
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -88,7 +89,9 @@ def decode_image(content: bytes, channels: int | None = None) -> NDArray[np.uint
         raise
     except pillow.UnidentifiedImageError:
         size = "1 byte that is" if len(content) == 1 else f"{len(content)} bytes that are"
-        raise DataError(f"{size} no image file" if content else "an empty file") from None
+        found = recognise(content[:HEAD], len(content))
+        but = f" but {found.what}{f'; {found.remedy}' if found.remedy else ''}" if found else ""
+        raise DataError(f"{size} no image file{but}" if content else "an empty file") from None
     except pillow.DecompressionBombError:
         raise DataError(f"an image of more than {pillow.MAX_IMAGE_PIXELS} pixels, the most that are decoded") from None
     except Exception as error:  # Pillow raises errors of all kinds at damaged files

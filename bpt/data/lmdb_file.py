@@ -21,6 +21,9 @@ from bpt.data.sampler import Integers
 from bpt.data.source import Sample
 from bpt.errors import DataError, FileError, UserError, WriteError
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.files import refuse_file
+from bpt.proto.formats import LMDB
+from bpt.proto.native_paths import windows_hint
 
 _LEVELDB = (
     "is a LevelDB, which bpt does not read but wants converted: make the data set again with "
@@ -51,7 +54,8 @@ def open_lmdb(path: str) -> LmdbFile:
     try:
         found = LmdbFile(file)
     except NotLmdbError as error:
-        raise FileError(path, str(error)) from None
+        other = refuse_file(file, LMDB.what, "").reason
+        raise FileError(path, f"its data.mdb {other}" if other else str(error)) from None
     except OSError as error:
         raise FileError(path, f"its data.mdb cannot be read: {error.strerror or error}") from None
     if not found.meta.entries:
@@ -65,7 +69,7 @@ def _data_file(path: str) -> Path:
     file = folder / "data.mdb"
     if not folder.exists():
         looked = "" if folder.is_absolute() else f" (looked for {folder.absolute()})"
-        raise FileError(path, f"no such folder{looked}")
+        raise FileError(path, f"no such folder{looked}{windows_hint(path)}")
     if not folder.is_dir():
         raise FileError(path, "is a file; an LMDB is a folder that holds data.mdb")
     if not file.is_file():

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from bpt.device import CPU
 from bpt.device.memory_use import obtainable
 from bpt.errors import FileError, UserError, did_you_mean
+from bpt.proto.files import refuse_file
+from bpt.proto.native_paths import native_path, windows_hint
 
 Volume: TypeAlias = NDArray[np.float32]
 """A volume (D, H, W)."""
@@ -37,12 +39,14 @@ def open_nifti(path: str | os.PathLike[str]) -> Any:
         UserError: the package nibabel is missing.
     """
     nibabel = import_nibabel()
+    path = native_path(os.fspath(path))
     if not Path(path).is_file():
         raise FileError(path, _missing(Path(path)))
     try:
         image = nibabel.load(path, mmap=False)  # a map of a file that is cut would end the process
     except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError) as error:
-        raise FileError(path, f"is not a NIfTI file, or a damaged one: {_line(error)}") from None
+        wanted = "a gzip file" if path.endswith(".gz") else "a NIfTI file"
+        raise refuse_file(path, wanted, f"is not a NIfTI file, or a damaged one: {_line(error)}") from None
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FileError(path, _why(error, "is not a NIfTI file, or a damaged one")) from None
     if not isinstance(image, nibabel.Nifti1Pair):  # that of NIfTI-2 is one, too
@@ -104,6 +108,8 @@ def _check_size(path: object, size: int) -> None:
 
 
 def _missing(path: Path) -> str:
+    if hint := windows_hint(str(path)):
+        return f"no such file{hint}"
     if path.exists():
         return "is not a file"
     try:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bpt.errors import BptError, FileError
 from bpt.graph.spec import Shape
-from bpt.proto.files import UnreadableError, read_bytes
+from bpt.proto.files import UnreadableError, read_lines
+from bpt.proto.native_paths import native_path
 
 _END = 2**16  # bytes
 
@@ -39,11 +40,9 @@ def read_list(path: str, what: str) -> list[str]:
         FileError: it is missing, cannot be read, or is not text.
     """
     try:
-        return read_bytes(path).decode("utf-8-sig").splitlines()
+        return read_lines(path, what)
     except UnreadableError as error:
         raise FileError(path, f"{error} (looked for {Path(path).absolute()})") from None
-    except UnicodeDecodeError:
-        raise FileError(path, f"is not a text file {what}") from None
 
 
 class Source(Protocol):
@@ -91,7 +90,7 @@ def size_of(images: Iterable[Image]) -> tuple[int, Shape]:
 
 def ends_of(path: str | os.PathLike[str]) -> bytes:
     """The size of the file at ``path``, and its first and its last 64 KiB. Raises OSError."""
-    with open(path, "rb") as file:
+    with open(native_path(os.fspath(path)), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(_END)
         file.seek(max(_END, size - _END))

@@ -17,6 +17,7 @@ from bpt.data.hdf5_file import import_h5py
 from bpt.data.lmdb_file import Record, open_lmdb
 from bpt.data.lmdb_pages import DamagedError, LmdbFile
 from bpt.errors import BptError, DataError
+from bpt.proto.files import refuse_file
 
 _MOST = 5  # that are named
 
@@ -115,7 +116,8 @@ def verify_hdf5(path: str, tell: Tell = lambda size: None) -> Verified:
         return Verified(path, "", True, (_reason(path, error),))
     # What h5py raises at damage.
     except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError, AttributeError) as error:
-        return Verified(path, "", True, (f"is not an HDF5 file, or a damaged one: {_line(error)}",))
+        why = refuse_file(path, "an HDF5 file", f"is not an HDF5 file, or a damaged one: {_line(error)}")
+        return Verified(path, "", True, (why.reason,))
 
 
 _ROWS = 256  # that are read at once

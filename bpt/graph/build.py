@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from bpt.errors import LayerError, UnknownNameError, UserError, did_you_mean
 from bpt.graph.backward import mark_backward
 from bpt.graph.layer_graph import AUTOMATIC, Edge, LayerGraph, Node
+from bpt.graph.left_out import explain_left_out
 from bpt.graph.sharing import place_params
 from bpt.graph.spec import LayerShapes, LayerSpec, LayerType, LayerTypes, Shape, check_arity
 from bpt.graph.splits import insert_splits
 from bpt.graph.state import filter_layers
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
+from bpt.proto.fields import must_be_number, not_numbers
 from bpt.proto.parse import SETTINGS, type_today, unknown_settings
 
 _MOST_AXES = 32  # as in Caffe
@@ -46,7 +48,11 @@ def build_graph(
             that do not fit. Always names the layer, and its place in the text if known.
     """
     admitted = filter_layers(layers, state)
-    drafts, edges = _connect(insert_splits(admitted), types, state.phase, input_shapes or {})
+
+    def explain(spec: LayerSpec, blob: str) -> str:
+        return explain_left_out(blob, layers[: layers.index(spec)], state)
+
+    drafts, edges = _connect(insert_splits(admitted, explain), types, state.phase, input_shapes or {})
     _check_names(drafts)
     specs = [draft.spec for draft in drafts]
     params = place_params(specs, [draft.shapes.params for draft in drafts])
@@ -180,12 +186,14 @@ def _type_of(spec: LayerSpec, types: LayerTypes) -> LayerType:
 
 
 def _check_settings(spec: LayerSpec) -> None:
-    """Refuse settings that the schema does not have, which the parser has passed over, and those of forks."""
+    """Refuse settings that the schema does not have, which the parser passed over, those of forks, and no numbers."""
     for unknown in unknown_settings(spec.origins):
         names = spec.param.DESCRIPTOR.fields_by_name
         known = [name.removesuffix(SETTINGS) for name in names if name.endswith(SETTINGS)]
         hint = did_you_mean(unknown.removesuffix(SETTINGS), known, closely=True).replace('"?', f'{SETTINGS}"?')
         raise spec.error(f'there are no settings "{unknown}"{hint}', unknown)
+    for way, number in not_numbers(spec.param):
+        raise spec.error(must_be_number(way, number), *way)
     for where, words in forks.refused(spec.param):
         raise spec.error(words, *where)
 

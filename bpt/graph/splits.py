@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bpt.errors import did_you_mean
 from bpt.graph.spec import LayerSpec
@@ -12,13 +12,18 @@ from bpt.proto import bpt_pb2 as pb
 Writer = tuple[int, int]  # layer index, top index: one version of a blob
 
 
-def insert_splits(layers: Sequence[LayerSpec]) -> tuple[LayerSpec, ...]:
+Explain = Callable[[LayerSpec, str], str]
+"""Tells why no layer makes a bottom of a layer, to complete the message; empty if it knows no reason."""
+
+
+def insert_splits(layers: Sequence[LayerSpec], explain: Explain = lambda spec, blob: "") -> tuple[LayerSpec, ...]:
     """Return ``layers`` in which every version of a blob is read once. Idempotent; the input is untouched.
 
     The copies are called ``<blob>_<layer>_<top>_split_<k>`` after the layer that wrote the blob last.
-    A top's ``loss_weight`` moves to the first copy. A bottom that no earlier layer makes is a LayerError.
+    A top's ``loss_weight`` moves to the first copy. A bottom that no earlier layer makes is a LayerError,
+    which ``explain`` may complete.
     """
-    bottoms, readers = _resolve(layers)
+    bottoms, readers = _resolve(layers, explain)
     out: list[LayerSpec] = []
     copies_used: dict[Writer, int] = defaultdict(int)
     for index, spec in enumerate(layers):
@@ -40,7 +45,7 @@ def insert_splits(layers: Sequence[LayerSpec]) -> tuple[LayerSpec, ...]:
     return tuple(out)
 
 
-def _resolve(layers: Sequence[LayerSpec]) -> tuple[list[list[Writer]], dict[Writer, int]]:
+def _resolve(layers: Sequence[LayerSpec], explain: Explain) -> tuple[list[list[Writer]], dict[Writer, int]]:
     """For each layer the writers of its bottoms; for each writer how many bottoms read it."""
     latest: dict[str, Writer] = {}
     bottoms: list[list[Writer]] = []
@@ -49,9 +54,8 @@ def _resolve(layers: Sequence[LayerSpec]) -> tuple[list[list[Writer]], dict[Writ
         sources = []
         for position, blob in enumerate(spec.bottoms):
             if blob not in latest:
-                hint = did_you_mean(blob, latest) or (
-                    f" (made so far: {', '.join(latest)})" if latest else " (no layer stands before this one)"
-                )
+                made = f" (made so far: {', '.join(latest)})" if latest else " (no layer stands before this one)"
+                hint = explain(spec, blob) or did_you_mean(blob, latest) or made
                 raise spec.error(f'no earlier layer makes bottom "{blob}"{hint}', "bottom", position)
             sources.append(latest[blob])
             readers[latest[blob]] += 1

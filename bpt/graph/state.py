@@ -15,16 +15,25 @@ def make_state(phase: int, level: int = 0, stages: Sequence[str] = ()) -> pb.Net
     return state
 
 
+def show_state(state: pb.NetState) -> str:
+    """Return ``state`` in words, for messages: ``phase TRAIN and level 1 and stage a, b``."""
+    parts = [f"phase {pb.Phase.Name(state.phase)}"]
+    parts += [f"level {state.level}"] if state.level else []
+    parts += [f"stage {', '.join(state.stage)}"] if state.stage else []
+    return " and ".join(parts)
+
+
 def filter_layers(layers: Sequence[LayerSpec], state: pb.NetState) -> tuple[LayerSpec, ...]:
     """The layers whose include/exclude rules admit ``state``, in order.
 
     A layer without rules is always in. Several ``include`` are alternatives; with ``exclude`` a layer
     is out as soon as one rule matches. Both kinds on one layer are a LayerError.
     """
-    return tuple(layer for layer in layers if _is_in(layer, state))
+    return tuple(layer for layer in layers if is_in(layer, state))
 
 
-def _is_in(layer: LayerSpec, state: pb.NetState) -> bool:
+def is_in(layer: LayerSpec, state: pb.NetState) -> bool:
+    """Whether the layer's rules admit ``state``. Both kinds of rules on one layer are a LayerError."""
     include, exclude = layer.param.include, layer.param.exclude
     if include and exclude:
         raise layer.error('use "include" or "exclude" rules, not both', "exclude")

@@ -9,6 +9,8 @@ from bpt.errors import UserError
 from bpt.netspec.settings import set_in_layer
 from bpt.proto import bpt_pb2 as pb
 
+_MOST_TOPS = 100_000
+
 
 class NotATopError(UserError, TypeError):
     """A layer is given something else than tops of layers as a bottom."""
@@ -47,6 +49,10 @@ class Function:
     ) -> None:
         self.type_name = type_name
         self.inputs = tuple(_as_top(type_name, index, given) for index, given in enumerate(inputs))
+        if not isinstance(ntop, int) or not 0 <= ntop <= _MOST_TOPS:
+            raise UserError(f"L.{type_name}: ntop must be a whole number from 0 to {_MOST_TOPS}, not {ntop!r}")
+        if not isinstance(in_place, int):
+            raise UserError(f"L.{type_name}: in_place must be True or False, not {in_place!r}")
         if in_place and not self.inputs:
             raise UserError(f"L.{type_name}: in_place needs a bottom to work in")
         self.in_place = in_place
@@ -64,6 +70,9 @@ def _as_top(type_name: str, index: int, given: object) -> Top:
 
 def to_proto(*tops: Top) -> pb.NetParameter:
     """The net of all layers that ``tops`` need, all names automatic."""
+    for index, top in enumerate(tops):
+        if not isinstance(top, (Top, Function)):
+            raise NotATopError(f"to_proto: {index} is not what a layer of L returns, but a {type(top).__name__}")
     return net_of(tops, {})
 
 

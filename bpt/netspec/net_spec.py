@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bpt.errors import UserError, did_you_mean
+from bpt.errors import UnknownNameError, UserError, did_you_mean
 from bpt.netspec.function import Function, Top, net_of
 from bpt.proto import bpt_pb2 as pb
 
@@ -37,12 +37,16 @@ class NetSpec:
         del self.tops[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if not isinstance(name, str) or not name:
+            raise UserError(f"a top is called by a text that is not empty, not {name!r}")
         if not isinstance(value, (Top, Function)):
             advice = f"; it takes {len(value)} names" if isinstance(value, tuple) else ""
             raise UserError(f'"{name}" must be what a layer of L returns, not a {type(value).__name__}{advice}')
         self.tops[name] = value
 
     def __getitem__(self, name: str) -> Any:
+        if not isinstance(name, str) or name not in self.tops:
+            raise UnknownNameError(f'the net has no top "{name}"', str(name), self.tops)
         return self.tops[name]
 
     def __delitem__(self, name: str) -> None:

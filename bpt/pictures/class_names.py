@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bpt.errors import FileError
 from bpt.proto import bpt_pb2 as pb
-from bpt.proto.files import UnreadableError, read_bytes
+from bpt.proto.files import UnreadableError, read_lines
 from bpt.proto.text import read_text
 
 
@@ -51,8 +51,8 @@ def class_names(path: str, classes: int) -> ClassNames:
 
 def _of_lines(path: str, classes: int) -> list[str]:
     try:
-        lines = read_bytes(path).decode("utf-8-sig").splitlines()
-    except (UnreadableError, UnicodeDecodeError) as error:
+        lines = read_lines(path, "that names a class a line")
+    except UnreadableError as error:
         raise FileError(path, str(error)) from None
     names = [line.strip() for line in lines if line.strip()]
     if len(names) != classes:

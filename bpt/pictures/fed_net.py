@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bpt.errors import LayerError, UserError
 from bpt.graph.layer_graph import Edge, LayerGraph
+from bpt.graph.left_out import explain_left_out, explain_none_in
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import LayerSpec, Shape
 from bpt.graph.state import filter_layers, make_state
@@ -62,17 +63,36 @@ def fed_net(plan: NetPlan, batch: int = 1, *, force_backward: bool = False) -> F
     """
     model, text = plan.source.path, plan.source.param
     plan = replace(plan, state=make_state(pb.TEST, plan.state.level, plan.state.stage))
-    admitted = filter_layers(layer_specs(text, plan.source.origins), plan.state)
-    data, blob, shape = _find_input(admitted, model)
+    layers = layer_specs(text, plan.source.origins)
+    admitted = filter_layers(layers, plan.state)
+    data, blob, shape = _find_input(admitted, model, explain_none_in(_sources(layers), plan.state))
     kept, left_out = _without_labels(admitted, data, blob)
     graph = _build(plan, [_input_layer(data, blob, (batch, *shape[1:])), *kept], force_backward)
-    return FedNet(model, graph, graph.edges[0], data, left_out)
+    named = tuple(_name_with_reason(spec, layers, plan.state) for spec in left_out)
+    return FedNet(model, graph, graph.edges[0], data, named)
 
 
-def _find_input(layers: Sequence[LayerSpec], model: str) -> tuple[LayerSpec, str, Shape]:
-    """The layer that makes the input, the input's name and its shape with a batch of one."""
+def _name_with_reason(spec: LayerSpec, layers: Sequence[LayerSpec], state: pb.NetState) -> str:
+    """Return the name of a layer that is left out and, if a rule is the cause, the rule."""
+    earlier = layers[: layers.index(spec)]
+    admitted = {blob for layer in filter_layers(earlier, state) for blob in layer.tops}
+    for blob in spec.bottoms:
+        if blob not in admitted and (why := explain_left_out(blob, earlier, state, same_phase=True)):
+            return f'{spec.name} (no earlier layer makes bottom "{blob}"{why})'
+    return spec.name
+
+
+def _sources(layers: Sequence[LayerSpec]) -> list[LayerSpec]:
+    return [spec for spec in layers if not spec.bottoms]
+
+
+def _find_input(layers: Sequence[LayerSpec], model: str, rules: str) -> tuple[LayerSpec, str, Shape]:
+    """The layer that makes the input, the input's name and its shape with a batch of one.
+
+    ``rules`` says, at the end of a message, which rule leaves out an input.
+    """
     errors: list[LayerError] = []
-    sources = [spec for spec in layers if not spec.bottoms]
+    sources = _sources(layers)
     for spec in sources:
         try:
             shapes = _shapes_of(spec)
@@ -85,7 +105,7 @@ def _find_input(layers: Sequence[LayerSpec], model: str) -> tuple[LayerSpec, str
     if errors:
         raise UserError(f"{errors[0]}; without the data the input's shape cannot be told: use the net's deploy text")
     named = ", ".join(f'"{spec.name}"' for spec in sources) or "none"
-    raise UserError(f"{model}: no input with spatial axes (N, channels, …); layers without bottoms: {named}")
+    raise UserError(f"{model}: no input with spatial axes (N, channels, …); layers without bottoms: {named}{rules}")
 
 
 def _shapes_of(spec: LayerSpec) -> Sequence[Shape]:
@@ -105,11 +125,11 @@ def _input_layer(data: LayerSpec, blob: str, shape: Shape) -> LayerSpec:
     return LayerSpec(param, data.origins)
 
 
-def _without_labels(layers: Sequence[LayerSpec], data: LayerSpec, blob: str) -> tuple[list[LayerSpec], tuple[str, ...]]:
-    """The layers that can be computed from the input alone, and the names of the others."""
+def _without_labels(layers: Sequence[LayerSpec], data: LayerSpec, blob: str) -> tuple[list[LayerSpec], list[LayerSpec]]:
+    """The layers that can be computed from the input alone, and the others."""
     made = {blob}
     kept: list[LayerSpec] = []
-    left_out: list[str] = []
+    left_out: list[LayerSpec] = []
     for spec in layers:
         if spec.type == "SoftmaxWithLoss" and spec.bottoms[:1] and spec.bottoms[0] in made:
             spec = _softmax_in(spec, made)
@@ -117,9 +137,9 @@ def _without_labels(layers: Sequence[LayerSpec], data: LayerSpec, blob: str) -> 
             kept.append(spec)
             made.update(spec.tops)
         elif spec.bottoms:
-            left_out.append(spec.name)
+            left_out.append(spec)
             made.difference_update(spec.tops)  # a layer in place has made another version of its blob
-    return kept, tuple(left_out)
+    return kept, left_out
 
 
 def _softmax_in(loss: LayerSpec, made: set[str]) -> LayerSpec:

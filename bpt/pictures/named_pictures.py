@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bpt.errors import FileError, UsageError
-from bpt.proto.files import UnreadableError, check_there, read_bytes
+from bpt.proto.files import UnreadableError, check_there, read_lines
+from bpt.proto.native_paths import native_path
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".jp2")
 _LABEL = re.compile(r"(.*\S)\s+([0-9]+)", re.ASCII)
@@ -59,11 +60,9 @@ def _check_folder(path: str) -> None:
 
 def _listed(path: str) -> list[Picture]:
     try:
-        lines = read_bytes(path).decode("utf-8-sig").splitlines()
+        lines = read_lines(path, "that lists images")
     except UnreadableError as error:
         raise FileError(path, str(error)) from None
-    except UnicodeDecodeError:
-        raise FileError(path, "is not a text that lists images") from None
     rows = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if not rows:
         raise FileError(path, "lists no images; write a line for each: its path, and its label if you know it")
@@ -94,4 +93,5 @@ def _found(path: str, name: str) -> str:
 
 
 def _places(path: str, name: str) -> tuple[str, str]:
-    return os.path.join(os.path.dirname(path), name), name
+    own, here = os.path.join(os.path.dirname(path), name), name
+    return native_path(own), native_path(here)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from bpt.errors import PrototxtError
 from bpt.graph.build import build_graph
 from bpt.graph.layer_graph import LayerGraph
+from bpt.graph.left_out import explain_none_in
 from bpt.graph.source import layer_specs
 from bpt.graph.spec import Shape
-from bpt.graph.state import make_state
+from bpt.graph.state import make_state, show_state
 from bpt.layers import LAYERS
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.sources import NetSource, looked_for, net_source, read_net, resolve_path
@@ -55,9 +56,10 @@ class NetPlan:
             PrototxtError: the net is wrong, or no layer of it belongs to the state.
         """
         param = self.source.param
+        layers = layer_specs(param, self.source.origins)
         graph = build_graph(
             param.name,
-            layer_specs(param, self.source.origins),
+            layers,
             LAYERS,
             self.state,
             force_backward=param.force_backward,
@@ -68,7 +70,8 @@ class NetPlan:
         if not param.layer:
             raise PrototxtError("the net is empty: its text has no layer", self.source.origin())
         if not len(graph):
-            raise PrototxtError(f"the net has no layer for {_show(self.state)}", self.source.origin())
+            why = explain_none_in(layers, self.state)
+            raise PrototxtError(f"the net has no layer for {show_state(self.state)}{why}", self.source.origin())
         return graph
 
 
@@ -161,10 +164,3 @@ def _state(source: NetSource, phase: int, own: pb.NetState) -> pb.NetState:
     state.MergeFrom(source.param.state)
     state.MergeFrom(own)
     return state
-
-
-def _show(state: pb.NetState) -> str:
-    parts = [f"phase {pb.Phase.Name(state.phase)}"]
-    parts += [f"level {state.level}"] if state.level else []
-    parts += [f"stage {', '.join(state.stage)}"] if state.stage else []
-    return " and ".join(parts)

@@ -18,6 +18,7 @@ from bpt.errors import FileError, WriteError
 from bpt.proto.atomic import atomic_file
 from bpt.proto.fields import field_by_number, is_repeated
 from bpt.proto.files import UnreadableError, read_bytes
+from bpt.proto.formats import HEAD, Format, recognise
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
@@ -26,6 +27,14 @@ _STORED_FIXED = {FieldDescriptor.TYPE_FLOAT: FIXED32, FieldDescriptor.TYPE_DOUBL
 
 class MalformedError(ValueError):
     """The bytes are not the binary format, or end inside a field."""
+
+
+class CutError(MalformedError):
+    """The bytes end inside a field, of this number and wire type."""
+
+    def __init__(self, number: int, wire_type: int) -> None:
+        super().__init__("a field that does not end")
+        self.number, self.wire_type = number, wire_type
 
 
 class WireField(NamedTuple):
@@ -55,8 +64,10 @@ def outline(data: bytes | _Content) -> Iterator[WireField]:
             end = start + (4 if wire_type == FIXED32 else 8)
         else:
             raise MalformedError(f"wire type {wire_type}")
-        if number == 0 or end > len(data):
+        if number == 0:
             raise MalformedError("a field that cannot be")
+        if end > len(data):
+            raise CutError(number, wire_type)
         yield WireField(number, wire_type, start, end)
         position = end
 
@@ -103,11 +114,16 @@ _DESCRIPTIONS: dict[FileKind, str] = {
     "unknown": "a file of an unknown kind",
 }
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_HEAD = 65536  # bytes that are looked at to recognise text
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _FIRST_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*\n)*[A-Za-z_][A-Za-z0-9_]*\s*[:{<]")
 # The state of a large net has thousands of fields, and the first ones tell.
 _ENOUGH_FIELDS = 64
+_LAYER = 100  # the number of a net's layers
+_ONNX = Format("an ONNX model", "bpt writes ONNX (bpt export) and does not read it")
+_ONNX_MAKERS = frozenset(
+    ("pytorch", "onnx", "onnx-example", "tf2onnx", "keras2onnx", "skl2onnx", "onnxmltools", "winmltools", "cntk",
+     "caffe2", "onnx-caffe2", "paddlepaddle", "mxnet", "chainer", "bpt", "backend-test")
+)  # fmt: skip
 
 
 def sniff(path: str | os.PathLike[str]) -> FileKind:
@@ -139,13 +155,40 @@ class _Content:
 
 def kind_of(data: bytes | _Content) -> FileKind:
     """What kind of file has the content ``data``; see :func:`sniff`."""
-    head = bytes(data[:_HEAD])
+    head = bytes(data[:HEAD])
     if head.startswith(_HDF5_SIGNATURE):
         return "hdf5"
+    if recognise(head, len(data)):
+        return "unknown"
     # Text first: a text may by chance look like fields, but binary files have control characters early on.
     if _FIRST_FIELD.match(head) and not _CONTROL.search(head):
         return "prototxt"
-    return _message_kind(_top_fields(data))
+    kind = _message_kind(_top_fields(data))
+    if kind == "solverstate" and (_is_onnx(data) or _CONTROL.search(_second_field(data) or b"")):
+        return "unknown"  # what a state has there is a path
+    return kind
+
+
+def recognise_format(data: bytes | _Content) -> Format | None:
+    """Return what file of another program has the content ``data``; None if it is one of Caffe's, or nothing known."""
+    found = recognise(bytes(data[:HEAD]), len(data))
+    if found or kind_of(data) != "unknown":
+        return found
+    return _ONNX if _is_onnx(data) else None
+
+
+def explain_format(data: bytes | _Content, wanted: str) -> str:
+    """Return the message that ``data``, which are not ``wanted``, are something else; empty if nobody knows what."""
+    found = recognise_format(data)
+    return found.refuse(wanted) if found else ""
+
+
+def _is_onnx(data: bytes | _Content) -> bool:
+    """Whether ``data`` begin as an ONNX ModelProto: a version, who made it, then a graph (7) or operator sets (8)."""
+    if bytes(data[:1]) != b"\x08":
+        return False
+    maker = (_second_field(data) or b"").decode(errors="replace").lower()
+    return maker in _ONNX_MAKERS or bool(_top_fields(data) & {(7, LENGTH), (8, LENGTH)})
 
 
 def describe(kind: FileKind) -> str:
@@ -161,9 +204,24 @@ def _top_fields(data: bytes | _Content) -> set[tuple[int, int]]:
             found.add((field.number, field.wire_type))
             if index == _ENOUGH_FIELDS:
                 break
+    except CutError as cut:
+        # The start of a truncated file; of chance bytes the first field is as likely to be cut as any.
+        if found or cut.number == _LAYER:
+            found.add((cut.number, cut.wire_type))
     except MalformedError:
         pass
     return found
+
+
+def _second_field(data: bytes | _Content) -> bytes | None:
+    """The content of field 2, if it is among the first fields and has a length."""
+    try:
+        for _, field in zip(range(_ENOUGH_FIELDS), outline(data), strict=False):
+            if field.number == 2 and field.wire_type == LENGTH:
+                return bytes(data[field.start : min(field.end, field.start + HEAD)])
+    except MalformedError:
+        pass
+    return None
 
 
 def _message_kind(fields: set[tuple[int, int]]) -> FileKind:
@@ -223,6 +281,8 @@ def read_content(path: str | os.PathLike[str], message_class: type[Message]) -> 
     kind = kind_of(content)
     expected = _EXPECTED.get(message_class.DESCRIPTOR.name, "unknown")
     wanted = describe(expected) if expected != "unknown" else f"a {message_class.DESCRIPTOR.name}"
+    if (found := recognise_format(content)) and kind == "unknown":
+        raise FileError(path, found.refuse(wanted))
     if kind not in (expected, "unknown"):
         raise FileError(path, f"is {describe(kind)}, not {wanted}")
     if kind != expected and not _fits(content, message_class):

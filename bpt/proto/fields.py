@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from bpt.errors import PrototxtError
-from bpt.origin import Origin
+from bpt.origin import FieldPath, Origin
 from bpt.proto import bpt_pb2 as pb
 
 FIRST_OWN_NUMBER = 1000
@@ -105,6 +105,37 @@ def without(message: M, *paths: str) -> M:
         if holder is not None:
             holder.ClearField(name)
     return copy
+
+
+_FREE_OF_LIMITS = frozenset(
+    (("ClipParameter", "min"), ("ClipParameter", "max"), ("ThresholdParameter", "threshold"),
+     ("MultiBoxLossParameter", "neg_pos_ratio"))
+)  # fmt: skip
+"""Message and field of numbers of which infinity is one: it says that there is no limit."""
+
+
+def not_numbers(message: Message) -> Iterator[tuple[FieldPath, float]]:
+    """Yield the way to each field that is NaN, or infinite where that means nothing, and its value.
+
+    Stored values of blobs are not looked at.
+    """
+    for field, value in message.ListFields():
+        if is_message(field):
+            if field.message_type is not None and field.message_type.name != "BlobProto":
+                for index, each in enumerate(value if is_repeated(field) else (value,)):
+                    here: FieldPath = (field.name, index) if is_repeated(field) else (field.name,)
+                    yield from ((here + way, number) for way, number in not_numbers(each))
+        elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+            for index, number in enumerate(value if is_repeated(field) else (value,)):
+                no_limit = math.isinf(number) and (message.DESCRIPTOR.name, field.name) in _FREE_OF_LIMITS
+                if not math.isfinite(number) and not no_limit:
+                    yield (field.name, index) if is_repeated(field) else (field.name,), number
+
+
+def must_be_number(way: FieldPath, number: float) -> str:
+    """Return the message about a field that :func:`not_numbers` found."""
+    name = next(step for step in reversed(way) if isinstance(step, str))
+    return f"{name} must be a number, not {number:g}"
 
 
 _LONG = 40  # characters of a value that is still shown

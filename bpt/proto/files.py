@@ -5,6 +5,7 @@ JSON files that bpt has written may have been edited by people: an error says wh
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bpt.errors import FileError, did_you_mean
+from bpt.proto.formats import HEAD, JSON, Format, recognise
+from bpt.proto.native_paths import native_path, windows_hint
 
 
 class UnreadableError(Exception):
@@ -21,7 +24,7 @@ class UnreadableError(Exception):
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of the file at ``path``. Raises UnreadableError."""
     try:
-        return Path(path).read_bytes()
+        return Path(native_path(os.fspath(path))).read_bytes()
     except FileNotFoundError:
         raise UnreadableError(_missing(Path(path))) from None
     except IsADirectoryError:
@@ -32,8 +35,30 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise UnreadableError("is not a file name") from None  # it contains a null character
 
 
+def format_of(path: str | os.PathLike[str]) -> Format | None:
+    """Return what the file at ``path`` is by its first bytes; None if nobody knows, or it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return recognise(file.read(HEAD), os.fstat(file.fileno()).st_size)
+    except (OSError, ValueError):
+        return None
+
+
+def refuse_file(path: str | os.PathLike[str], wanted: str, otherwise: str) -> FileError:
+    """Return the error that the file at ``path`` is something else, which is named if it is known.
+
+    Args:
+        wanted: what it should be, with an article: "an HDF5 file".
+        otherwise: the message if nobody knows what it is.
+    """
+    found = format_of(path)
+    # A file whose kind is right has another fault.
+    return FileError(path, otherwise if found is None or found.what == wanted else found.refuse(wanted))
+
+
 def check_there(path: str) -> None:
     """Raise a FileError unless there is a file at ``path``, in the words of one that reads it."""
+    path = native_path(path)
     if not os.path.exists(path) or os.path.isdir(path):
         try:
             read_bytes(path)
@@ -41,7 +66,31 @@ def check_there(path: str) -> None:
             raise FileError(path, str(error)) from None
 
 
+def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
+    """Return the lines of the text file at ``path``.
+
+    Args:
+        what: it is, in the words after "a text file": "that lists images".
+
+    Raises:
+        UnreadableError: it cannot be read.
+        FileError: it is something else than a text in UTF-8, which is named if it is known.
+    """
+    content = read_bytes(path)
+    found = recognise(content[:HEAD], len(content))
+    if found and found != JSON:
+        raise FileError(path, found.refuse(f"a text file {what}"))
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise FileError(path, f"is not a text file {what} in UTF-8: it is UTF-16; save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise FileError(path, f"is not a text file {what}") from None
+
+
 def _missing(path: Path) -> str:
+    if hint := windows_hint(str(path)):
+        return f"no such file{hint}"
     try:
         names = [name for name in os.listdir(path.parent) if not (path.parent / name).is_dir()]
     except FileNotFoundError:

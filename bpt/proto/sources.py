@@ -13,11 +13,14 @@ from bpt.errors import PrototxtError
 from bpt.origin import FieldPath, Origin, locate
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto import forks
+from bpt.proto.fields import not_numbers
 from bpt.proto.merge import apply_set
+from bpt.proto.native_paths import native_path, native_prefix, use_native_paths
 from bpt.proto.parse import M, ParsedText
 from bpt.proto.text import read_text
 from bpt.proto.upgrade import upgrade_net, upgrade_solver
 
+_OF_NETS = ("net_param", "train_net_param", "test_net_param")
 _FOR_GOOD = "upgraded in memory only; tools/upgrade_net_proto_text.py writes it in today's format"
 
 
@@ -66,7 +69,14 @@ def read_solver(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     upgrades += upgrade_solver(param, origins, parsed.path)  # what the overrides brought in
     for where, words in forks.refused(param):
         raise PrototxtError(words, locate(origins, where, parsed.path))
-    notes = [*map(str, upgrades), *_complete_snapshot_prefix(param, parsed.path), *_without_tests(param)]
+    for way, number in not_numbers(param):
+        if not any(step in _OF_NETS for step in way):  # a net refuses its own, and names the layer
+            names = [step for step in way if isinstance(step, str)]
+            inside = f"{names[-2]}: " if len(names) > 1 else ""
+            message = f"{inside}{names[-1]} is {number:g}; it must be finite"
+            raise PrototxtError(message, locate(origins, way, parsed.path))
+    native = [*use_native_paths(param, parsed.path), *_use_native_prefix(param)]
+    notes = [*map(str, upgrades), *native, *_complete_snapshot_prefix(param, parsed.path), *_without_tests(param)]
     return SolverSource(param, parsed.path, origins, tuple(notes))
 
 
@@ -79,6 +89,7 @@ def read_net(path: str | os.PathLike[str]) -> NetSource:
     parsed = read_net_text(path, passing=True)
     notes = upgrade_net(parsed.message, parsed.origins, parsed.path)
     words = [*map(str, notes), f"{parsed.path}: {_FOR_GOOD}"] if notes else []
+    words += use_native_paths(parsed.message, parsed.path)
     return net_source(parsed.message, parsed.path, parsed.origins, words)
 
 
@@ -128,6 +139,7 @@ def resolve_path(path: str, relative_to: str | os.PathLike[str]) -> str:
     Like Caffe, from the current directory; if nothing is there, from the folder of the file it is written in.
     If nothing is there either, ``path`` as it is, so that the error about it shows what was written.
     """
+    path = native_path(path, ("", os.path.dirname(relative_to)))
     beside = os.path.join(os.path.dirname(relative_to), path)
     return beside if not os.path.exists(path) and os.path.exists(beside) else path
 
@@ -136,6 +148,15 @@ def looked_for(path: str, relative_to: str | os.PathLike[str]) -> str:
     """Where ``resolve_path`` has looked, in words."""
     beside = os.path.join(os.path.dirname(relative_to), path)
     return "looked for " + " and ".join(dict.fromkeys(map(os.path.abspath, (path, beside))))
+
+
+def _use_native_prefix(param: pb.SolverParameter) -> list[str]:
+    prefix = native_prefix(param.snapshot_prefix)
+    if prefix == param.snapshot_prefix:
+        return []
+    note = f'snapshot_prefix "{param.snapshot_prefix}" is read as "{prefix}"'
+    param.snapshot_prefix = prefix
+    return [note]
 
 
 def _complete_snapshot_prefix(param: pb.SolverParameter, path: str) -> list[str]:

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from bpt.errors import PrototxtError
-from bpt.proto.binary import BINARY_KINDS, describe, kind_of
+from bpt.proto.binary import BINARY_KINDS, describe, explain_format, kind_of
 from bpt.proto.fields import is_message, is_own, is_own_value, is_repeated
 from bpt.proto.files import UnreadableError, read_bytes
 from bpt.proto.parse import M, ParsedText, parse_text
@@ -99,6 +99,8 @@ def read_text(path: str | os.PathLike[str], message_class: type[M], *, passing: 
         raise PrototxtError(f"{name}: {error}") from None
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise PrototxtError(f"{name}: is UTF-16; save the file as UTF-8")
+    if found := explain_format(content, "a prototxt"):
+        raise PrototxtError(f"{name}: {found}")
     kind = kind_of(content)
     if b"\0" in content or kind in BINARY_KINDS:
         raise PrototxtError(f"{name}: is {describe(kind)}, not a prototxt")

@@ -186,7 +186,11 @@ def to_enum(text: str, enum: EnumDescriptor) -> int:
         takes = f"one of {', '.join(known)}"
         if len(known) > _MOST_LISTED:
             takes = f"a value of {enum.full_name.removeprefix('bpt.')}"
-        raise BadValueError(takes, hint=did_you_mean(text, known))
+        bare = text.strip("\"'")
+        hint = did_you_mean(bare, known)
+        if bare != text and hint:
+            hint = hint.replace('did you mean "', "write ").replace('"?', " without quotes")
+        raise BadValueError(takes, hint=hint)
     return number
 
 

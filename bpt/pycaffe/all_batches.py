@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bpt.errors import UserError
+from bpt.pycaffe.arguments import floats
 from bpt.pycaffe.blob import Blob
 from bpt.pycaffe.mirror import Array
 
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 Names = str | Sequence[str] | None
 Samples = Mapping[str, npt.ArrayLike]
 Batch = dict[str, Any]
+
+
+def _rows(rows: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """Return ``rows`` as an array of numbers with an axis at least; a UserError names the blob otherwise."""
+    if isinstance(rows, np.ndarray) and rows.ndim and rows.dtype.kind in "biuf":
+        return rows
+    return np.atleast_1d(floats(rows, f'what is given for blob "{name}"'))
 
 
 class Batches:
@@ -33,7 +41,7 @@ class Batches:
     """
 
     def __init__(self, samples: Samples, blobs: Mapping[str, Blob]) -> None:
-        self._arrays = {name: np.asarray(rows) for name, rows in samples.items()}
+        self._arrays = {name: _rows(rows, name) for name, rows in samples.items()}
         self._sizes = {}
         for name, rows in self._arrays.items():
             shape = blobs[name].shape

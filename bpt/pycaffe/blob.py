@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bpt.errors import UserError
 from bpt.graph.spec import Shape
 from bpt.layers.pycaffe_blob import LegacyAxes
+from bpt.pycaffe.arguments import checked_sizes, shown
 from bpt.pycaffe.mirror import Array, Mirror
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.single import Single
@@ -57,9 +58,12 @@ class Blob(LegacyAxes, Single):
         ``net.reshape()``, or the next forward pass, makes the other blobs fit.
 
         Raises:
-            UserError: this is not an input.
+            UserError: this is not an input, or the shape is not whole numbers.
         """
-        self._reshape(shape)
+        given: tuple[object, ...] = shape
+        if len(given) == 1 and isinstance(given[0], tuple | list):
+            raise UserError(f"reshape takes the extents one by one: reshape(*{shown(given[0])})")
+        self._reshape(checked_sizes(shape, "reshape: the extents"))
 
 
 def net_mirrors(operator: BlobOperator, name: str) -> Mirrors:

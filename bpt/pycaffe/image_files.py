@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from bpt.pictures.image_input import Images, image_input
 from bpt.pictures.named_pictures import pictures
 from bpt.pictures.picture_net import BATCH
 from bpt.plan.nets import NetPlan
-from bpt.pycaffe.arguments import Path, checked_count
+from bpt.pycaffe.arguments import Path, checked_count, checked_path
 
 if TYPE_CHECKING:
     from bpt.pycaffe.net import Net
@@ -43,8 +42,8 @@ def preprocess(net: Net, *images: Path, preprocessing: Path = "") -> Images:
 
 def prepared(plan: NetPlan, weights: Sequence[str], images: Sequence[Path], preprocessing: Path = "") -> Images:
     """What ``images`` become as the input of the net of ``plan`` with these files of weights; see ``preprocess``."""
-    files = [picture.path for picture in pictures([os.fspath(each) for each in images])]
-    return image_input(fed_net(plan), weights, os.fspath(preprocessing))(files).input
+    files = [picture.path for picture in pictures([checked_path(each, "an image") for each in images])]
+    return image_input(fed_net(plan), weights, checked_path(preprocessing, "preprocessing"))(files).input
 
 
 def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:
@@ -64,7 +63,7 @@ def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preproces
     Raises:
         UserError: as ``preprocess``; or the net gives no class scores.
     """
-    asked = pictures([os.fspath(each) for each in images])
+    asked = pictures([checked_path(each, "an image") for each in images])
     core = net._core
     with net._in_use():
         classifier = Classifier.of(
@@ -72,8 +71,8 @@ def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preproces
             net._weights,
             net._operator.device,
             min(len(asked), BATCH),
-            labels=os.fspath(labels),
-            preprocessing=os.fspath(preprocessing),
+            labels=checked_path(labels, "labels"),
+            preprocessing=checked_path(preprocessing, "preprocessing"),
             shared=core.values_by_name(),
             context=PassContext(precision=core.context.precision),
         )

@@ -23,7 +23,7 @@ from bpt.net import Net
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import Path, checked_phase, several
+from bpt.pycaffe.arguments import Path, checked_names, checked_path, checked_phase, checked_whole
 from bpt.pycaffe.fitting import Fitting
 from bpt.pycaffe.image_files import prepared
 from bpt.pycaffe.loading import load_files
@@ -185,7 +185,8 @@ def load_module(
     """
     files = [] if weights is None else [weights] if isinstance(weights, str | os.PathLike) else weights
     treatment = MissingWeights.REFUSE if strict else MissingWeights.WARN
-    return module_of(path, files, phase, precision, level, several(stages), treatment)
+    states = checked_names(stages, "stages")
+    return module_of(path, files, phase, precision, checked_whole(level, "level"), states, treatment)
 
 
 def module_of(
@@ -199,7 +200,7 @@ def module_of(
     remedy: str = ", or leave strict=True out",
 ) -> Module:
     """The module of ``load_module``; ``missing`` and ``remedy`` are those of WeightCoverage.check."""
-    plan = file_plan(os.fspath(path), checked_phase(phase), level, stages)
+    plan = file_plan(checked_path(path, "the network"), checked_phase(phase), level, stages)
     text = pb.NetParameter()
     text.CopyFrom(plan.source.param)
     text.force_backward = True  # what the gradients are wanted for is not in the text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,7 +23,19 @@ from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe import mode
 from bpt.pycaffe.all_batches import forward_all, forward_backward_all
-from bpt.pycaffe.arguments import Named, Path, checked_device, floats, phase_and_weights, several
+from bpt.pycaffe.arguments import (
+    Named,
+    Path,
+    checked_call,
+    checked_device,
+    checked_kind,
+    checked_names,
+    checked_path,
+    checked_whole,
+    floats,
+    phase_and_weights,
+    several,
+)
 from bpt.pycaffe.blob import Blob, net_blob, net_mirrors, param_blob, param_mirrors
 from bpt.pycaffe.image_files import classify, preprocess
 from bpt.pycaffe.loading import load_files
@@ -92,7 +103,9 @@ class Net(NetStructure, Single):
     ) -> None:
         phase, weights = phase_and_weights(phase, weights)
         chosen = mode.chosen_device() or CPU if device is None else checked_device(device)
-        plan = file_plan(os.fspath(network_file), phase, level, several(stages))
+        level = checked_whole(level, "level")
+        plan = file_plan(checked_path(network_file, "the network"), phase, level, checked_names(stages, "stages"))
+        checked_kind(precision, str, "precision")
         with as_raised():
             net = net_in(precision, plan.graph(), chosen, PassContext(mode.chosen_seed() or 0))
         operator = BlobOperator(net, chosen)
@@ -166,6 +179,7 @@ class Net(NetStructure, Single):
             UserError: a name that the net does not have, or a shape that does not fit.
         """
         first, last = self._layer(start, 0), self._layer(end, len(self._graph) - 1)
+        blobs = checked_names(blobs, "forward: blobs")
         self._fit(last)
         for name, value in inputs.items():
             if name not in self.inputs:
@@ -218,6 +232,7 @@ class Net(NetStructure, Single):
             UserError: a name that the net does not have, a shape that does not fit, or no forward pass before.
         """
         first, last = self._layer(start, len(self._graph) - 1), self._layer(end, 0)
+        diffs = checked_names(diffs, "backward: diffs")
         for name, blob in self._named(*top_diffs).items():
             self._assign(blob.diff, top_diffs[name], name)
         bottoms = [self._graph.edges[edge].blob for edge in self._graph.nodes[last].bottoms]
@@ -276,6 +291,7 @@ class Net(NetStructure, Single):
         Raises:
             UserError: such a layer's have other shapes, or lie on another device; then nothing is shared.
         """
+        checked_kind(other, Net, "share_with: what is given")
         mine, theirs = (net._core.values_by_name() for net in (self, other))
         pairs = {blob: (value, theirs[blob]) for blob, value in mine.items() if blob in theirs}
         for (layer, number), (own, value) in pairs.items():
@@ -292,15 +308,19 @@ class Net(NetStructure, Single):
             mirror.forget()
 
     def before_forward(self, call: Callback) -> None:
+        checked_call(call, "before_forward: what is given")
         self._operator.before_forward.append(self._showing(call))
 
     def after_forward(self, call: Callback) -> None:
+        checked_call(call, "after_forward: what is given")
         self._operator.after_forward.append(self._showing(call))
 
     def before_backward(self, call: Callback) -> None:
+        checked_call(call, "before_backward: what is given")
         self._operator.before_backward.append(self._showing(call))
 
     def after_backward(self, call: Callback) -> None:
+        checked_call(call, "after_backward: what is given")
         self._operator.after_backward.append(self._showing(call))
 
     def _showing(self, call: Callback) -> Callback:
@@ -317,7 +337,7 @@ class Net(NetStructure, Single):
     def save_hdf5(self, path: Path) -> None:
         """Write the weights as HDF5, whatever ``path`` ends in."""
         with self._in_use():
-            snapshot.save_weights(self._operator.net, os.fspath(path), as_hdf5=True)
+            snapshot.save_weights(self._operator.net, checked_path(path, "save_hdf5: what is given"), as_hdf5=True)
 
     def load_hdf5(self, path: Path) -> None:
         """``copy_from``, as pycaffe calls it for HDF5."""
@@ -326,7 +346,7 @@ class Net(NetStructure, Single):
     def save(self, path: Path) -> None:
         """Write the weights as Caffe reads them: HDF5 if ``path`` ends in ``.h5``, else a ``.caffemodel``."""
         with self._in_use():
-            snapshot.save_weights(self._operator.net, os.fspath(path))
+            snapshot.save_weights(self._operator.net, checked_path(path, "save: what is given"))
 
     def copy_from(self, path: Path, strict: bool = False) -> None:
         """Take the weights of layers of the same name from a ``.caffemodel`` or HDF5 file.
@@ -342,6 +362,7 @@ class Net(NetStructure, Single):
             FileError: not a file of weights, or a layer's have other shapes, or a layer is missing and ``strict`` is
                 set; then nothing was loaded.
         """
+        path = checked_path(path, "copy_from: what is given")
         missing = MissingWeights.REFUSE if strict else MissingWeights.WARN
         with self._in_use(new_parameters=True):
             self._coverage = load_files(
@@ -400,7 +421,8 @@ class Net(NetStructure, Single):
     def _layer(self, name: str | None, default: int) -> int:
         if name is None:
             return default
-        if name not in self._graph.index_of:
+        if not isinstance(name, str) or name not in self._graph.index_of:
+            checked_kind(name, str, "the name of a layer")
             raise UserError(f'the net has no layer "{name}"{did_you_mean(name, self._graph.index_of)}')
         return self._graph.index_of[name]
 

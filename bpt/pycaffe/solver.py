@@ -22,7 +22,16 @@ from bpt.plan.spec import RunPlan
 from bpt.plot.history import History
 from bpt.proto.sources import read_solver
 from bpt.pycaffe import mode
-from bpt.pycaffe.arguments import Path, checked_count, checked_device, several
+from bpt.pycaffe.arguments import (
+    Path,
+    checked_call,
+    checked_count,
+    checked_device,
+    checked_kind,
+    checked_names,
+    checked_number,
+    checked_path,
+)
 from bpt.pycaffe.net import Net
 from bpt.pycaffe.operator import BlobOperator
 from bpt.pycaffe.raised import as_raised
@@ -51,7 +60,7 @@ class SolverParam:
 
     @base_lr.setter
     def base_lr(self, rate: float) -> None:
-        if not (rate >= 0):
+        if checked_number(rate, "base_lr") < 0:
             raise UserError(f"base_lr must be a number from 0 on, not {rate!r}")
         self._loop.go_on_by(replace(self._loop.plan.optim, base_lr=float(rate)))
 
@@ -112,7 +121,7 @@ class Solver(Single):
         self, path: Path, overrides: str | Sequence[str] = (), device: torch.device | str | None = None
     ) -> None:
         keep_freed_memory()
-        source = read_solver(path, several(overrides))
+        source = read_solver(checked_path(path, "the solver"), checked_names(overrides, "overrides"))
         if not source.param.HasField("max_iter"):
             source.param.max_iter = 0  # Caffe's default: whoever calls step() says how many
         plan = resolve(source)
@@ -196,7 +205,7 @@ class Solver(Single):
 
     def plot(self, path: Path = "") -> Figure:
         """The figure of ``history``: losses, tests, rates; see History.plot."""
-        return self.history.plot(os.fspath(path))
+        return self.history.plot(checked_path(path, "plot: what is given"))
 
     @property
     def param(self) -> SolverParam:
@@ -224,6 +233,8 @@ class Solver(Single):
 
     def add_callback(self, on_start: Call, on_gradients_ready: Call) -> None:
         """Call these in each iteration from now on: before its passes, and between them and the update."""
+        checked_call(on_start, "add_callback: on_start")
+        checked_call(on_gradients_ready, "add_callback: on_gradients_ready")
         self._callbacks.append((on_start, on_gradients_ready))
         self._hook(self._loop.runtime, on_start, on_gradients_ready)
 
@@ -233,7 +244,7 @@ class Solver(Single):
 
     def share_weights(self, net: Net) -> None:
         """Let ``net`` have this solver's parameters; see ``Net.share_with``."""
-        net.share_with(self.net)
+        checked_kind(net, Net, "share_weights: what is given").share_with(self.net)
 
     def solve(self, path: Path | None = None) -> None:
         """Train to ``max_iter``, from the solver state at ``path`` if given; then snapshot and test as it says."""
@@ -258,7 +269,7 @@ class Solver(Single):
             FileError: a file is missing, damaged, of another kind, or of another net; it says which.
         """
         with self._in_use():
-            self._loop.restore(os.fspath(path))
+            self._loop.restore(checked_path(path, "restore: what is given"))
 
     def close(self) -> None:
         """End all threads and close the data sources; the solver cannot train after that."""

@@ -13,6 +13,7 @@ from bpt.net import Net
 from bpt.optim.gradients import param_name
 from bpt.optim.rules import UpdateRule
 from bpt.proto import bpt_pb2 as pb
+from bpt.proto.native_paths import base_name, native_path
 from bpt.state import binary, hdf5, integrity
 from bpt.state.exchange_memory import keep_rank
 from bpt.state.stored import NO_STATE, StoredBlob, StoredLayers, shape_string
@@ -167,6 +168,9 @@ def learned_net(state: pb.SolverState, path: str) -> str:
     """
     name = os.fsdecode(state.learned_net)  # protobuf gives bytes that are not UTF-8 as they are
     beside = os.path.join(os.path.dirname(path), os.path.basename(name))
+    if not os.path.exists(beside):  # written on Windows, perhaps
+        beside = os.path.join(os.path.dirname(path), base_name(name))
+    name = native_path(name)
     there = [each for each in (beside, name) if os.path.exists(each)]
     if len(there) > 1 and not _are_of(state, beside) and _are_of(state, name):
         return name

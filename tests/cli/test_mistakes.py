@@ -107,7 +107,8 @@ MISTAKES = {
     ),
     "no layer for the state": Mistake(
         lambda: NET.write_text('layer { name: "a" type: "Silence" include { phase: TEST } }'),
-        "lenet_train_test.prototxt:1:1: the net has no layer for phase TRAIN and level 2 and stage a, b",
+        "lenet_train_test.prototxt:1:1: the net has no layer for phase TRAIN and level 2 and stage a, b; "
+        'layer "a" has include { phase: TEST }: --phase TEST',
         flags=("--level=2", "--stage=a,b"),
     ),
     "filler": Mistake(

@@ -71,7 +71,7 @@ def test_no_list(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"list.txt: no such file \(looked for /"):
         ImageSource(str(tmp_path / "list.txt"))
     (tmp_path / "list.txt").write_bytes(b"\xff\xd8\xff\xe0")
-    with pytest.raises(FileError, match="is not a text file that lists images"):
+    with pytest.raises(FileError, match="is a JPEG image, not a text file that lists images"):
         ImageSource(str(tmp_path / "list.txt"))
 
 

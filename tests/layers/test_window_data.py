@@ -169,7 +169,7 @@ def test_a_window_outside_of_its_image(reader: Make, windows: Path) -> None:
         ("", "crop_size: 4 mean_value: 1 mean_value: 2", "give mean_value once or 3 times, not 2 times"),
         ("", 'crop_size: 4 mean_value: 1 mean_file: "x"', "give mean_file or mean_value, not both"),
         ("", 'crop_size: 4 mean_file: "nope"', "nope: no such file"),
-        ("", "crop_size: 4 scale: nan", "scale and mean_value must be finite"),
+        ("", "crop_size: 4 scale: nan", "scale must be a number, not nan"),
         ("fg_threshold: 0.8", "crop_size: 4", "a batch needs 2 of them, but no window .* by fg_threshold 0.8 or more"),
         ("bg_threshold: 0.1", "crop_size: 4", "a batch needs 6 of them, but no window of .* than bg_threshold 0.1"),
         ('source: "nope"', "crop_size: 4", "nope: no such file"),

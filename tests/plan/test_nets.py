@@ -158,7 +158,10 @@ def test_a_state_without_layers_is_a_mistake() -> None:
     Path("c.prototxt").write_text('layer { name: "a" type: "Silence" include { min_level: 5 } }')
     with pytest.raises(PrototxtError) as caught:
         nets.file_plan("c.prototxt", pb.TEST, 2, ("s", "t")).graph()
-    assert str(caught.value) == "c.prototxt:1:1: the net has no layer for phase TEST and level 2 and stage s, t"
+    assert str(caught.value) == (
+        "c.prototxt:1:1: the net has no layer for phase TEST and level 2 and stage s, t; "
+        'layer "a" has include { min_level: 5 }: --level 5'
+    )
 
 
 def test_a_net_that_is_in_neither_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

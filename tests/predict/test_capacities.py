@@ -36,7 +36,7 @@ def test_what_is_given(tmp_path: Path) -> None:
     [
         ("capacity: 1", "pipeline_param: capacity is given 1 time, but there are 2 stages; give one for each", 48),
         ("capacity: 1 capacity: 0", "pipeline_param: capacity: 0, of stage 1; it must be above 0, where 1 is", 60),
-        ("capacity: nan capacity: 1", "pipeline_param: capacity: nan, of stage 0", 48),
+        ("capacity: nan capacity: 1", "pipeline_param: capacity is nan; it must be finite", 48),
         ("capacity: 0.5 capacity: 0.25", ".* add up to 0.75 of the net's work, .*; give more, 0.25 at least", 48),
     ],
 )

@@ -187,7 +187,7 @@ def test_wrong_kinds_are_named() -> None:
     assert complaint(WEIGHTS, pb.SolverState) == (
         "is a binary file of weights (caffemodel), not a binary solver state (solverstate)"
     )
-    assert complaint(GOLDEN / "cli" / "cases.json") == "is not a binary file of weights (caffemodel)"
+    assert complaint(GOLDEN / "cli" / "cases.json") == f"is a JSON file, {wanted}"
     assert complaint(WEIGHTS, pb.Datum) == "is a binary file of weights (caffemodel), not a Datum"
 
 

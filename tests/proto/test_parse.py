@@ -181,7 +181,7 @@ NET_MISTAKES = {
         '1:31: "pool" takes one of MAX, AVE, STOCHASTIC, found: AVG; did you mean "AVE"?'
     ),
     'layer { pooling_param { pool: "MAX" } }': (
-        '1:31: "pool" takes one of MAX, AVE, STOCHASTIC, found: "MAX"; did you mean "MAX"?'
+        '1:31: "pool" takes one of MAX, AVE, STOCHASTIC, found: "MAX"; write MAX without quotes'
     ),
     "layer { pooling_param { pool: 7 } }": '1:31: "pool" takes one of MAX, AVE, STOCHASTIC, found: 7',
     'layers { type: "Convolution" }': (
@@ -189,7 +189,8 @@ NET_MISTAKES = {
         'it is CONVOLUTION; today\'s format is "layer"'
     ),
     'layers { type: "Convoluton" }': (
-        '1:16: "type" takes a value of V1LayerParameter.LayerType, found: "Convoluton"; did you mean "CONVOLUTION"?'
+        '1:16: "type" takes a value of V1LayerParameter.LayerType, found: "Convoluton"; '
+        "write CONVOLUTION without quotes"
     ),
     "layer { type: SOFTMAX_LOSS }": (
         '1:15: "type" takes text in quotes, found: SOFTMAX_LOSS; write "SoftmaxWithLoss", or, for the old format, '

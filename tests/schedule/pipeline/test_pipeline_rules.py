@@ -74,7 +74,7 @@ def test_what_can_be_run_passes(more: str, tmp_path: Path) -> None:
         ),
         (
             f"parallel_param {{ {STAGES} pipeline_param {{ gabra_param {{ §crossover: nan }} }} }}",
-            "gabra_param: crossover is nan; it must be from 0 to 1",
+            "gabra_param: crossover is nan; it must be finite",
         ),
         (
             "parallel_param { num_stages: 3 pipeline_param { §partitions: 2 } }",
