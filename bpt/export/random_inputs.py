@@ -14,6 +14,7 @@ from bpt.graph.spec import Shape, count
 from bpt.layers.soft_labels import are_distributions
 from bpt.proto import bpt_pb2 as pb
 
+
 @dataclass(frozen=True)
 class Reading:
     """A layer that reads an input, perhaps in another shape, and as which of its bottoms.
@@ -165,7 +166,10 @@ class RandomInputs:
         made = []
         for edge, reading in zip(self._edges, self._readers, strict=True):
             shape = (times * edge.shape[0], *edge.shape[1:]) if edge.shape else ()
-            made.append(_draw_of(reading)(shape, times, reading, generator) if reading else torch.randn(shape, generator=generator))
+            if reading is None:
+                made.append(torch.randn(shape, generator=generator))
+            else:
+                made.append(_draw_of(reading)(shape, times, reading, generator))
         return tuple(made)
 
 

@@ -15,10 +15,9 @@ from bpt.graph.spec import Arity, LayerShapes, LayerSpec, Shape, count
 from bpt.layers.base import LAYERS
 from bpt.layers.labels import Classifying, by_class, check_label_count, class_indices
 from bpt.layers.loss import Loss
-from bpt.layers.tracing import is_exported
 from bpt.layers.soft_labels import are_distributions, check_settings, cross_entropies
 from bpt.layers.softmax import softmax_axis
-from bpt.layers.tracing import plain_shape
+from bpt.layers.tracing import is_exported, plain_shape
 
 LARGEST = -math.log(torch.finfo(torch.float32).tiny)  # 87.34: Caffe never takes the log of less than FLT_MIN
 

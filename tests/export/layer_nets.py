@@ -27,6 +27,7 @@ class Sample:
         before: the layers that make further bottoms, ``b0``, ``b1`` and so on.
         made: how many bottoms ``before`` makes.
         in_place: whether the layer may write its first bottom.
+        refused: what the refusal says, where this net is refused.
     """
 
     settings: str = ""
@@ -35,6 +36,7 @@ class Sample:
     before: str = ""
     made: int = 0
     in_place: bool = False
+    refused: str = ""
 
     def text(self, kind: str, in_place: bool = False) -> str:
         """The text of the net; the layer is called "L"."""
@@ -100,7 +102,7 @@ NETS: dict[str, list[Sample]] = {
     "Dropout": [neuron()],
     "DummyData": [
         Sample('dummy_data_param { shape { dim: 2 dim: 3 } data_filler { type: "constant" value: 2 } }', ()),
-        Sample('dummy_data_param { shape { dim: 2 dim: 3 } data_filler { type: "gaussian" } }', ()),
+        Sample('dummy_data_param { shape { dim: 2 dim: 3 } data_filler { type: "gaussian" } }', (), refused="other sources"),
     ],
     "ELU": [neuron("elu_param { alpha: 0.5 }")],
     "Eltwise": [
@@ -154,7 +156,7 @@ NETS: dict[str, list[Sample]] = {
     "ROIAlign": [
         Sample("roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 1 sampling_ratio: 2 }", (MAP, REGIONS)),
         Sample("roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 1 }", (MAP, REGIONS)),
-        Sample("roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 1 pad_ratio: 0.25 }", (MAP, REGIONS)),
+        Sample("roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 1 pad_ratio: 0.25 }", (MAP, REGIONS), refused='"L"'),
     ],
     "ROIPooling": [Sample("roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 1 }", (MAP, REGIONS))],
     "ReLU": [neuron(), neuron("relu_param { negative_slope: 0.1 }")],
@@ -169,7 +171,7 @@ NETS: dict[str, list[Sample]] = {
     "ShuffleChannel": [Sample("shuffle_channel_param { group: 2 }")],
     "Sigmoid": [neuron()],
     "SigmoidCrossEntropyLoss": [Sample(bottoms=(ROWS, ROWS)), Sample("loss_param { ignore_label: 0 }", (ROWS, ROWS))],
-    "Silence": [Sample(tops=0)],
+    "Silence": [Sample(tops=0, refused="no outputs")],
     "Slice": [Sample(tops=2)],
     "SmoothL1Loss": [Sample(bottoms=(ROWS,) * 2), Sample(bottoms=(ROWS,) * 4)],
     "SmoothL1LossOHEM": [Sample(bottoms=(ROWS,) * 2, tops=2)],
