@@ -18,9 +18,7 @@ def translations() -> Table:
 
     def sort(values: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
         axis = dim % max(len(values.shape), 1)
-        length = op.Slice(
-            op.Shape(values), *(op.Constant(value_ints=[number]) for number in (axis, axis + 1, 0))
-        )
+        length = op.Slice(op.Shape(values), *(op.Constant(value_ints=[number]) for number in (axis, axis + 1, 0)))
         return op.TopK(values, length, axis=axis, largest=int(descending), sorted=1)
 
     return {torch.ops.aten.sort.stable: sort}

@@ -118,7 +118,7 @@ def _scale_of(reading: Reading) -> float:
     return float(getattr(reading.param, name[reading.reader.type]).spatial_scale) or 1.0
 
 
-_IGNORING = {"Accuracy": "accuracy_param", "SegAccuracy": "seg_accuracy_param"}
+_IGNORING = {"Accuracy": "accuracy_param"}
 """The message with ``ignore_label`` where it is not ``loss_param``."""
 
 # By a layer's type and which of its bottoms it is.
@@ -133,7 +133,7 @@ _DRAWS: Mapping[tuple[str, int], Draw] = {
     ("Accuracy", 1): _labels(lambda reading: reading.param.accuracy_param.axis),
     ("InfogainLoss", 1): _labels(lambda reading: reading.param.infogain_loss_param.axis),
     **{(kind, 1): _labels(_softmax_axis) for kind in ("SoftmaxWithLoss", "SoftmaxWithLossOHEM")},
-    ("SegAccuracy", 1): _labels(lambda reading: 1),
+    ("SegAccuracy", 1): _below(lambda reading: reading.shapes[0][1]),
     ("FocalLoss", 1): _focal,
     ("SigmoidCrossEntropyLoss", 1): _targets,
     **{(kind, 1): _below(_features) for kind in ("HingeLoss", "MultinomialLogisticLoss")},

@@ -34,8 +34,9 @@ class Module(nn.Module):
     """A net that is called with a tensor for each of ``inputs`` and returns ``outputs``: a tensor, or a tuple of them.
 
     ``inputs`` and ``outputs`` are lists of names, the latter sorted. The children are the layers under their names, so
-    parameters are called ``conv1.blobs.0`` (weights) and ``conv1.blobs.1`` (bias). Dots in a layer's name, which
-    torch forbids, become ``_``, as do quotes and backslashes, which its exporter cannot read; a name that is taken, by torch or by another layer, gets a ``_`` at its end.
+    parameters are called ``conv1.blobs.0`` (weights) and ``conv1.blobs.1`` (bias). Dots in a layer's name, which torch
+    forbids, become ``_``, as do quotes and backslashes, which its exporter cannot read; a name that is taken, by torch
+    or by another layer, gets a ``_`` at its end.
 
     It can be copied, and pickled: as the net's text and its parameters, without the files that the text names.
     """
