@@ -115,7 +115,7 @@ def write_onnx(program: Program, path: Path, opset: int = OPSET) -> None:
     size = sum(value.numel() * value.element_size() for value in values)
     with _without_torchs_words():
         try:
-            made = torch.onnx.export(
+            made: Any = torch.onnx.export(
                 program.exported,
                 (),
                 dynamo=True,
