@@ -66,12 +66,20 @@ def export_net(request: Request) -> Iterator[str]:
     check_place(path)
     plan = file_plan(request.model, pb.TEST, request.level, request.stages)
     graph = plan.graph()
-    if not graph.inputs or len(graph.inputs) < sum(not node.bottoms for node in graph.nodes):
-        others = ", ".join(f'"{node.name}" ({node.type})' for node in graph.nodes if not node.bottoms)
+    sources = [
+        node
+        for node in graph.nodes
+        if not node.bottoms and node.type != "Input" and not node.layer_type.gives_constants(node.spec)
+    ]
+    if not graph.inputs or sources:
+        named = sources or [node for node in graph.nodes if not node.bottoms]
+        others = ", ".join(f'"{node.name}" ({node.type})' for node in named) or "none"
         raise UserError(
             f"{request.model}: an exported net works on what is handed to it; this one has other sources: {others}; "
             "give the text for use (deploy.prototxt), whose input is a layer of type Input"
         )
+    if not graph.outputs:
+        raise UserError(f"{request.model}: the net has no outputs to export: each blob is read by a layer")
     module = module_of(
         request.model,
         request.weights,
@@ -85,6 +93,10 @@ def export_net(request: Request) -> Iterator[str]:
     program = program_of(module, inputs, (graph.inputs, [edge.blob for edge in graph.outputs]))
     kind = f"ONNX, opset {request.opset}" if path.suffix == ONNX else "a program of torch"
     yield f"{path}: {kind}; {graph.num_parameters:,} parameters; inputs {', '.join(graph.inputs)}"
+    if path.suffix == ONNX:
+        for name, called in zip(program.outputs, program.onnx_outputs, strict=True):
+            if name != called:
+                yield f'the output "{name}" is called "{called}": an input has its name'
     if program.fixed:
         yield f"for batches of {inputs.shapes[0][0] if inputs.shapes[0] else 1} only ({program.fixed})"
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:

@@ -144,6 +144,9 @@ class LayerType(Protocol):
     def autocast(self, spec: LayerSpec) -> Autocast:
         """In which numbers it computes where a run is in half precision."""
 
+    def gives_constants(self, spec: LayerSpec) -> bool:
+        """Whether its tops are the same in each pass, without bottoms."""
+
     def allow_force_backward(self, bottom: int) -> bool:
         """Whether ``force_backward`` may ask for a gradient of this bottom (labels: no)."""
 

@@ -215,6 +215,11 @@ class Layer(nn.Module):
         return ()
 
     @classmethod
+    def gives_constants(cls, spec: LayerSpec) -> bool:
+        """Whether its tops are the same in each pass, without bottoms, as long as its parameters are."""
+        return False
+
+    @classmethod
     def normalises_by_batch(cls, spec: LayerSpec) -> bool:
         """Whether it normalises by statistics of the samples that it sees, so that it makes a difference which."""
         return False

@@ -53,6 +53,10 @@ class DummyData(Layer):
             tuple(tuple(_for_top(getattr(param, dim), top) for dim in OLD_DIMS) for top in range(len(spec.tops)))
         )
 
+    @classmethod
+    def gives_constants(cls, spec: LayerSpec) -> bool:
+        return all(filler.type == "constant" for filler in spec.param.dummy_data_param.data_filler)
+
     def __init__(self, spec: LayerSpec, context: PassContext) -> None:
         super().__init__(spec, context)
         self._shapes = self.infer(spec, ()).tops

@@ -28,6 +28,10 @@ class Parameter(Layer):
         shape = tuple(spec.param.parameter_param.shape.dim)
         return LayerShapes((shape,), (ParamSpec(shape, pb.FillerParameter()),))
 
+    @classmethod
+    def gives_constants(cls, spec: LayerSpec) -> bool:
+        return True
+
     def forward(self, *bottoms: Tensor) -> Tensor:
         # A copy, so that nobody who has the blob of this pass has the parameter in hand.
         return self.blob(0).clone()

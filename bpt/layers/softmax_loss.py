@@ -17,7 +17,7 @@ from bpt.layers.labels import Classifying, by_class, check_label_count, class_in
 from bpt.layers.loss import Loss
 from bpt.layers.soft_labels import are_distributions, check_settings, cross_entropies
 from bpt.layers.softmax import softmax_axis
-from bpt.layers.tracing import plain_shape
+from bpt.layers.tracing import is_exported, plain_shape
 
 LARGEST = -math.log(torch.finfo(torch.float32).tiny)  # 87.34: Caffe never takes the log of less than FLT_MIN
 
@@ -120,7 +120,12 @@ class SoftmaxWithLoss(Classifying, Loss):
             valid = torch.ones_like(labels) if self.ignore_label is None else (labels != self.ignore_label).long()
             return self._soft_losses(log_p, labels * valid) * valid  # an ignored label need not be a class
         ignored = -1 if self.ignore_label is None else self.ignore_label  # class_indices has refused labels below 0
-        losses = functional.nll_loss(log_p, labels, reduction="none", ignore_index=ignored)
+        if is_exported():  # torch's exporter takes ONNX's operator of this loss for one number, and leaves sums out
+            kept = labels != ignored
+            own = log_p.gather(1, (labels * kept).unsqueeze(1)).squeeze(1)
+            losses = torch.where(kept, -own, 0.0)
+        else:
+            losses = functional.nll_loss(log_p, labels, reduction="none", ignore_index=ignored)
         clipped: Tensor = _Clip.apply(losses)  # type: ignore[no-untyped-call]
         if self.weights is None:
             return clipped

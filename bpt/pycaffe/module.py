@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -36,8 +37,9 @@ class Module(nn.Module):
     """A net that is called with a tensor for each of ``inputs`` and returns ``outputs``: a tensor, or a tuple of them.
 
     ``inputs`` and ``outputs`` are lists of names, the latter sorted. The children are the layers under their names, so
-    parameters are called ``conv1.blobs.0`` (weights) and ``conv1.blobs.1`` (bias). Dots in a layer's name, which
-    torch forbids, become ``_``; a name that is taken, by torch or by another layer, gets a ``_`` at its end.
+    parameters are called ``conv1.blobs.0`` (weights) and ``conv1.blobs.1`` (bias). Dots in a layer's name, which torch
+    forbids, become ``_``, as do quotes and backslashes, which its exporter cannot read; a name that is taken, by torch
+    or by another layer, gets a ``_`` at its end.
 
     It can be copied, and pickled: as the net's text and its parameters, without the files that the text names.
     """
@@ -52,7 +54,7 @@ class Module(nn.Module):
         self._parts = parts_of(net)
         self._fitting = Fitting(net.graph, plan)
         for node in net.graph.nodes:
-            name = node.name.replace(".", "_") or f"layer{node.index}"
+            name = re.sub(r'["\\\\\n.]', "_", node.name) or f"layer{node.index}"
             while hasattr(self, name):
                 name += "_"
             self.add_module(name, net.layer(node))
