@@ -16,6 +16,7 @@ from bpt.context import PassContext
 from bpt.data.lmdb_file import LmdbWriter, check_new
 from bpt.errors import UsageError, UserError, did_you_mean
 from bpt.graph.layer_graph import LayerGraph
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.proto.atomic import check_place
@@ -57,7 +58,7 @@ def extract_features(
         raise UsageError(f"{len(blobs)} blobs ({', '.join(blobs)}) need as many databases, {len(databases)} are named")
     if len({os.path.realpath(path) for path in databases}) < len(databases):
         raise UsageError(f"each blob needs a database of its own: {', '.join(databases)}")
-    graph = file_plan(model, pb.TEST).graph()
+    graph = build_graph_of(file_plan(model, pb.TEST))
     _check(graph, model, blobs)
     for path in databases:
         check_new(path)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bpt.classify.classification import Answer, Classifier
 from bpt.context import PassContext
-from bpt.pictures.fed_net import fed_net
-from bpt.pictures.image_input import Images, image_input
+from bpt.pictures.image_input import Images
 from bpt.pictures.named_pictures import pictures
 from bpt.pictures.picture_net import BATCH
-from bpt.plan.nets import NetPlan
+from bpt.pictures.prepared import prepare_files
 from bpt.pycaffe.arguments import Path, checked_count, checked_path
 
 if TYPE_CHECKING:
@@ -37,13 +35,8 @@ def preprocess(net: Net, *images: Path, preprocessing: Path = "") -> Images:
         UserError: nothing says how images are prepared, or what is said does not fit the net.
         DataError: a file is missing or no image; it is named.
     """
-    return prepared(net._plan, net._weights, images, preprocessing)
-
-
-def prepared(plan: NetPlan, weights: Sequence[str], images: Sequence[Path], preprocessing: Path = "") -> Images:
-    """What ``images`` become as the input of the net of ``plan`` with these files of weights; see ``preprocess``."""
-    files = [picture.path for picture in pictures([checked_path(each, "an image") for each in images])]
-    return image_input(fed_net(plan), weights, checked_path(preprocessing, "preprocessing"))(files).input
+    files = [checked_path(each, "an image") for each in images]
+    return prepare_files(net._plan, net._weights, files, checked_path(preprocessing, "preprocessing"))
 
 
 def classify(net: Net, *images: Path, top: int = 5, labels: Path = "", preprocessing: Path = "") -> list[Answer]:

@@ -19,6 +19,7 @@ from bpt.execute import debug_info
 from bpt.graph.reshape import reshaped
 from bpt.layers.memory_data import MemoryData
 from bpt.net import Net as CoreNet
+from bpt.net_graph import build_graph_of
 from bpt.plan.nets import NetPlan, file_plan
 from bpt.proto import bpt_pb2 as pb
 from bpt.pycaffe import mode
@@ -107,7 +108,7 @@ class Net(NetStructure, Single):
         plan = file_plan(checked_path(network_file, "the network"), phase, level, checked_names(stages, "stages"))
         checked_kind(precision, str, "precision")
         with as_raised():
-            net = net_in(precision, plan.graph(), chosen, PassContext(mode.chosen_seed() or 0))
+            net = net_in(precision, build_graph_of(plan), chosen, PassContext(mode.chosen_seed() or 0))
         operator = BlobOperator(net, chosen)
         operator.whole = WholePass(operator.net)  # a solver's nets share parameters, which others change
         if operator.whole.fits:
