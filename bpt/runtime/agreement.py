@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-import bpt
 from bpt.comm.agreement import outcome_of_first
 from bpt.comm.base import Communicator
 from bpt.errors import UserError
@@ -19,6 +18,7 @@ from bpt.graph.net_digest import net_digest
 from bpt.net import Net
 from bpt.plan.spec import RunPlan
 from bpt.state import held_for
+from bpt.version import VERSION
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def facts_of(plan: RunPlan, graph: LayerGraph, *tests: LayerGraph) -> dict[str, 
         tests: the test nets.
     """
     facts = {
-        "bpt version": bpt.__version__,
+        "bpt version": VERSION,
         "torch version": torch.__version__,
         "numpy version": np.__version__,
         "solver text": solver_digest(plan),

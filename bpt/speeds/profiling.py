@@ -7,7 +7,6 @@ import os
 
 import torch
 
-import bpt
 from bpt.balance import Uniform
 from bpt.balance.batch_shares import lines
 from bpt.balance.profile import Profile, static_from, write_profile
@@ -27,6 +26,7 @@ from bpt.runtime.balancing import division_of
 from bpt.runtime.rank_facts import facts
 from bpt.speeds.step_benchmark import StepBenchmark
 from bpt.speeds.survey import Limits, measure_speed
+from bpt.version import VERSION
 from bpt.violation import refuse
 
 LOG = logging.getLogger("bpt")
@@ -73,7 +73,7 @@ def profile(
     finally:
         work.close()
     speeds = tuple(world.allgather(speed))
-    result = Profile(facts(plan, graph, device, world), speeds, batch, graph.name, bpt.__version__)
+    result = Profile(facts(plan, graph, device, world), speeds, batch, graph.name, VERSION)
     _log_prospects(result)
     if world.rank == 0:
         write_profile(result, path)
