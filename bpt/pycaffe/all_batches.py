@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bpt.arguments import floats
 from bpt.errors import UserError
-from bpt.pycaffe.arguments import floats
 from bpt.pycaffe.blob import Blob
 from bpt.pycaffe.mirror import Array
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bpt.arguments import Path, checked_count, checked_path
 from bpt.classify.classification import Answer, Classifier
 from bpt.context import PassContext
 from bpt.pictures.image_input import Images
 from bpt.pictures.named_pictures import pictures
 from bpt.pictures.picture_net import BATCH
 from bpt.pictures.prepared import prepare_files
-from bpt.pycaffe.arguments import Path, checked_count, checked_path
 
 if TYPE_CHECKING:
     from bpt.pycaffe.net import Net

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from bpt.arguments import Path, checked_names, checked_path, checked_phase, checked_whole
 from bpt.plan.nets import file_plan
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import Path, checked_names, checked_path, checked_phase, checked_whole
 from bpt.state import MissingWeights
 from bpt.torch_module.module import module_of
 

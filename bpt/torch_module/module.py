@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bpt import net as core
 from bpt.allocator import keep_freed_memory
+from bpt.arguments import Path, checked_path
 from bpt.context import PassContext
 from bpt.device import CPU
 from bpt.errors import RunError
@@ -25,11 +26,10 @@ from bpt.pictures.prepared import prepare_files
 from bpt.plan.nets import NetPlan
 from bpt.precision import FLOAT32, Precision
 from bpt.proto import bpt_pb2 as pb
-from bpt.pycaffe.arguments import Path, checked_path
-from bpt.pycaffe.loading import load_files
 from bpt.runtime.half_precision import net_in
 from bpt.state import MissingWeights
 from bpt.torch_module.fitting import Fitting
+from bpt.torch_module.loading import load_files
 from bpt.torch_module.pickled import State, Values, made_again, parameters_of, parts_of, set_state, state_of
 
 
