@@ -18,8 +18,7 @@ from bpt.version import PACKAGE
 
 # What calls the user's code is not theirs.
 _CALLERS = tuple(
-    str(folder) + os.sep
-    for folder in (PACKAGE, Path(torch.__file__).parent, Path(importlib.__file__).parent)
+    str(folder) + os.sep for folder in (PACKAGE, Path(torch.__file__).parent, Path(importlib.__file__).parent)
 )
 
 
